@@ -1,0 +1,4 @@
+"""What is known: every trial as a row, the store that writes and finds them, and the migrations.
+Read first: `store.Store`.
+May import: `search_space`, `graph`, `codegen`. Home of sqlalchemy and alembic.
+"""
