@@ -1,0 +1,392 @@
+"""The expression language: what an op or a kernel computes, element by element.
+
+Five nodes: `Const`, `Var`, `Ramp`, `Load`, `Op`. An op's meaning in numpy is a row of `OPS`, so one table serves the
+oracle, the interpreter and constant folding. Expressions are immutable and may share parts: treat one as a DAG and
+memoise by identity when walking (`transform` does).
+
+Vectors: a value has `lanes`; a scalar met by a vector is broadcast. Only `Ramp` makes lanes out of scalars, so a
+`Load` whose last index is `Ramp(base, lanes)` reads consecutive elements, and any other vector index is a gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .dtype import DType
+
+Number = int | float | bool
+
+
+class Arithmetic:
+    """Operators shared by all nodes; they fold constants so that index expressions stay small."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Expr | Number) -> Expr:
+        return op("add", self, other)
+
+    def __radd__(self, other: Number) -> Expr:
+        return op("add", other, self)
+
+    def __sub__(self, other: Expr | Number) -> Expr:
+        return op("sub", self, other)
+
+    def __rsub__(self, other: Number) -> Expr:
+        return op("sub", other, self)
+
+    def __mul__(self, other: Expr | Number) -> Expr:
+        return op("mul", self, other)
+
+    def __rmul__(self, other: Number) -> Expr:
+        return op("mul", other, self)
+
+    def __truediv__(self, other: Expr | Number) -> Expr:
+        return op("div", self, other)
+
+    def __rtruediv__(self, other: Number) -> Expr:
+        return op("div", other, self)
+
+    def __floordiv__(self, other: Expr | Number) -> Expr:
+        return op("floordiv", self, other)
+
+    def __mod__(self, other: Expr | Number) -> Expr:
+        return op("mod", self, other)
+
+    def __neg__(self) -> Expr:
+        return op("neg", self)
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Arithmetic):
+    """A literal."""
+
+    value: Number
+    dtype: DType
+
+    @property
+    def lanes(self) -> int:
+        return 1
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Var(Arithmetic):
+    """An axis or a loop variable; always a 64-bit integer."""
+
+    name: str
+
+    @property
+    def dtype(self) -> DType:
+        return DType.I64
+
+    @property
+    def lanes(self) -> int:
+        return 1
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp(Arithmetic):
+    """The vector `base, base + 1, ..., base + lanes - 1`."""
+
+    base: Expr
+    lanes: int
+
+    @property
+    def dtype(self) -> DType:
+        return DType.I64
+
+    def __str__(self) -> str:
+        return f"{self.base}:+{self.lanes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Arithmetic):
+    """The elements of `tensor` at `index` (one expression a dimension).
+
+    `count` (vectors only) is how many leading lanes are read; the others are zero and touch no memory.
+    """
+
+    tensor: str
+    index: tuple[Expr, ...]
+    dtype: DType
+    count: int | None = None
+    lanes: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lanes", max((i.lanes for i in self.index), default=1))
+
+    def __str__(self) -> str:
+        count = "" if self.count is None else f" count={self.count}"
+        return f"{self.tensor}[{', '.join(map(str, self.index))}{count}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Op(Arithmetic):
+    """`name` of `OPS` applied to `args`, element by element."""
+
+    name: str
+    args: tuple[Expr, ...]
+    dtype: DType
+    lanes: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        lanes = 1 if self.name in HORIZONTAL else max(a.lanes for a in self.args)
+        object.__setattr__(self, "lanes", lanes)
+
+    def __str__(self) -> str:
+        sign = INFIX.get(self.name)
+        if sign:
+            return f"({self.args[0]} {sign} {self.args[1]})"
+        name = f"cast.{self.dtype.value}" if self.name == "cast" else self.name
+        return f"{name}({', '.join(map(str, self.args))})"
+
+
+Expr = Const | Var | Ramp | Load | Op
+
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
+    "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "and": "&", "or": "|",
+}  # fmt: skip
+
+COMPARISONS = frozenset({"lt", "le", "eq", "ne"})
+TRANSCENDENTAL = frozenset({"exp", "log", "erf", "tanh", "sigmoid", "pow"})
+"""Ops that no instruction computes: `codegen.math` expands them before emission."""
+
+HORIZONTAL = frozenset({"hsum", "hmax", "hmin", "hprod"})
+"""Ops that reduce the lanes of one vector to a scalar."""
+
+
+def _erf(x: Any) -> Any:
+    from math import erf
+
+    return np.vectorize(erf, otypes=[np.float64])(x).astype(np.asarray(x).dtype)
+
+
+def _truncated(a: Any, b: Any) -> Any:
+    if np.issubdtype(np.asarray(a).dtype, np.floating):
+        return np.divide(a, b)
+    quotient = np.floor_divide(np.abs(a), np.abs(b))
+    return np.where((np.asarray(a) < 0) != (np.asarray(b) < 0), -quotient, quotient)
+
+
+OPS: Mapping[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": _truncated,  # IEEE for floats, towards zero for integers as in C
+    "floordiv": np.floor_divide,  # index arithmetic: dividend >= 0, divisor > 0
+    "mod": np.mod,  # likewise
+    "min": np.minimum,
+    "max": np.maximum,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,  # half to even
+    "fma": lambda a, b, c: a * b + c,
+    "exp": np.exp,
+    "log": np.log,
+    "erf": _erf,
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "pow": np.power,
+    "lt": np.less,
+    "le": np.less_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "select": np.where,
+    "shl": np.left_shift,
+    "shr": np.right_shift,  # arithmetic
+    "cast": lambda x: x,  # the dtype of the node converts; floats go to integers towards zero
+    "bitcast": lambda x: x,  # same width, same bits
+    "hsum": lambda x: np.sum(x, axis=-1, keepdims=True),
+    "hmax": lambda x: np.max(x, axis=-1, keepdims=True),
+    "hmin": lambda x: np.min(x, axis=-1, keepdims=True),
+    "hprod": lambda x: np.prod(x, axis=-1, keepdims=True),
+}
+"""Every op and its meaning on numpy arrays (lanes are the last axis)."""
+
+
+def const(value: Number, dtype: DType | None = None) -> Const:
+    """A literal; without a dtype, bool, int and float become BOOL, I64 and F32."""
+    if dtype is None:
+        dtype = DType.BOOL if isinstance(value, bool) else DType.I64 if isinstance(value, int) else DType.F32
+    if dtype.is_float:
+        value = float(dtype.numpy.type(value))
+    return Const(value, dtype)
+
+
+def op(name: str, *args: Expr | Arithmetic | Number, dtype: DType | None = None) -> Expr:
+    """Apply `name`, folding constants and the integer identities x+0, x*1, x*0, x//1, x%1.
+
+    A Python number takes the dtype of the other operand. `dtype` is needed for `cast` and `bitcast` alone.
+    """
+    like = next((a.dtype for a in reversed(args) if isinstance(a, Const | Var | Ramp | Load | Op)), None)
+    nodes: list[Expr] = [
+        a if isinstance(a, Const | Var | Ramp | Load | Op) else const(a, like)  # type: ignore[arg-type]
+        for a in args
+    ]
+    if dtype is None:
+        dtype = DType.BOOL if name in COMPARISONS else nodes[-1].dtype
+    elif name == "cast" and nodes[0].dtype is dtype:
+        return nodes[0]
+    node = Op(name, tuple(nodes), dtype)
+    return _folded(node)
+
+
+def _folded(node: Op) -> Expr:
+    if all(isinstance(a, Const) for a in node.args) and node.name not in HORIZONTAL:
+        values = [a.dtype.numpy.type(a.value) for a in node.args if isinstance(a, Const)]
+        with np.errstate(all="ignore"):
+            result = apply(node, *values)
+        return Const(np.asarray(result).item(), node.dtype)
+    if node.dtype is not DType.I64 or len(node.args) != 2:
+        return node
+    left, right = node.args
+    match node.name, left, right:
+        case ("add", Const(0), rest) | ("add" | "sub", rest, Const(0)):
+            return rest
+        case ("mul", Const(1), rest) | ("mul" | "floordiv", rest, Const(1)):
+            return rest
+        case ("mul", Const(0), _) | ("mul", _, Const(0)) | ("mod", _, Const(1)):
+            return const(0)
+        case _:
+            return node
+
+
+def apply(node: Op, *values: Any) -> Any:
+    """The numpy meaning of one op on the values of its arguments, in the dtype of the node."""
+    if node.name == "bitcast":
+        return np.asarray(values[0]).view(node.dtype.numpy)
+    return np.asarray(OPS[node.name](*values)).astype(node.dtype.numpy, copy=False)
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """The expressions directly inside a node."""
+    match node:
+        case Ramp(base):
+            return (base,)
+        case Load(index=index):
+            return index
+        case Op(args=args):
+            return args
+        case _:
+            return ()
+
+
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Every node of a DAG once, parents before children."""
+    seen: set[int] = set()
+    stack = list(reversed(roots))
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            stack.extend(reversed(children(node)))
+
+
+def loads(*roots: Expr) -> list[Load]:
+    """Every distinct load node, in order of appearance."""
+    return [node for node in walk(*roots) if isinstance(node, Load)]
+
+
+def free_vars(*roots: Expr) -> list[str]:
+    """Names of the variables read, each once, in order of appearance."""
+    return list(dict.fromkeys(node.name for node in walk(*roots) if isinstance(node, Var)))
+
+
+def transform(root: Expr, visit: Callable[[Expr], Expr]) -> Expr:
+    """Rebuild a DAG bottom-up: `visit` gets each node with its children already rebuilt, once for a shared node."""
+    done: dict[int, Expr] = {}
+
+    def go(node: Expr) -> Expr:
+        if id(node) not in done:
+            match node:
+                case Ramp(base, lanes):
+                    fresh: Expr = Ramp(go(base), lanes)
+                case Load(tensor, index, dtype, count):
+                    fresh = Load(tensor, tuple(map(go, index)), dtype, count)
+                case Op(name, args, dtype):
+                    fresh = op(name, *map(go, args), dtype=dtype)
+                case _:
+                    fresh = node
+            done[id(node)] = visit(fresh)
+        return done[id(node)]
+
+    return go(root)
+
+
+def substitute(root: Expr, values: Mapping[str, Expr]) -> Expr:
+    """Replace variables by expressions."""
+    return transform(root, lambda node: values.get(node.name, node) if isinstance(node, Var) else node)
+
+
+def evaluate(root: Expr, env: Mapping[str, Any], read: Callable[[Load, Sequence[Any]], Any]) -> Any:
+    """The value of an expression in numpy.
+
+    `env` gives each variable an integer or an array; arrays broadcast against each other, so one call evaluates a
+    whole grid of points, or of threads. `read` answers a load with the values at the evaluated indices.
+    With ramps, an array variable must have a last axis of length 1, which the lanes then fill.
+    """
+    done: dict[int, Any] = {}
+
+    def go(node: Expr) -> Any:
+        if id(node) not in done:
+            match node:
+                case Const(value, dtype):
+                    result: Any = dtype.numpy.type(value)
+                case Var(name):
+                    result = env[name]
+                case Ramp(base, lanes):
+                    result = go(base) + np.arange(lanes)
+                case Load():
+                    result = read(node, [go(i) for i in node.index])
+                case Op(args=args):
+                    result = apply(node, *map(go, args))
+            done[id(node)] = result
+        return done[id(node)]
+
+    return go(root)
+
+
+def to_json(node: Expr) -> Any:
+    """A canonical form of plain lists; equal expressions give equal lists. No vectors, no counts: tasks have none."""
+    match node:
+        case Const(value, dtype):
+            return ["const", dtype.value, value if np.isfinite(value) else str(value)]
+        case Var(name):
+            return ["var", name]
+        case Load(tensor, index, dtype, None):
+            return ["load", dtype.value, tensor, *map(to_json, index)]
+        case Op(name, args, dtype):
+            return ["op", dtype.value, name, *map(to_json, args)]
+    raise ValueError(f"{node} has no place in a compute definition")
+
+
+def from_json(data: Any) -> Expr:
+    """The inverse of `to_json`. Raises ValueError on anything that `to_json` can't have written."""
+    match data:
+        case ["const", str(dtype), int() | float() | str() as value]:
+            kind = DType(dtype)
+            return Const(float(value) if kind.is_float else value, kind)  # type: ignore[arg-type]
+        case ["var", str(name)]:
+            return Var(name)
+        case ["load", str(dtype), str(tensor), *index]:
+            return Load(tensor, tuple(map(from_json, index)), DType(dtype))
+        case ["op", str(dtype), str(name), *args] if name in OPS and args:
+            return Op(name, tuple(map(from_json, args)), DType(dtype))
+    raise ValueError(f"not an expression: {str(data)[:80]}")

@@ -1,0 +1,175 @@
+"""The loop IR: a Kernel is phases of loops over buffers.
+
+Read `Kernel` first, then the statements: `Block`, `For`, `If`, `Store`, `Alloc`. Expressions are those of
+`codegen.expr`; a `Load` names a buffer. All extents are static, so an odd size is a second, smaller loop beside the
+first (or lanes switched off by `count`), never a bound computed at run time.
+
+Parallelism is a loop kind. On a CPU each top-level statement of a kernel is a *phase*: the threads share the
+iterations of its `parallel` loop and meet at a barrier before the next phase; a phase that is no parallel loop runs
+on one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dtype import DType
+from .expr import Expr
+
+
+class LoopKind(StrEnum):
+    """How the iterations of a loop are run."""
+
+    SERIAL = "serial"
+    UNROLL = "unroll"  # copied out; the variable is a constant in each copy
+    PARALLEL = "parallel"  # shared by the threads; top level only
+
+
+class Scope(StrEnum):
+    """Where a buffer lives and who sees it."""
+
+    GLOBAL = "global"  # all threads: parameters and scratch
+    SHARED = "shared"  # one iteration of a parallel loop: its stack
+    REGISTER = "register"  # one thread; every index a constant once loops are unrolled
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory for a dense tensor of static shape, row-major."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    scope: Scope = Scope.GLOBAL
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Distance in elements between neighbours along each dimension."""
+        return tuple(prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
+
+    @property
+    def size_bytes(self) -> int:
+        return prod(self.shape) * self.dtype.size_bytes
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}] {self.scope}"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements in order."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`body` for var = 0 .. extent - 1."""
+
+    var: str
+    extent: int
+    body: Stmt
+    kind: LoopKind = LoopKind.SERIAL
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`then` where the scalar `condition` holds."""
+
+    condition: Expr
+    then: Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write `value` to `tensor` at `index`; vectors as in `Load`, `count` leading lanes of them."""
+
+    tensor: str
+    index: tuple[Expr, ...]
+    value: Expr
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """`buffer` (shared or register) exists inside `body`; its content starts undefined."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+Stmt = Block | For | If | Store | Alloc
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """A constant parameter's layout, made once when a model is compiled.
+
+    The kernel's parameter has this layout instead of the tensor's: permute the tensor's axes by `order`, pad each
+    with zeros to `padded`, split axis d into `splits[d]` (outermost first), then permute all split parts by `parts`.
+    """
+
+    order: tuple[int, ...]
+    padded: tuple[int, ...]
+    splits: tuple[tuple[int, ...], ...]
+    parts: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the packed array."""
+        flat = [extent for split in self.splits for extent in split]
+        return tuple(flat[p] for p in self.parts)
+
+    def apply(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Pack an array, contiguous."""
+        array = array.transpose(self.order)
+        array = np.pad(array, [(0, p - s) for p, s in zip(self.padded, array.shape, strict=True)])
+        array = array.reshape([extent for split in self.splits for extent in split])
+        return np.ascontiguousarray(array.transpose(self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One task's code: `params` (inputs then outputs, in the task's order), `scratch`, and the phases in `body`."""
+
+    params: tuple[Buffer, ...]
+    scratch: tuple[Buffer, ...]
+    body: Block
+    packings: dict[str, Packing] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return render(self)
+
+
+def render(kernel: Kernel) -> str:
+    """The kernel as text: one line a statement, indented."""
+    lines = [f"param {b}" + (f" packed {kernel.packings[b.name]}" if b.name in kernel.packings else "") for b in kernel.params]
+    lines += [f"scratch {b}" for b in kernel.scratch]
+    lines.extend(_lines(kernel.body, 0))
+    return "\n".join(lines) + "\n"
+
+
+def _lines(stmt: Stmt, depth: int) -> Iterator[str]:
+    pad = "  " * depth
+    match stmt:
+        case Block(body):
+            for part in body:
+                yield from _lines(part, depth)
+        case For(var, extent, body, kind):
+            yield f"{pad}{kind} {var} < {extent}:"
+            yield from _lines(body, depth + 1)
+        case If(condition, then):
+            yield f"{pad}if {condition}:"
+            yield from _lines(then, depth + 1)
+        case Store(tensor, index, value, count):
+            suffix = "" if count is None else f" count={count}"
+            yield f"{pad}{tensor}[{', '.join(map(str, index))}{suffix}] = {value}"
+        case Alloc(buffer, body):
+            yield f"{pad}alloc {buffer}"
+            yield from _lines(body, depth)

@@ -1,0 +1,179 @@
+"""Task: the canonical compute definition of one fused subgraph.
+
+A task is a short list of stages over numbered tensors. Names of the model appear nowhere in it, so the same
+computation has the same key in every model, process and machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import COMPARISONS, Expr, Op, Var, from_json, to_json, walk
+
+COMBINERS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
+"""How a stage folds its reduction axes: the op of `codegen.expr` that joins two partial results."""
+
+IDENTITIES = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
+"""The value that each combiner starts from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A dense tensor of a task. `constant` inputs are known when a model is compiled, so they can be packed then."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    constant: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return prod(self.shape) * self.dtype.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A named range 0 .. extent - 1."""
+
+    name: str
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`output[index] = body` for every point of `axes`, folded by `combiner` over `reduce`.
+
+    `index` maps the axes to the place written (affine; the axes themselves unless the stage writes a part of its
+    output, as concatenation does, or permutes it). Every element of a tensor is written by exactly one point of one
+    stage. A body reads inputs and tensors that earlier stages wrote completely, always in bounds.
+    """
+
+    output: str
+    axes: tuple[Axis, ...]
+    body: Expr
+    reduce: tuple[Axis, ...] = ()
+    combiner: str = ""  # a key of COMBINERS; empty if and only if `reduce` is
+    index: tuple[Expr, ...] = ()  # empty in the constructor: the axes in order
+
+    def __post_init__(self) -> None:
+        if bool(self.reduce) != bool(self.combiner):
+            raise ValueError(f"stage {self.output}: reduction axes and combiner go together")
+        if not self.index:
+            object.__setattr__(self, "index", tuple(Var(axis.name) for axis in self.axes))
+
+    @property
+    def points(self) -> int:
+        """How often the body is evaluated."""
+        return prod(axis.extent for axis in self.axes + self.reduce)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations: one an op in the body, one a fold."""
+        ops = sum(isinstance(n, Op) and n.dtype.is_float and n.name not in UNCOUNTED for n in walk(self.body))
+        return self.points * (ops + bool(self.combiner))
+
+
+UNCOUNTED = COMPARISONS | {"select", "cast", "bitcast", "neg"}
+"""Ops that move or choose values: no arithmetic."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One fused subgraph: `inputs` in, `outputs` out, `stages` in an order that computes them.
+
+    Build one through `canonical`, which renames tensors and axes. `op` is a label for people ("Conv+Relu") and no
+    part of the key.
+    """
+
+    op: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    temporaries: tuple[Tensor, ...]
+    stages: tuple[Stage, ...]
+    _tensors: dict[str, Tensor] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        tensors = {t.name: t for t in self.inputs + self.temporaries + self.outputs}
+        object.__setattr__(self, "_tensors", tensors)
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of that name. Raises KeyError."""
+        return self._tensors[name]
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 over the canonical JSON without the label."""
+        data = {name: value for name, value in self.to_json().items() if name != "op"}
+        return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    @cached_property
+    def flops(self) -> int:
+        """Floating-point operations of one run."""
+        return sum(stage.flops for stage in self.stages)
+
+    @cached_property
+    def traffic_bytes(self) -> int:
+        """Bytes that must be read and written at least: inputs and outputs once."""
+        return sum(t.size_bytes for t in self.inputs + self.outputs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` inverts it."""
+        return {
+            "op": self.op,
+            "inputs": [_tensor_json(t) for t in self.inputs],
+            "outputs": [_tensor_json(t) for t in self.outputs],
+            "temporaries": [_tensor_json(t) for t in self.temporaries],
+            "stages": [_stage_json(s) for s in self.stages],
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Task:
+        """Raises KeyError, TypeError or ValueError on data that `to_json` can't have written."""
+        return Task(
+            op=str(data["op"]),
+            inputs=tuple(_tensor(t) for t in data["inputs"]),
+            outputs=tuple(_tensor(t) for t in data["outputs"]),
+            temporaries=tuple(_tensor(t) for t in data["temporaries"]),
+            stages=tuple(_stage(s) for s in data["stages"]),
+        )
+
+
+def _tensor_json(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "shape": list(tensor.shape),
+        "dtype": tensor.dtype.value,
+        "constant": tensor.constant,
+    }
+
+
+def _tensor(data: dict[str, Any]) -> Tensor:
+    return Tensor(str(data["name"]), tuple(map(int, data["shape"])), DType(data["dtype"]), bool(data["constant"]))
+
+
+def _stage_json(stage: Stage) -> dict[str, Any]:
+    return {
+        "output": stage.output,
+        "axes": [[a.name, a.extent] for a in stage.axes],
+        "reduce": [[a.name, a.extent] for a in stage.reduce],
+        "combiner": stage.combiner,
+        "index": [to_json(e) for e in stage.index],
+        "body": to_json(stage.body),
+    }
+
+
+def _stage(data: dict[str, Any]) -> Stage:
+    return Stage(
+        output=str(data["output"]),
+        axes=tuple(Axis(str(name), int(extent)) for name, extent in data["axes"]),
+        body=from_json(data["body"]),
+        reduce=tuple(Axis(str(name), int(extent)) for name, extent in data["reduce"]),
+        combiner=str(data["combiner"]),
+        index=tuple(from_json(e) for e in data["index"]),
+    )

@@ -1,0 +1,79 @@
+"""Candidate, Measurement, Record: what was tried and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from .schedule import Schedule
+
+
+class Status(StrEnum):
+    """How a candidate ended. Everything but OK is a failure that is stored and learned from."""
+
+    OK = "ok"
+    BUILD_ERROR = "build_error"  # the compiler refused it
+    WRONG_RESULT = "wrong_result"  # it ran, but its output differs from the oracle
+    CRASH = "crash"  # it killed its process
+    TIMEOUT = "timeout"  # it was stopped at its time limit
+    OUT_OF_MEMORY = "out_of_memory"  # it passed its memory limit
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One schedule of one task on one target."""
+
+    task: Task
+    target: Target
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What happened to one candidate. A failure is a measurement too."""
+
+    status: Status
+    samples_s: tuple[float, ...] = ()  # seconds of one run, one a sample; empty unless OK
+    median_s: float | None = None
+    low_s: float | None = None  # 95% interval of the median
+    high_s: float | None = None
+    max_rel_err: float | None = None  # largest error against the oracle, relative to its largest magnitude
+    error: str = ""  # one line for people; empty if OK
+    build_s: float = 0.0  # time spent lowering and compiling
+    object_sha256: str = ""  # of the object code that was timed
+    provenance: dict[str, str] = field(default_factory=dict)  # machine, compiler and library versions
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "status": self.status.value,
+            "samples_s": list(self.samples_s),
+            "median_s": self.median_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            "max_rel_err": self.max_rel_err,
+            "error": self.error,
+            "build_s": self.build_s,
+            "object_sha256": self.object_sha256,
+            "provenance": self.provenance,
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Measurement:
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
+        return Measurement(
+            **{**data, "status": Status(data["status"]), "samples_s": tuple(map(float, data["samples_s"]))}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored trial: the schedule that was tried for a task on a target, and what came of it."""
+
+    task_key: str
+    target_key: str
+    schedule: Schedule
+    measurement: Measurement

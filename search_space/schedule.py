@@ -1,0 +1,43 @@
+"""Schedule: one point of a space, as plain data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+
+class Illegal(Exception):
+    """The point is not in the space: it never existed. Says which value breaks which limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Knob values for a sketch: at once the database row, the cache key, the feature source and what is replayed."""
+
+    sketch: str
+    version: int  # of the sketch: the same values mean the same kernel only within one version
+    values: tuple[tuple[str, int], ...]  # in the order of the space's knobs
+
+    def __getitem__(self, knob: str) -> int:
+        """The value of a knob. Raises KeyError."""
+        return dict(self.values)[knob]
+
+    @property
+    def key(self) -> str:
+        """SHA-256 over the canonical JSON."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return f"{self.sketch}.{self.version}({', '.join(f'{name}={value}' for name, value in self.values)})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"sketch": self.sketch, "version": self.version, "values": dict(self.values)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Schedule:
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
+        values = tuple((str(name), int(value)) for name, value in data["values"].items())
+        return Schedule(str(data["sketch"]), int(data["version"]), values)

@@ -1,0 +1,39 @@
+"""Sketch: one way to write one family of tasks on one kind of target."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tunewright.codegen.ir import Kernel
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from .schedule import Schedule
+from .space import Space
+
+
+class Sketch(Protocol):
+    """An expert fixes the structure here; the search fixes the numbers.
+
+    `space` states legality where the fact is known. `lower` is pure: the same arguments give the same kernel, and it
+    raises Illegal for a schedule outside the space. `version` rises when the same values begin to mean another kernel.
+    Every implementation passes `tests/search_space/test_sketches.py`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def applies(self, task: Task, target: Target) -> bool:
+        """Whether this sketch can write the task."""
+        ...
+
+    def space(self, task: Task, target: Target) -> Space:
+        """The schedules it offers. Only for tasks it applies to."""
+        ...
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        """The kernel that the schedule stands for; its params are the task's inputs then outputs."""
+        ...

@@ -1,0 +1,134 @@
+"""Space: every legal schedule of one sketch for one task, as integer matrices.
+
+A point is a row of choice numbers, one column a knob; a set of points is a matrix. Sampling, validity, mutation and
+features work on whole matrices, and nothing is lowered to be scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.graph.task import Stage
+
+from .schedule import Illegal, Schedule
+
+Rows = NDArray[np.int64]  # [points, knobs], choice numbers
+Columns = Mapping[str, NDArray[np.int64]]  # knob name -> [points], knob values
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One choice. `choices` ascend where they are sizes, so that neighbours in number are neighbours in kind."""
+
+    name: str
+    choices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """What a set of points does to the loops of the stage where the time goes, for features.
+
+    `tiles` goes from the innermost level outwards; each level maps every axis of the stage, reduction axes too, to
+    the extent [points] that one pass over that level covers. `chunks` [points] is how many pieces the parallel loop
+    has; `vector_axis` is the axis laid along vector lanes.
+    """
+
+    stage: Stage
+    tiles: tuple[Mapping[str, NDArray[np.int64]], ...]
+    vector_axis: str
+    chunks: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The knobs, which combinations are legal, and what they mean for the loops."""
+
+    sketch: str
+    version: int
+    knobs: tuple[Knob, ...]
+    legal: Callable[[Columns], NDArray[np.bool_]]
+    tiling: Callable[[Columns], Tiling]
+    default: Schedule
+
+    @property
+    def size(self) -> int:
+        """Combinations of choices, legal or not."""
+        return prod(len(knob.choices) for knob in self.knobs)
+
+    @cached_property
+    def _choices(self) -> list[NDArray[np.int64]]:
+        return [np.array(knob.choices, np.int64) for knob in self.knobs]
+
+    @cached_property
+    def _radix(self) -> NDArray[np.int64]:
+        return np.array([len(knob.choices) for knob in self.knobs], np.int64)
+
+    def columns(self, rows: Rows) -> Columns:
+        """Knob values of points."""
+        return {knob.name: self._choices[i][rows[:, i]] for i, knob in enumerate(self.knobs)}
+
+    def valid(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which points are legal."""
+        return self.legal(self.columns(rows))
+
+    def schedule(self, row: NDArray[np.int64]) -> Schedule:
+        """The point as a schedule."""
+        values = tuple((knob.name, int(knob.choices[n])) for knob, n in zip(self.knobs, row, strict=True))
+        return Schedule(self.sketch, self.version, values)
+
+    def row(self, schedule: Schedule) -> NDArray[np.int64]:
+        """The schedule as a point. Raises Illegal if it is not in this space."""
+        if (schedule.sketch, schedule.version) != (self.sketch, self.version):
+            raise Illegal(f"{schedule} is not of sketch {self.sketch} version {self.version}")
+        values = dict(schedule.values)
+        if list(values) != [knob.name for knob in self.knobs]:
+            raise Illegal(f"{schedule} has knobs {list(values)}, the space {[knob.name for knob in self.knobs]}")
+        for knob in self.knobs:
+            if values[knob.name] not in knob.choices:
+                raise Illegal(f"{knob.name}={values[knob.name]} is none of {knob.choices}")
+        row = np.array([knob.choices.index(values[knob.name]) for knob in self.knobs], np.int64)
+        if not self.valid(row[None])[0]:
+            raise Illegal(f"{schedule} breaks a limit of its sketch")
+        return row
+
+    def sample(self, count: int, rng: np.random.Generator, rounds: int = 20) -> Rows:
+        """Up to `count` distinct legal points at random; fewer where the space is small or mostly illegal."""
+        found = np.empty((0, len(self.knobs)), np.int64)
+        for _ in range(rounds):
+            drawn = rng.integers(0, self._radix, (2 * count, len(self.knobs)))
+            found = unique_rows(np.concatenate([found, drawn[self.valid(drawn)]]))
+            if len(found) >= count:
+                break
+        return found[:count]
+
+    def mutate(self, rows: Rows, rng: np.random.Generator) -> Rows:
+        """One knob of each point changed at random; the illegal results are left out."""
+        if not len(rows):
+            return rows
+        fresh = rows.copy()
+        points = np.arange(len(rows))
+        knobs = rng.integers(0, len(self.knobs), len(rows))
+        fresh[points, knobs] = rng.integers(0, self._radix[knobs])
+        return fresh[self.valid(fresh)]
+
+    def cross(self, left: Rows, right: Rows, rng: np.random.Generator) -> Rows:
+        """Each knob from either parent at random; the illegal results are left out."""
+        fresh = np.where(rng.random(left.shape) < 0.5, left, right)
+        return fresh[self.valid(fresh)] if len(fresh) else fresh
+
+    def codes(self, rows: Rows) -> NDArray[np.int64]:
+        """One number a point, distinct for distinct points (mixed radix, modulo 2^63 for huge spaces)."""
+        place = np.concatenate([[1], np.cumprod(self._radix[:-1])]).astype(np.int64)
+        return rows @ place
+
+
+def unique_rows(rows: Rows) -> Rows:
+    """The distinct rows, in order of first appearance."""
+    _, first = np.unique(rows, axis=0, return_index=True)
+    return rows[np.sort(first)]
