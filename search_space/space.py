@@ -21,6 +21,9 @@ from .schedule import Illegal, Schedule
 Rows = NDArray[np.int64]  # [points, knobs], choice numbers
 Columns = Mapping[str, NDArray[np.int64]]  # knob name -> [points], knob values
 
+ENUMERABLE = 1 << 16
+"""Combinations up to which a space is written out whole: then a sample can't miss what is left of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Knob:
@@ -69,13 +72,30 @@ class Space:
     def _radix(self) -> NDArray[np.int64]:
         return np.array([len(knob.choices) for knob in self.knobs], np.int64)
 
+    @cached_property
+    def _weights(self) -> NDArray[np.int64]:
+        """What `codes` weighs the columns with."""
+        if self.size < 1 << 63:
+            return np.array([prod(map(int, self._radix[:i])) for i in range(len(self.knobs))], np.int64)
+        # No 64-bit number can tell all points apart, and powers of a radix would drop whole columns modulo 2^64.
+        odd = np.random.default_rng(0).integers(0, 1 << 63, len(self.knobs), np.uint64) * np.uint64(2) + np.uint64(1)
+        return odd.view(np.int64)
+
+    @cached_property
+    def points(self) -> Rows:
+        """Every legal point, in the order of `codes`. Raises ValueError where `size` is above ENUMERABLE."""
+        if self.size > ENUMERABLE:
+            raise ValueError(f"{self.size} combinations are too many to write out, limit {ENUMERABLE}")
+        rows: Rows = np.arange(self.size)[:, None] // self._weights % self._radix
+        return rows[self.valid(rows)]
+
     def columns(self, rows: Rows) -> Columns:
         """Knob values of points."""
         return {knob.name: self._choices[i][rows[:, i]] for i, knob in enumerate(self.knobs)}
 
     def valid(self, rows: Rows) -> NDArray[np.bool_]:
         """Which points are legal."""
-        return self.legal(self.columns(rows))
+        return np.broadcast_to(self.legal(self.columns(rows)), len(rows))  # without knobs there is no column to size it
 
     def schedule(self, row: NDArray[np.int64]) -> Schedule:
         """The point as a schedule."""
@@ -87,7 +107,7 @@ class Space:
         if (schedule.sketch, schedule.version) != (self.sketch, self.version):
             raise Illegal(f"{schedule} is not of sketch {self.sketch} version {self.version}")
         values = dict(schedule.values)
-        if list(values) != [knob.name for knob in self.knobs]:
+        if values.keys() != {knob.name for knob in self.knobs}:  # in any order: a JSON store may have sorted them
             raise Illegal(f"{schedule} has knobs {list(values)}, the space {[knob.name for knob in self.knobs]}")
         for knob in self.knobs:
             if values[knob.name] not in knob.choices:
@@ -98,7 +118,12 @@ class Space:
         return row
 
     def sample(self, count: int, rng: np.random.Generator, rounds: int = 20) -> Rows:
-        """Up to `count` distinct legal points at random; fewer where the space is small or mostly illegal."""
+        """Up to `count` distinct legal points at random.
+
+        Fewer where the space has no more, or where it is too large to write out and mostly illegal.
+        """
+        if self.size <= ENUMERABLE:
+            return self.points[rng.permutation(len(self.points))[:count]]
         found = np.empty((0, len(self.knobs)), np.int64)
         for _ in range(rounds):
             drawn = rng.integers(0, self._radix, (2 * count, len(self.knobs)))
@@ -109,13 +134,22 @@ class Space:
 
     def mutate(self, rows: Rows, rng: np.random.Generator) -> Rows:
         """One knob of each point changed at random; the illegal results are left out."""
-        if not len(rows):
-            return rows
+        free = np.flatnonzero(self._radix > 1)
+        if not len(rows) or not len(free):
+            return rows[:0]
         fresh = rows.copy()
         points = np.arange(len(rows))
-        knobs = rng.integers(0, len(self.knobs), len(rows))
-        fresh[points, knobs] = rng.integers(0, self._radix[knobs])
+        knobs = free[rng.integers(0, len(free), len(rows))]
+        radix = self._radix[knobs]
+        fresh[points, knobs] = (fresh[points, knobs] + rng.integers(1, radix)) % radix
         return fresh[self.valid(fresh)]
+
+    def neighbours(self, rows: Rows) -> Rows:
+        """The distinct legal points one choice up or down on one knob from any of `rows`."""
+        up = np.eye(len(self.knobs), dtype=np.int64)
+        fresh = (rows[:, None] + np.concatenate([up, -up])).reshape(2 * rows.size, len(self.knobs))
+        fresh = fresh[np.all((fresh >= 0) & (fresh < self._radix), axis=1)]
+        return unique_rows(fresh[self.valid(fresh)])
 
     def cross(self, left: Rows, right: Rows, rng: np.random.Generator) -> Rows:
         """Each knob from either parent at random; the illegal results are left out."""
@@ -123,12 +157,16 @@ class Space:
         return fresh[self.valid(fresh)] if len(fresh) else fresh
 
     def codes(self, rows: Rows) -> NDArray[np.int64]:
-        """One number a point, distinct for distinct points (mixed radix, modulo 2^63 for huge spaces)."""
-        place = np.concatenate([[1], np.cumprod(self._radix[:-1])]).astype(np.int64)
-        return rows @ place
+        """One number a point, the same in every process. Distinct points have distinct ones.
+
+        In a space of 2^63 combinations or more it is a hash: two points share one about once in 2^50 pairs.
+        """
+        return rows @ self._weights
 
 
 def unique_rows(rows: Rows) -> Rows:
     """The distinct rows, in order of first appearance."""
+    if not rows.shape[1]:
+        return rows[:1]  # a space without knobs has one point
     _, first = np.unique(rows, axis=0, return_index=True)
     return rows[np.sort(first)]
