@@ -94,7 +94,7 @@ def test_import_contract_catches(module: str, line: str, tmp_path: Path) -> None
     (tmp_path / ".types" / "tunewright").symlink_to("..")
     for package in SETUPTOOLS["packages"]:
         folder = tmp_path.joinpath(*package.split(".")[1:])
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "__init__.py").touch()
         (folder / "intruded.py").touch()
     (tmp_path / module).write_text(line + "\n")
@@ -111,7 +111,9 @@ def test_wheel_holds_every_file_of_the_folders_and_nothing_else(tmp_path: Path) 
         shutil.copy(ROOT / name, source)
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, source / folder, ignore=NOT_SHIPPED)
-    files = {str(path.relative_to(source)) for folder in FOLDERS for path in (source / folder).rglob("*.*")}
+    files = {
+        str(path.relative_to(source)) for folder in FOLDERS for path in (source / folder).rglob("*") if path.is_file()
+    }
     build = [sys.executable, "-c", "from setuptools.build_meta import build_wheel; build_wheel('..')"]
     subprocess.run(build, cwd=source, check=True, capture_output=True, timeout=120)
     [wheel] = tmp_path.glob("*.whl")
