@@ -1,4 +1,47 @@
 """The sketches: one file each, an expert's structure whose numbers the search fixes.
-Read first: the generic tiled sketch, which covers every op.
+Read first: `generic`, which covers every op.
 May import: what `search_space` may.
 """
+
+from __future__ import annotations
+
+from tunewright.codegen.ir import Kernel
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from ..measurement import Candidate
+from ..schedule import Illegal, Schedule
+from ..sketch import Sketch
+from ..space import Space
+from .contraction import ContractionSketch
+from .generic import GenericSketch
+
+SKETCHES: tuple[Sketch, ...] = (ContractionSketch(), GenericSketch())
+"""Every sketch, the most special first; the last applies to any task."""
+
+
+def sketch(name: str) -> Sketch:
+    """The sketch of that name. Raises Illegal if there is none."""
+    for one in SKETCHES:
+        if one.name == name:
+            return one
+    raise Illegal(f"no sketch is called {name!r}; there are {', '.join(s.name for s in SKETCHES)}")
+
+
+def spaces(task: Task, target: Target) -> tuple[Space, ...]:
+    """The spaces to search for a task: those of the special sketches that apply, else the generic one."""
+    special = [s for s in SKETCHES[:-1] if s.applies(task, target)]
+    return tuple(s.space(task, target) for s in special or SKETCHES[-1:])
+
+
+def default_schedule(task: Task, target: Target) -> Schedule:
+    """What a task gets when nothing is known of it."""
+    return spaces(task, target)[0].default
+
+
+def lower(candidate: Candidate) -> Kernel:
+    """The kernel that a candidate stands for. Raises Illegal if its schedule is in no space of its task."""
+    one = sketch(candidate.schedule.sketch)
+    if not one.applies(candidate.task, candidate.target):
+        raise Illegal(f"sketch {one.name} does not apply to {candidate.task.op}")
+    return one.lower(candidate.task, candidate.schedule, candidate.target)

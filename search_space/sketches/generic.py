@@ -1,0 +1,200 @@
+"""Generic: any task as tiled, vectorised loops, derived from its index expressions alone.
+
+Pieces that pass data within rows only run together, row by row (`search_space.groups`); the others are phases of
+their own. The knobs are for the piece where most of the work is; the rest takes fair numbers (`plain_nest`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.expr import Expr, Var, const, op
+from tunewright.codegen.ir import Alloc, Block, For, If, Kernel, LoopKind, Stmt
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from ..groups import Group, groups
+from ..nest import Nest, lower, replaced
+from ..phases import buffer, plain_nest, plain_phase, vector_axes
+from ..pieces import Piece, pieces
+from ..schedule import Schedule
+from ..space import Columns, Knob, Space, Tiling
+
+BODY_LIMIT = 256
+"""Copies of the innermost body in one register tile, beyond which the instruction cache suffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the knobs refer to: the groups, the piece that they tile, and its axes."""
+
+    groups: tuple[Group, ...]
+    main: Piece
+    rows: tuple[str, ...]  # axes whose loop is around the whole group
+    vectors: tuple[str, ...]  # axes that may lie along the lanes, best first
+
+    def tiled(self, vector: str) -> str:
+        """The axis tiled beside the vector axis: the last other spatial one; "" if there is none."""
+        free = [a.name for a in self.main.stage.axes if a.name not in self.rows and a.name != vector]
+        return free[-1] if free else ""
+
+
+@lru_cache(maxsize=256)
+def layout(task: Task, lanes: int) -> Layout:
+    """The task's loops before any number is chosen."""
+    found = groups(task, pieces(task))
+    group = max(found, key=lambda g: g.main.stage.points)
+    rows = tuple(axis.name for axis in group.rows)
+    axes = [a for a in vector_axes(group.main, lanes) if a not in rows]
+    return Layout(tuple(found), group.main, rows, tuple(axes[:3]) or ("",))
+
+
+class GenericSketch:
+    """See the module."""
+
+    name = "generic"
+    version = 1
+
+    def applies(self, task: Task, target: Target) -> bool:
+        return target.kind == "cpu"
+
+    def space(self, task: Task, target: Target) -> Space:
+        plan = layout(task, target.lanes(4))
+        free = [a for a in plan.main.stage.axes if a.name not in plan.rows]
+        widest = max((a.extent for a in free), default=1)
+        copies = prod(a.extent for a in plan.main.stage.reduce)
+        knobs = (
+            Knob("along", tuple(range(len(plan.vectors)))),
+            Knob("vectors", (1, 2, 4, 8)),
+            Knob("tile", tuple(n for n in (1, 2, 3, 4, 6, 7, 8) if n <= widest)),
+            Knob("unroll", tuple(n for n in (1, 2, 4, 8, 16) if n == 1 or n < 2 * copies)),
+            Knob("chunk_points", tuple(1 << n for n in range(10, 21))),
+        )
+        default = {"along": 0, "vectors": 1, "tile": 1, "unroll": 1, "chunk_points": 1 << 14}
+        return Space(
+            sketch=self.name,
+            version=self.version,
+            knobs=knobs,
+            legal=lambda columns: _legal(plan, target, columns),
+            tiling=lambda columns: _tiling(plan, target, columns),
+            default=Schedule(self.name, self.version, tuple(default.items())),
+        )
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        self.space(task, target).row(schedule)
+        plan = layout(task, target.lanes(4))
+        steps: list[Stmt] = []
+        for group in plan.groups:
+            nest = _nest(plan, dict(schedule.values), target) if plan.main in group.pieces else None
+            if group.rows:
+                steps.append(_row_loop(group, plan.main, nest, schedule["chunk_points"], target))
+            else:
+                steps += [lower(nest) if nest and p == plan.main else plain_phase(p, target) for p in group.pieces]
+        local = {b.name for group in plan.groups for b in group.locals}
+        written = {p.output for group in plan.groups for p in group.pieces}
+        scratch = tuple(buffer(t) for t in task.temporaries if t.name not in local and t.name in written)
+        return Kernel(tuple(buffer(t) for t in task.inputs + task.outputs), scratch, Block(tuple(steps)))
+
+
+def _legal(plan: Layout, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    copies = columns["vectors"] * columns["tile"]
+    legal = (copies + columns["vectors"] + 1 <= target.vector_registers) & (copies * columns["unroll"] <= BODY_LIMIT)
+    extents = {a.name: a.extent for a in (*plan.main.stage.axes, *plan.main.stage.reduce)}
+    for number, vector in enumerate(plan.vectors):
+        here = columns["along"] == number
+        fits = np.maximum(1, -(-extents.get(vector, 1) // target.lanes(4)))
+        legal &= ~here | (columns["vectors"] < 2 * fits)
+        legal &= ~here | (columns["tile"] <= extents.get(plan.tiled(vector), 1))
+    return legal
+
+
+def _unrolls(plan: Layout, vector: str, copies: int) -> Mapping[str, int]:
+    """Share copies of the body among the reduction axes, the innermost first."""
+    unroll: dict[str, int] = {}
+    for axis in reversed(plan.main.stage.reduce):
+        if axis.name != vector:
+            unroll[axis.name] = min(copies, axis.extent)
+            copies = copies // axis.extent if unroll[axis.name] == axis.extent else 1
+    return unroll
+
+
+def _nest(plan: Layout, values: Mapping[str, int], target: Target) -> Nest:
+    lanes = target.lanes(4)
+    vector, stage = plan.vectors[values["along"]], plan.main.stage
+    unroll = dict(_unrolls(plan, vector, values["unroll"]))
+    tile = {plan.tiled(vector): values["tile"]}
+    if any(a.name == vector for a in stage.reduce):
+        unroll[vector] = values["vectors"]
+    else:
+        tile[vector] = values["vectors"] * lanes
+    base = plain_nest(plan.main, target, frozenset(plan.rows))
+    nest = Nest(plan.main, lanes, vector, tile, {}, unroll, fixed=base.fixed)
+    return nest.with_chunks(values["chunk_points"])
+
+
+def _row_loop(group: Group, main: Piece, nest: Nest | None, chunk_points: int, target: Target) -> Stmt:
+    """One parallel loop over the rows, all pieces of the group inside."""
+    total = prod(axis.extent for axis in group.rows)
+    points = sum(p.stage.points for p in group.pieces) // total
+    together = min(total, max(1, chunk_points // max(points, 1)))
+    chunks = -(-total // together)
+    fixed = frozenset(axis.name for axis in group.rows)
+    body: Stmt = Block(
+        tuple(lower(nest if nest and p == main else plain_nest(p, target, fixed)) for p in group.pieces)
+    )
+    for local in group.locals:
+        body = Alloc(local, body)
+    row: Expr = const(0)
+    row = row + Var("chunk") * together if chunks > 1 else row
+    row = row + Var("row") if together > 1 else row
+    stride = total
+    for axis in group.rows:
+        stride //= axis.extent
+        outer = row // stride
+        body = replaced(body, axis.name, outer if stride * axis.extent == total else outer % axis.extent)
+    if chunks * together > total:
+        body = If(op("lt", row, total), body)
+    if together > 1:
+        body = For("row", together, body)
+    return For("chunk", chunks, body, LoopKind.PARALLEL) if chunks > 1 else body
+
+
+def _tiling(plan: Layout, target: Target, columns: Columns) -> Tiling:
+    stage = plan.main.stage
+    one = np.ones(len(columns["along"]), np.int64)
+    extents = {a.name: one * a.extent for a in (*stage.axes, *stage.reduce)}
+    tile = {a.name: one.copy() for a in (*stage.axes, *stage.reduce)}
+    lanes = target.lanes(4)
+    for number, vector in enumerate(plan.vectors):
+        here = columns["along"] == number
+        if vector:
+            tile[vector][here] = np.minimum(columns["vectors"][here] * lanes, extents[vector][here])
+        other = plan.tiled(vector)
+        if other:
+            tile[other][here] = columns["tile"][here]
+        for name, copies in _unroll_columns(plan, vector, columns["unroll"]).items():
+            tile[name][here] = copies[here]
+    whole = {**tile, **{a.name: extents[a.name] for a in stage.reduce}}
+    chunk = dict(whole)
+    covered = one * prod(a.extent for a in stage.reduce)
+    for axis in reversed(stage.axes):
+        left = np.maximum(columns["chunk_points"] // np.maximum(covered, 1), 1)
+        chunk[axis.name] = np.minimum(np.maximum(left, tile[axis.name]), extents[axis.name])
+        covered = covered * chunk[axis.name]
+    chunks = one
+    for axis in stage.axes:
+        chunks = chunks * -(-extents[axis.name] // chunk[axis.name])
+    return Tiling(stage, (tile, whole, chunk, extents), plan.vectors[0], chunks)
+
+
+def _unroll_columns(plan: Layout, vector: str, copies: NDArray[np.int64]) -> Mapping[str, NDArray[np.int64]]:
+    """`_unrolls` for many points."""
+    shares = {int(n): _unrolls(plan, vector, int(n)) for n in np.unique(copies)}
+    names = [a.name for a in plan.main.stage.reduce if a.name != vector]
+    return {name: np.array([shares[int(n)][name] for n in copies], np.int64) for name in names}
