@@ -151,6 +151,7 @@ class Op(Arithmetic):
 
 
 Expr = Const | Var | Ramp | Load | Op
+NODES = (Const, Var, Ramp, Load, Op)
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
@@ -193,7 +194,7 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,  # half to even
-    "fma": lambda a, b, c: a * b + c,
+    "fma": lambda a, b, c: a * b + c,  # the machine may round once instead of twice
     "exp": np.exp,
     "log": np.log,
     "erf": _erf,
@@ -219,32 +220,52 @@ OPS: Mapping[str, Callable[..., Any]] = {
 }
 """Every op and its meaning on numpy arrays (lanes are the last axis)."""
 
+UNARY = HORIZONTAL | {
+    "neg", "abs", "sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid", "not", "cast", "bitcast",
+}  # fmt: skip
+
+
+def arity(name: str) -> int:
+    """How many arguments an op of `OPS` takes."""
+    return 1 if name in UNARY else 3 if name in ("fma", "select") else 2
+
 
 def const(value: Number, dtype: DType | None = None) -> Const:
-    """A literal; without a dtype, bool, int and float become BOOL, I64 and F32."""
+    """A literal; without a dtype, bool, int and float become BOOL, I64 and F32.
+
+    Floats are rounded to their dtype. Raises ValueError if another dtype can't hold the value: 0.5 is no I64.
+    """
     if dtype is None:
         dtype = DType.BOOL if isinstance(value, bool) else DType.I64 if isinstance(value, int) else DType.F32
     if dtype.is_float:
-        value = float(dtype.numpy.type(value))
-    return Const(value, dtype)
+        with np.errstate(over="ignore"):
+            return Const(float(dtype.numpy.type(value)), dtype)
+    if (isinstance(value, float) and not value.is_integer()) or not fits(int(value), dtype):
+        raise ValueError(f"{value} is no {dtype}")
+    return Const(bool(value) if dtype is DType.BOOL else int(value), dtype)
+
+
+def fits(value: int, dtype: DType) -> bool:
+    """Whether an integer dtype, or BOOL, holds the value."""
+    if dtype is DType.BOOL:
+        return value in (0, 1)
+    limits = np.iinfo(dtype.value)
+    return int(limits.min) <= value <= int(limits.max)
 
 
 def op(name: str, *args: Expr | Arithmetic | Number, dtype: DType | None = None) -> Expr:
-    """Apply `name`, folding constants and the integer identities x+0, x*1, x*0, x//1, x%1.
+    """Apply `name`, folding constants, the integer identities x+0, x*1, x*0, x//1, x%1, and constant conditions.
 
     A Python number takes the dtype of the other operand. `dtype` is needed for `cast` and `bitcast` alone.
     """
-    like = next((a.dtype for a in reversed(args) if isinstance(a, Const | Var | Ramp | Load | Op)), None)
-    nodes: list[Expr] = [
-        a if isinstance(a, Const | Var | Ramp | Load | Op) else const(a, like)  # type: ignore[arg-type]
-        for a in args
-    ]
+    values = args[1:] if name == "select" else args  # the condition says nothing about the dtype of the choices
+    like = next((a.dtype for a in reversed(values) if isinstance(a, NODES)), None)
+    nodes = [a if isinstance(a, NODES) else const(a, like) for a in args]  # type: ignore[arg-type]
     if dtype is None:
         dtype = DType.BOOL if name in COMPARISONS else nodes[-1].dtype
     elif name == "cast" and nodes[0].dtype is dtype:
         return nodes[0]
-    node = Op(name, tuple(nodes), dtype)
-    return _folded(node)
+    return _folded(Op(name, tuple(nodes), dtype))
 
 
 def _folded(node: Op) -> Expr:
@@ -253,8 +274,19 @@ def _folded(node: Op) -> Expr:
         with np.errstate(all="ignore"):
             result = apply(node, *values)
         return Const(np.asarray(result).item(), node.dtype)
-    if node.dtype is not DType.I64 or len(node.args) != 2:
-        return node
+    match node:
+        case Op("select", (Const(condition), yes, no)):
+            return yes if condition else no
+        case Op("and", (Const(condition), rest) | (rest, Const(condition))):
+            return rest if condition else const(False)
+        case Op("or", (Const(condition), rest) | (rest, Const(condition))):
+            return const(True) if condition else rest
+        case Op(dtype=DType.I64 | DType.I32, args=(_, _)):
+            return _identity(node)
+    return node
+
+
+def _identity(node: Op) -> Expr:
     left, right = node.args
     match node.name, left, right:
         case ("add", Const(0), rest) | ("add" | "sub", rest, Const(0)):
@@ -262,9 +294,8 @@ def _folded(node: Op) -> Expr:
         case ("mul", Const(1), rest) | ("mul" | "floordiv", rest, Const(1)):
             return rest
         case ("mul", Const(0), _) | ("mul", _, Const(0)) | ("mod", _, Const(1)):
-            return const(0)
-        case _:
-            return node
+            return const(0, node.dtype)
+    return node
 
 
 def apply(node: Op, *values: Any) -> Any:
@@ -309,22 +340,30 @@ def free_vars(*roots: Expr) -> list[str]:
     return list(dict.fromkeys(node.name for node in walk(*roots) if isinstance(node, Var)))
 
 
+def rebuilt(node: Expr, parts: tuple[Expr, ...]) -> Expr:
+    """The node with other children; itself if they are the ones it has."""
+    if all(new is old for new, old in zip(parts, children(node), strict=True)):
+        return node
+    match node:
+        case Ramp(_, lanes):
+            return Ramp(parts[0], lanes)
+        case Load(tensor, _, dtype, count):
+            return Load(tensor, parts, dtype, count)
+        case Op(name, _, dtype):
+            return op(name, *parts, dtype=dtype)
+    return node
+
+
 def transform(root: Expr, visit: Callable[[Expr], Expr]) -> Expr:
-    """Rebuild a DAG bottom-up: `visit` gets each node with its children already rebuilt, once for a shared node."""
+    """Rebuild a DAG bottom-up: `visit` gets each node with its children already rebuilt, once for a shared node.
+
+    Parts in which nothing changes stay the same objects.
+    """
     done: dict[int, Expr] = {}
 
     def go(node: Expr) -> Expr:
         if id(node) not in done:
-            match node:
-                case Ramp(base, lanes):
-                    fresh: Expr = Ramp(go(base), lanes)
-                case Load(tensor, index, dtype, count):
-                    fresh = Load(tensor, tuple(map(go, index)), dtype, count)
-                case Op(name, args, dtype):
-                    fresh = op(name, *map(go, args), dtype=dtype)
-                case _:
-                    fresh = node
-            done[id(node)] = visit(fresh)
+            done[id(node)] = visit(rebuilt(node, tuple(map(go, children(node)))))
         return done[id(node)]
 
     return go(root)
@@ -340,7 +379,8 @@ def evaluate(root: Expr, env: Mapping[str, Any], read: Callable[[Load, Sequence[
 
     `env` gives each variable an integer or an array; arrays broadcast against each other, so one call evaluates a
     whole grid of points, or of threads. `read` answers a load with the values at the evaluated indices.
-    With ramps, an array variable must have a last axis of length 1, which the lanes then fill.
+    With ramps, an array variable must have a last axis of length 1, which the lanes then fill. Overflow, division by
+    zero and NaN are values, not warnings.
     """
     done: dict[int, Any] = {}
 
@@ -360,7 +400,8 @@ def evaluate(root: Expr, env: Mapping[str, Any], read: Callable[[Load, Sequence[
             done[id(node)] = result
         return done[id(node)]
 
-    return go(root)
+    with np.errstate(all="ignore"):
+        return go(root)
 
 
 def to_json(node: Expr) -> Any:
@@ -380,13 +421,20 @@ def to_json(node: Expr) -> Any:
 def from_json(data: Any) -> Expr:
     """The inverse of `to_json`. Raises ValueError on anything that `to_json` can't have written."""
     match data:
-        case ["const", str(dtype), int() | float() | str() as value]:
-            kind = DType(dtype)
-            return Const(float(value) if kind.is_float else value, kind)  # type: ignore[arg-type]
+        case ["const", str(dtype), bool() | int() | float() | str() as value]:
+            return _literal(value, DType(dtype))
         case ["var", str(name)]:
             return Var(name)
         case ["load", str(dtype), str(tensor), *index]:
             return Load(tensor, tuple(map(from_json, index)), DType(dtype))
-        case ["op", str(dtype), str(name), *args] if name in OPS and args:
+        case ["op", str(dtype), str(name), *args] if name in OPS and len(args) == arity(name):
             return Op(name, tuple(map(from_json, args)), DType(dtype))
     raise ValueError(f"not an expression: {str(data)[:80]}")
+
+
+def _literal(value: Number | str, dtype: DType) -> Const:
+    if dtype.is_float and not isinstance(value, bool):
+        return const(float(value), dtype)
+    if isinstance(value, bool) is (dtype is DType.BOOL) and isinstance(value, int):
+        return const(value, dtype)
+    raise ValueError(f"{str(value)[:80]!r} is no {dtype}")

@@ -149,7 +149,8 @@ class Kernel:
 
 def render(kernel: Kernel) -> str:
     """The kernel as text: one line a statement, indented."""
-    lines = [f"param {b}" + (f" packed {kernel.packings[b.name]}" if b.name in kernel.packings else "") for b in kernel.params]
+    packed = {name: f" packed {packing}" for name, packing in kernel.packings.items()}
+    lines = [f"param {b}{packed.get(b.name, '')}" for b in kernel.params]
     lines += [f"scratch {b}" for b in kernel.scratch]
     lines.extend(_lines(kernel.body, 0))
     return "\n".join(lines) + "\n"
