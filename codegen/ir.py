@@ -11,7 +11,7 @@ on one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dtype import DType
-from .expr import Expr
+from .expr import Expr, substitute
 
 
 class LoopKind(StrEnum):
@@ -145,6 +145,22 @@ class Kernel:
 
     def __str__(self) -> str:
         return render(self)
+
+
+def replaced(stmt: Stmt, values: Mapping[str, Expr]) -> Stmt:
+    """The statement with variables replaced in every expression."""
+    match stmt:
+        case Block(body):
+            return Block(tuple(replaced(part, values) for part in body))
+        case For(var, extent, body, kind):
+            return For(var, extent, replaced(body, values), kind)
+        case If(condition, then):
+            return If(substitute(condition, values), replaced(then, values))
+        case Alloc(buffer, body):
+            return Alloc(buffer, replaced(body, values))
+        case Store(tensor, index, value, count):
+            fresh = tuple(substitute(e, values) for e in index)
+            return Store(tensor, fresh, substitute(value, values), count)
 
 
 def render(kernel: Kernel) -> str:

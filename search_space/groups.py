@@ -18,7 +18,7 @@ from tunewright.graph.task import Axis, Stage, Task
 from .pieces import Piece
 
 ROW_LIMIT_BYTES = 256 * 1024
-"""Most memory that the tensors of one row may take: they live on the stack and should stay in the second-level cache."""
+"""Most memory for the tensors of one row: they live on the stack and should stay in the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True)

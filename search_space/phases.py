@@ -10,7 +10,8 @@ from tunewright.codegen.ir import Buffer, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Tensor
 
-from .nest import Nest, lower
+from .loops import lower
+from .nest import Nest
 from .pieces import Piece
 
 CHUNK_POINTS = 16_384

@@ -23,11 +23,13 @@ from tunewright.codegen.ir import Block, Buffer, Kernel, Packing, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 
-from ..nest import INNER, TILE, Nest, lower
+from ..loops import lower
+from ..nest import Nest
 from ..phases import buffer, plain_phase
 from ..pieces import Piece, pieces
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
+from ..tile import INNER, TILE
 
 BODY_LIMIT = 1024
 """Multiply-adds in one copy of the innermost body, beyond which the instruction cache suffers."""
@@ -186,8 +188,8 @@ def _tiling(found: Contraction, target: Target, columns: Columns) -> Tiling:
         covered = np.where(block == 0, extents[axis], tile[axis] * block)
         chunk[axis] = np.minimum(covered, extents[axis])
     chunks = one
-    for axis in stage.axes:
-        chunks = chunks * -(-extents[axis.name] // chunk[axis.name])
+    for spatial in stage.axes:
+        chunks = chunks * -(-extents[spatial.name] // chunk[spatial.name])
     return Tiling(stage, (tile, panel, chunk, extents), found.vector, chunks)
 
 
@@ -196,7 +198,7 @@ def _nest(found: Contraction, schedule: Schedule, target: Target) -> Nest:
     values = dict(schedule.values)
     tile = {axis: values[f"tile_{axis}"] for axis in found.rows[-2:]}
     tile[found.vector] = values["vectors"] * lanes
-    block = {axis: 0 for axis in found.rows[1:]}
+    block = dict.fromkeys(found.rows[1:], 0)
     if found.rows:
         block[found.rows[0]] = values["block_rows"]
     block[found.vector] = values["block_columns"]

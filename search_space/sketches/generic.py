@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.expr import Expr, Var, const, op
-from tunewright.codegen.ir import Alloc, Block, For, If, Kernel, LoopKind, Stmt
+from tunewright.codegen.ir import Alloc, Block, For, If, Kernel, LoopKind, Stmt, replaced
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..groups import Group, groups
-from ..nest import Nest, lower, replaced
+from ..loops import lower
+from ..nest import Nest
 from ..phases import buffer, plain_nest, plain_phase, vector_axes
 from ..pieces import Piece, pieces
 from ..schedule import Schedule
@@ -145,9 +146,7 @@ def _row_loop(group: Group, main: Piece, nest: Nest | None, chunk_points: int, t
     together = min(total, max(1, chunk_points // max(points, 1)))
     chunks = -(-total // together)
     fixed = frozenset(axis.name for axis in group.rows)
-    body: Stmt = Block(
-        tuple(lower(nest if nest and p == main else plain_nest(p, target, fixed)) for p in group.pieces)
-    )
+    body: Stmt = Block(tuple(lower(nest if nest and p == main else plain_nest(p, target, fixed)) for p in group.pieces))
     for local in group.locals:
         body = Alloc(local, body)
     row: Expr = const(0)
@@ -157,7 +156,7 @@ def _row_loop(group: Group, main: Piece, nest: Nest | None, chunk_points: int, t
     for axis in group.rows:
         stride //= axis.extent
         outer = row // stride
-        body = replaced(body, axis.name, outer if stride * axis.extent == total else outer % axis.extent)
+        body = replaced(body, {axis.name: outer if stride * axis.extent == total else outer % axis.extent})
     if chunks * together > total:
         body = If(op("lt", row, total), body)
     if together > 1:

@@ -1,0 +1,282 @@
+"""Tile: one register tile of a nest, of known sizes: initialise, reduce, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, Var, const, free_vars, loads, op, substitute, transform
+from tunewright.codegen.index import vectorize
+from tunewright.codegen.ir import Alloc, Block, Buffer, For, LoopKind, Scope, Stmt, Store, replaced
+from tunewright.graph.task import COMBINERS, IDENTITIES
+
+from .nest import Nest
+
+TILE, INNER = ".tile", ".in"
+"""Suffixes of the variables that an expression may use beside an axis: the number of its tile, the place inside it."""
+
+ACC, TOTAL, KEPT = ".acc", ".total", ".kept"
+"""Registers: partial results, results folded across lanes, loads made early. Tensors of tasks have no dot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One vector of a tile: its first place along the vector axis, and its lanes in use, None for all."""
+
+    base: int
+    count: int | None
+
+
+def parts_of(extent: int, lanes: int) -> list[Part]:
+    """The vectors that cover an extent."""
+    return [Part(base, extent - base if extent - base < lanes else None) for base in range(0, extent, lanes)]
+
+
+class Tile:
+    """One register tile of known sizes: initialise, reduce, finish."""
+
+    def __init__(self, nest: Nest, tile: Mapping[str, Expr], sizes: Mapping[str, int]) -> None:
+        self.nest, self.sizes = nest, sizes
+        self.stage = nest.piece.stage
+        self.lanes = nest.lanes
+        self.spatial_vector = nest.vector if nest.vector in sizes else ""
+        self.loops = [a for a in nest.spatial if sizes[a] > 1 and a != self.spatial_vector]
+        self.acc = self._register(ACC, [*self.loops], self.stage.body.dtype)
+        self.places: dict[str, Expr] = {}
+        for axis in nest.spatial:
+            inner = Var(axis + INNER) if axis in self.loops or axis == self.spatial_vector else const(0)
+            self.places[axis] = tile[axis] * nest.tile_extent(axis) + inner
+            self.places[axis + TILE] = tile[axis]
+            self.places[axis + INNER] = inner
+
+    def lower(self) -> Stmt:
+        piece = self.nest.piece
+        if not self.stage.reduce:
+            value = transform(piece.finish, lambda x: self.stage.body if self.is_result(x) else x)
+            return self.each(value, self.write)
+        if self.nest.vector and not self.spatial_vector:
+            return LaneReduction(self).lower()
+        initial = self.each(identity(self.stage.combiner, self.acc.dtype), self._set)
+        fold = self.each(self.stage.body, self._fold)
+        for axis in reversed(self.stage.reduce):
+            fold = self.reduce_loop(axis.name, axis.extent, fold)
+        finish = transform(piece.finish, lambda x: self.result() if self.is_result(x) else x)
+        return Alloc(self.acc, Block((initial, fold, self.each(finish, self.write))))
+
+    def reduce_loop(self, axis: str, extent: int, body: Stmt) -> Stmt:
+        copies = min(self.nest.unroll.get(axis, 1), extent)
+        return unrolled_loop(axis, extent, copies, body)
+
+    def is_result(self, node: Expr) -> bool:
+        return isinstance(node, Load) and node.tensor == self.stage.output
+
+    def _register(self, name: str, loops: list[str], dtype: DType, vector: bool = True) -> Buffer:
+        shape = [self.sizes[a] for a in loops]
+        if vector and self.spatial_vector:
+            shape.append(self._vectors() * self.lanes)
+        return Buffer(name, tuple(shape) or (1,), dtype, Scope.REGISTER)
+
+    def _vectors(self) -> int:
+        return -(-self.sizes[self.spatial_vector] // self.lanes)
+
+    def _element(self, buffer: Buffer, loops: list[str], vector: bool = True) -> Load:
+        index: list[Expr] = [Var(a + INNER) for a in loops]
+        if vector and self.spatial_vector:
+            index.append(Var(self.spatial_vector + INNER))
+        return Load(buffer.name, tuple(index) or (const(0),), buffer.dtype)
+
+    def result(self) -> Load:
+        return self._element(self.acc, self.loops)
+
+    def _set(self, value: Expr, part: Part) -> Stmt:
+        return self._keep(self.result(), value, part)
+
+    def _fold(self, value: Expr, part: Part) -> Stmt:
+        total = self._laid(self.result(), part)
+        return self._keep(self.result(), folded(self.stage.combiner, total, value), part)
+
+    def write(self, value: Expr, part: Part) -> Stmt:
+        piece = self.nest.piece
+        index = tuple(self._laid(substitute(e, self.places), part) for e in piece.index)
+        return Store(piece.output, index, value, part.count if any(e.lanes > 1 for e in index) else None)
+
+    def _keep(self, place: Load, value: Expr, part: Part) -> Stmt:
+        """Store to a register. All lanes of it: those out of use do no harm."""
+        target = self._laid(place, part)
+        assert isinstance(target, Load)
+        return Store(target.tensor, target.index, value)
+
+    def _laid(self, value: Expr, part: Part) -> Expr:
+        """An expression laid along the lanes of one vector."""
+        if not self.spatial_vector:
+            return value
+        laid = vectorize(value, self.spatial_vector + INNER, const(part.base), self.lanes, part.count)
+        return transform(laid, _read_whole)
+
+    def each(self, value: Expr, write: Callable[[Expr, Part], Stmt]) -> Stmt:
+        """`write` for every vector of the tile, with the loads of `value` made as few times as possible."""
+        value = substitute(value, self.places)
+        staged = self._staged(value)
+        value = transform(value, lambda x: staged[x][1] if isinstance(x, Load) and x in staged else x)
+        body = self.each_vector(value, write)
+        for depth in range(len(self.loops), -1, -1):
+            body = self._with_loads(staged, depth, body)
+            if depth:
+                axis = self.loops[depth - 1]
+                body = For(axis + INNER, self.sizes[axis], body, LoopKind.UNROLL)
+        return body
+
+    def each_vector(self, value: Expr, write: Callable[[Expr, Part], Stmt]) -> Stmt:
+        if not self.spatial_vector:
+            return write(value, Part(0, None))
+        parts = parts_of(self.sizes[self.spatial_vector], self.lanes)
+        return Block(tuple(write(self._laid(value, part), part) for part in parts))
+
+    def _staged(self, value: Expr) -> dict[Load, tuple[int, Load, list[str]]]:
+        """Loads to make early: load -> (number of tile loops around it, its register, loops it is repeated over)."""
+        staged: dict[Load, tuple[int, Load, list[str]]] = {}
+        nested = {x for outer in loads(value) for x in loads(*outer.index)}
+        for load in loads(value):
+            names = free_vars(load)
+            own = [a for a in self.loops if a + INNER in names]
+            vector = self.spatial_vector + INNER in names
+            depth = next((n for n, a in enumerate(self.loops) if a not in own), len(self.loops))
+            rest = [a for a in own if a not in self.loops[:depth]]
+            everywhere = depth == len(self.loops) and (vector or not self.spatial_vector)
+            if everywhere or load.tensor == self.acc.name or load in nested or any(loads(i) for i in load.index):
+                continue
+            buffer = self._register(f"{KEPT}{len(staged)}", rest, load.dtype, vector)
+            staged[load] = (depth, self._element(buffer, rest, vector), rest)
+        return staged
+
+    def _with_loads(self, staged: Mapping[Load, tuple[int, Load, list[str]]], depth: int, body: Stmt) -> Stmt:
+        early = [(load, place, rest) for load, (d, place, rest) in staged.items() if d == depth]
+        fetches = [self._fetch(load, place, rest) for load, place, rest in early]
+        for load, place, rest in early:
+            vector = len(place.index) > len(rest) and isinstance(place.index[-1], Var)
+            buffer = self._register(place.tensor, rest, load.dtype, vector)
+            body = Alloc(buffer, Block((*fetches, body)) if (load, place, rest) == early[0] else body)
+        return body
+
+    def _fetch(self, load: Load, place: Load, rest: list[str]) -> Stmt:
+        if self.spatial_vector and self.spatial_vector + INNER in free_vars(load):
+            body = self.each_vector(load, lambda value, part: self._keep(place, value, part))
+        else:
+            body = Store(place.tensor, place.index, load)
+        for axis in reversed(rest):
+            body = For(axis + INNER, self.sizes[axis], body, LoopKind.UNROLL)
+        return body
+
+
+class LaneReduction:
+    """A tile whose reduction runs along the lanes: vectors of partial results, folded across the lanes at the end."""
+
+    def __init__(self, tile: Tile) -> None:
+        self.tile = tile
+        self.stage = tile.stage
+        self.axis = next(a for a in self.stage.reduce if a.name == tile.nest.vector)
+        self.lanes = tile.lanes
+        wanted = max(1, tile.nest.unroll.get(self.axis.name, 1))
+        self.vectors = min(wanted, -(-self.axis.extent // self.lanes))
+        shape = (*(tile.sizes[a] for a in tile.loops), self.vectors * self.lanes)
+        self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
+        self.total = tile.acc
+
+    def lower(self) -> Stmt:
+        combiner = self.stage.combiner
+        start = identity(combiner, self.acc.dtype)
+        initial = Block(tuple(Store(ACC, self._place(n), start) for n in range(self.vectors)))
+        rename = Buffer(TOTAL, self.total.shape, self.total.dtype, Scope.REGISTER)
+        total = Load(TOTAL, self.tile.result().index, rename.dtype)
+        piece = self.tile.nest.piece
+        finish = transform(piece.finish, lambda x: total if self.tile.is_result(x) else x)
+        value: Expr = Load(ACC, self._place(0), self.acc.dtype)
+        for n in range(1, self.vectors):
+            value = op(COMBINERS[combiner], value, Load(ACC, self._place(n), self.acc.dtype))
+        across = Store(TOTAL, total.index, op(ACROSS[combiner], value))
+        steps = (self._repeat(initial), self._reduction(), self._repeat(across))
+        return Alloc(self.acc, Alloc(rename, Block((*steps, self.tile.each(finish, self.tile.write)))))
+
+    def _place(self, vector: int) -> tuple[Expr, ...]:
+        return (*(Var(a + INNER) for a in self.tile.loops), Ramp(const(vector * self.lanes), self.lanes))
+
+    def _repeat(self, body: Stmt) -> Stmt:
+        for axis in reversed(self.tile.loops):
+            body = For(axis + INNER, self.tile.sizes[axis], body, LoopKind.UNROLL)
+        return body
+
+    def _reduction(self) -> Stmt:
+        step = self.vectors * self.lanes
+        rounds, rest = divmod(self.axis.extent, step)
+        parts: list[Stmt] = []
+        if rounds:
+            start = Var(self.axis.name) * step if rounds > 1 else const(0)
+            body = self._repeat(Block(tuple(self._fold(start, n, None) for n in range(self.vectors))))
+            parts.append(For(self.axis.name, rounds, body) if rounds > 1 else body)
+        for n in range(-(-rest // self.lanes)):
+            left = rest - n * self.lanes
+            count = left if left < self.lanes else None
+            parts.append(self._repeat(self._fold(const(rounds * step), n, count)))
+        body = Block(tuple(parts))
+        for axis in reversed(self.stage.reduce):
+            if axis is not self.axis:
+                body = self.tile.reduce_loop(axis.name, axis.extent, body)
+        return body
+
+    def _fold(self, start: Expr, vector: int, count: int | None) -> Stmt:
+        body = substitute(self.stage.body, self.tile.places)
+        value = vectorize(body, self.axis.name, start + vector * self.lanes, self.lanes, count)
+        old = Load(ACC, self._place(vector), self.acc.dtype)
+        new = folded(self.stage.combiner, old, value)
+        if count is not None:
+            new = op("select", op("lt", Ramp(const(0), self.lanes), count), new, old)
+        return Store(ACC, self._place(vector), new)
+
+
+ACROSS = {"sum": "hsum", "max": "hmax", "min": "hmin", "prod": "hprod"}
+"""The op that folds a combiner across the lanes of one vector."""
+
+
+def unrolled_loop(var: str, extent: int, copies: int, body: Stmt) -> Stmt:
+    """`for var < extent: body` with `copies` bodies in a row, and what does not divide after it."""
+    if copies >= extent:
+        return For(var, extent, body, LoopKind.UNROLL)
+    if copies == 1:
+        return For(var, extent, body)
+    rounds, rest = divmod(extent, copies)
+
+    def copied(start: Expr, count: int) -> Stmt:
+        return For(f"{var}.copy", count, replaced(body, {var: start + Var(f"{var}.copy")}), LoopKind.UNROLL)
+
+    parts: list[Stmt] = [For(f"{var}.round", rounds, copied(Var(f"{var}.round") * copies, copies))]
+    if rest:
+        parts.append(copied(const(rounds * copies), rest))
+    return Block(tuple(parts))
+
+
+def folded(combiner: str, total: Expr, value: Expr) -> Expr:
+    """`total` joined with one more value; a float product joins a sum as a fused multiply-add."""
+    match combiner, value:
+        case "sum", Op("mul", (left, right), dtype) if dtype.is_float:
+            return op("fma", left, right, total)
+        case _:
+            return op(COMBINERS[combiner], total, value)
+
+
+def identity(combiner: str, dtype: DType) -> Const:
+    """What a fold starts from, in the element type."""
+    value = IDENTITIES[combiner]
+    if dtype.is_float or np.isfinite(value):
+        return Const(value if dtype.is_float else int(value), dtype)
+    limits = np.iinfo(dtype.value)
+    return Const(int(limits.min if value < 0 else limits.max), dtype)
+
+
+def _read_whole(node: Expr) -> Expr:
+    """Registers are read whole: lanes out of use do no harm, and a masked read would keep them in memory."""
+    if isinstance(node, Load) and node.tensor.startswith((ACC, TOTAL, KEPT)):
+        return Load(node.tensor, node.index, node.dtype)
+    return node
