@@ -1,0 +1,471 @@
+"""Index arithmetic: affine forms, intervals, simplification, and laying expressions along vector lanes.
+
+Everything rests on `Form`, an integer expression as an exact sum of multiples of atoms, and on `Domain`, what is known
+about the variables. Equal atoms of a sum cancel before intervals are taken, which is what makes tiled indices come out
+exact: `8*a + b - 8*a` is as wide as `b`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
+from .dtype import DType
+from .expr import (
+    COMPARISONS,
+    HORIZONTAL,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Ramp,
+    Var,
+    children,
+    const,
+    op,
+    rebuilt,
+    substitute,
+    walk,
+)
+from .interval import UNBOUNDED, UNKNOWN, Interval, compared, computed, difference, saturated, type_range
+
+Ranges = Mapping[str, Interval]
+
+ZERO = const(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """`constant` plus the sum of `coefficient * variable`. No coefficient is zero."""
+
+    coefficients: Mapping[str, int]
+    constant: int
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`constant` plus the sum of `coefficient * atom`. No coefficient is zero.
+
+    Atoms are variables, the lane numbers `Ramp(0, lanes)`, and whatever is not affine: a quotient, a minimum, a load.
+    """
+
+    terms: Mapping[Expr, int]
+    constant: int
+
+    def plus(self, other: Form, scale: int = 1) -> Form:
+        """`self + scale * other`."""
+        terms = dict(self.terms)
+        for atom, coefficient in other.terms.items():
+            terms[atom] = terms.get(atom, 0) + scale * coefficient
+        return Form({a: c for a, c in terms.items() if c}, self.constant + scale * other.constant)
+
+
+NOTHING = Form({}, 0)
+
+
+def form(expr: Expr) -> Form:
+    """The affine form of an integer expression; of any other one, itself as a single atom."""
+    done: dict[int, Form] = {}
+
+    def go(node: Expr) -> Form:
+        if id(node) not in done:
+            done[id(node)] = _form(node, go)
+        return done[id(node)]
+
+    return go(expr)
+
+
+def _form(node: Expr, go: Callable[[Expr], Form]) -> Form:
+    match node:
+        case Const(value, DType.I64):
+            return Form({}, int(value))
+        case Ramp(base, lanes) if base != ZERO:
+            return go(base).plus(Form({Ramp(ZERO, lanes): 1}, 0))
+        case Op("add", (left, right), DType.I64):
+            return go(left).plus(go(right))
+        case Op("sub", (left, right), DType.I64):
+            return go(left).plus(go(right), -1)
+        case Op("neg", (inner,), DType.I64):
+            return NOTHING.plus(go(inner), -1)
+        case Op("mul", (left, right), DType.I64):
+            a, b = go(left), go(right)
+            if not a.terms:
+                return NOTHING.plus(b, a.constant)
+            if not b.terms:
+                return NOTHING.plus(a, b.constant)
+    return Form({node: 1}, 0)
+
+
+def build(total: Form) -> Expr:
+    """The expression of a form. Lanes with coefficient 1 become the outermost `Ramp`."""
+    lanes = next((a.lanes for a, c in total.terms.items() if isinstance(a, Ramp) and c == 1), None)
+    terms = [(a, c) for a, c in total.terms.items() if lanes is None or c != 1 or not isinstance(a, Ramp)]
+    result: Expr | None = None
+    for atom, coefficient in sorted(terms, key=lambda term: term[1] < 0):
+        piece = op("mul", atom, abs(coefficient))
+        if coefficient > 0:
+            result = piece if result is None else result + piece
+        else:
+            result = op("neg", piece) if result is None else result - piece
+    if result is None:
+        result = const(total.constant)
+    elif total.constant:
+        result = result + total.constant if total.constant > 0 else result - -total.constant
+    return result if lanes is None else Ramp(result, lanes)
+
+
+def linear(expr: Expr) -> Linear | None:
+    """The expression as a linear function of variables; None if it isn't one, or is a vector."""
+    if expr.dtype is not DType.I64:
+        return None
+    total = form(expr)
+    coefficients = {atom.name: c for atom, c in total.terms.items() if isinstance(atom, Var)}
+    return Linear(coefficients, total.constant) if len(coefficients) == len(total.terms) else None
+
+
+def contiguous(index: Sequence[Expr]) -> bool:
+    """Whether a vector index reads or writes consecutive elements: a `Ramp` last, all else scalar."""
+    return bool(index) and isinstance(index[-1], Ramp) and all(i.lanes == 1 for i in index[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """What is known about an expression's variables: inclusive `ranges`, and forms that pass no `limits`.
+
+    `count` says how many leading lanes of vectors matter. Extend it with `given`.
+    """
+
+    ranges: Ranges
+    limits: tuple[tuple[Form, int], ...] = ()
+    count: int | None = None
+    _done: dict[int, tuple[Expr, Interval]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no point is left, so that anything holds."""
+        return any(low > high for low, high in self.ranges.values())
+
+    def bounds(self, expr: Expr) -> Interval | None:
+        """The least interval found that holds every lane; None if data decide an end of it."""
+        low, high = self.interval(expr)
+        return None if low == -UNBOUNDED or high == UNBOUNDED else (low, high)
+
+    def decide(self, condition: Expr) -> bool | None:
+        """Whether a condition holds for all lanes, for none, or None where neither was proven."""
+        low, high = self.interval(condition)
+        return bool(low) if low == high else None
+
+    def given(self, condition: Expr) -> Domain:
+        """The domain where a condition holds as well. What it can't use of a condition it leaves out."""
+        match condition:
+            case Op("and", (left, right)):
+                return self.given(left).given(right)
+            case Op("not", (inner,)):
+                return self.given(_opposite(inner)) if _opposite(inner) != condition else self
+            case Op("lt" | "le" | "eq" as name, (left, right), _) if left.dtype is right.dtype is DType.I64:
+                if condition.lanes > 1:
+                    return self
+                gap = form(left).plus(form(right), -1)
+                if name == "eq":
+                    return self.limited(gap, 0).limited(NOTHING.plus(gap, -1), 0)
+                return self.limited(gap, -1 if name == "lt" else 0)
+        return self
+
+    def interval(self, node: Expr) -> Interval:
+        """As `bounds`, with unknown ends at plus or minus UNBOUNDED."""
+        hit = self._done.get(id(node))
+        if hit is None:
+            total = form(node) if node.dtype is DType.I64 else Form({node: 1}, 0)
+            atomic = total.constant == 0 and len(total.terms) == 1 and node in total.terms
+            self._done[id(node)] = (node, type_range(node.dtype))  # sound, should a limit lead back to this node
+            found = self._atom(node) if atomic else self.interval_of(total)
+            hit = self._done[id(node)] = (node, saturated(found))  # the node too, so that its id stays its own
+        return hit[1]
+
+    def interval_of(self, total: Form) -> Interval:
+        """The interval of a form."""
+        return saturated((-self._upper(NOTHING.plus(total, -1), self.limits), self._upper(total, self.limits)))
+
+    def _upper(self, total: Form, limits: tuple[tuple[Form, int], ...]) -> int:
+        total = _recombined(total)
+        best = total.constant
+        for atom, coefficient in total.terms.items():
+            low, high = self.interval(atom)
+            best += coefficient * (high if coefficient > 0 else low)
+        for n, (limited, limit) in enumerate(limits):
+            for scale in _ratios(total, limited):
+                rest = self._upper(total.plus(limited, -scale), limits[:n] + limits[n + 1 :])
+                best = min(best, scale * limit + rest)
+        return min(best, UNBOUNDED)
+
+    def limited(self, total: Form, limit: int) -> Domain:
+        """With the fact `total <= limit`."""
+        limit -= total.constant
+        total = Form(total.terms, 0)
+        if not total.terms:
+            return self
+        ranges = dict(self.ranges)
+        for atom, coefficient in total.terms.items():
+            if isinstance(atom, Var):
+                others = self.interval_of(total.plus(Form({atom: 1}, 0), -coefficient))[0]
+                if others == -UNBOUNDED:
+                    continue
+                low, high = ranges.get(atom.name, UNKNOWN)
+                room = (limit - others) // abs(coefficient)
+                ranges[atom.name] = (low, min(high, room)) if coefficient > 0 else (max(low, -room), high)
+        if (len(total.terms) == 1 and set(map(type, total.terms)) == {Var}) or _chooses(*total.terms):
+            return Domain(ranges, self.limits, self.count)
+        return Domain(ranges, (*self.limits, (total, limit)), self.count)
+
+    def _atom(self, node: Expr) -> Interval:
+        match node:
+            case Const(value, dtype):
+                return type_range(dtype) if dtype.is_float else (int(value), int(value))
+            case Var(name):
+                return self.ranges.get(name, UNKNOWN)
+            case Ramp(_, lanes):
+                return (0, (lanes if self.count is None else min(self.count, lanes)) - 1)
+            case Op("mod", (inner, Const(int(divisor)))) if divisor > 0:
+                return self._remainder(form(inner), divisor)
+            case Op("select", (condition, yes, no)):
+                return self._choice(condition, yes, no)
+            case Op(name, (left, right)) if name in COMPARISONS and not left.dtype.is_float:
+                if left.dtype is right.dtype is DType.I64:
+                    return compared(name, self.interval_of(form(left).plus(form(right), -1)))
+                return compared(name, difference(self.interval(left), self.interval(right)))
+            case Op(name, args, dtype) if not any(a.dtype.is_float for a in args):
+                found = saturated(computed(name, [self.interval(a) for a in args]) or UNKNOWN)
+                kind = type_range(dtype)
+                return found if kind[0] <= found[0] and found[1] <= kind[1] else kind
+        return type_range(node.dtype)
+
+    def _remainder(self, total: Form, divisor: int) -> Interval:
+        rest = Form({a: c for a, c in total.terms.items() if c % divisor}, total.constant)
+        low, high = self.interval_of(rest)
+        if low // divisor == high // divisor:
+            return (low % divisor, high % divisor)
+        step = gcd(divisor, *rest.terms.values())
+        return (rest.constant % step, divisor - step + rest.constant % step)
+
+    def _choice(self, condition: Expr, yes: Expr, no: Expr) -> Interval:
+        decided = self.decide(condition)
+        if decided is not None:
+            return self.interval(yes if decided else no)
+        sides = [(self.given(condition), yes), (self.given(_opposite(condition)), no)]
+        found = [domain.interval(side) for domain, side in sides if not domain.empty]
+        return (min(low for low, _ in found), max(high for _, high in found)) if found else type_range(yes.dtype)
+
+
+def _opposite(condition: Expr) -> Expr:
+    match condition:
+        case Op("lt", (left, right)) if not left.dtype.is_float:
+            return op("le", right, left)
+        case Op("le", (left, right)) if not left.dtype.is_float:
+            return op("lt", right, left)
+        case Op("ne", args):
+            return op("eq", *args)
+        case Op("or", (left, right)):
+            return op("and", _opposite(left), _opposite(right))
+        case Op("not", (inner,)):
+            return inner
+    return op("not", condition)
+
+
+def _chooses(*atoms: Expr) -> bool:
+    """Whether there is a select inside: bounding one extends the domain, so a limit on it would have no end."""
+    return any(isinstance(node, Op) and node.name == "select" for node in walk(*atoms))
+
+
+def _ratios(total: Form, part: Form) -> set[int]:
+    """Whole positive multiples of `part` that cancel an atom of `total`."""
+    shared = [(total.terms[atom], c) for atom, c in part.terms.items() if atom in total.terms]
+    return {mine // its for mine, its in shared if mine % its == 0 and mine // its > 0}
+
+
+def _recombined(total: Form) -> Form:
+    """`c*k*(e // k) + c*(e % k)` is `c*e`."""
+    for atom, coefficient in total.terms.items():
+        match atom:
+            case Op("mod", (inner, Const(int(divisor)))):
+                quotient = Op("floordiv", atom.args, DType.I64)
+                if divisor > 0 and total.terms.get(quotient) == coefficient * divisor:
+                    pair = Form({atom: 1, quotient: divisor}, 0)
+                    return _recombined(total.plus(pair, -coefficient).plus(form(inner), coefficient))
+    return total
+
+
+def bounds(expr: Expr, ranges: Ranges, count: int | None = None) -> Interval | None:
+    """Inclusive bounds of an integer expression over inclusive ranges of its variables; None if data decide.
+
+    Of vectors all lanes, or `count` leading ones, are inside. Bounds are never too narrow, and exact for affine
+    expressions and the usual tilings, clamps and halos.
+    """
+    return Domain(ranges, count=count).bounds(expr)
+
+
+def simplify(expr: Expr, ranges: Ranges) -> Expr:
+    """An equal expression with divisions, remainders, clamps and comparisons that the ranges decide taken out.
+
+    Keeps the sharing of parts. A vector may become a scalar where all lanes are equal.
+    """
+    domain = Domain(ranges)
+    done: dict[int, Expr] = {}
+
+    def go(node: Expr) -> Expr:
+        if id(node) not in done:
+            parts = tuple(map(go, children(node)))
+            done[id(node)] = _simplified(node, parts, domain)
+        return done[id(node)]
+
+    return go(expr)
+
+
+def _simplified(node: Expr, parts: tuple[Expr, ...], domain: Domain) -> Expr:
+    match node:
+        case Op(name) if name in HORIZONTAL and parts[0].lanes != node.args[0].lanes:
+            return node  # a scalar no longer knows how many lanes were to be joined
+        case Load(count=int()) if max(part.lanes for part in parts) != node.lanes:
+            return node
+    fresh = rebuilt(node, parts)
+    if isinstance(fresh, Const | Load):
+        return fresh
+    if fresh.dtype in (DType.I64, DType.BOOL):
+        low, high = domain.interval(fresh)
+        if low == high:
+            return const(low if fresh.dtype is DType.I64 else bool(low), fresh.dtype)
+    match fresh:
+        case Op("select", (_, yes, no)) if yes == no:
+            return yes
+        case Op("min" | "max" as name, (left, right), DType.I64):
+            low, high = domain.interval_of(form(left).plus(form(right), -1))
+            if low >= 0 or high <= 0:
+                return left if (low >= 0) is (name == "max") else right
+        case Op("floordiv", (inner, Const(int(divisor))), DType.I64) if divisor > 0:
+            return _quotient(inner, divisor, domain) or fresh
+        case Op("mod", (inner, Const(int(divisor))), DType.I64) if divisor > 0:
+            return _residue(inner, divisor, domain) or fresh
+        case Ramp() | Op("add" | "sub" | "mul" | "neg", _, DType.I64):
+            return _tidied(fresh)
+    return fresh
+
+
+def _tidied(node: Expr) -> Expr:
+    total = _recombined(form(node))
+    fresh = build(total)
+    lanes_outermost = isinstance(fresh, Ramp) and not isinstance(node, Ramp)
+    return fresh if lanes_outermost or _affine_ops(fresh) < _affine_ops(node) else node
+
+
+def _affine_ops(root: Expr) -> int:
+    """How many operations of the affine part at the top of a DAG."""
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Ramp):
+            stack.append(node.base)
+        elif isinstance(node, Op) and node.name in ("add", "sub", "mul", "neg") and id(node) not in seen:
+            seen.add(id(node))
+            stack.extend(node.args)
+    return len(seen)
+
+
+def _split(total: Form, divisor: int) -> tuple[Form, Form]:
+    """`total == divisor * whole + rest`, the constant of `rest` in 0 .. divisor - 1."""
+    whole = {a: c // divisor for a, c in total.terms.items() if c % divisor == 0}
+    rest = {a: c for a, c in total.terms.items() if c % divisor}
+    quotient, remainder = divmod(total.constant, divisor)
+    return Form(whole, quotient), Form(rest, remainder)
+
+
+def _common(rest: Form, divisor: int, domain: Domain) -> tuple[int, Form, Form] | None:
+    """A factor g of the divisor with `rest == g * whole + small` and `small` in 0 .. g - 1."""
+    for factor in sorted({gcd(divisor, c) for c in rest.terms.values()} - {1}, reverse=True):
+        whole, small = _split(rest, factor)
+        low, high = domain.interval_of(small)
+        if low >= 0 and high < factor:
+            return factor, whole, small
+    return None
+
+
+def _quotient(inner: Expr, divisor: int, domain: Domain) -> Expr | None:
+    """`inner // divisor`, simpler; None if it can't be. Dividends stay non-negative, as `floordiv` asks."""
+    whole, rest = _split(form(inner), divisor)
+    low, high = domain.interval_of(rest)
+    if low // divisor == high // divisor:
+        return build(whole.plus(Form({}, low // divisor)))
+    if low < 0:
+        return None
+    common = _common(rest, divisor, domain)
+    if common:
+        factor, larger, _ = common
+        return build(whole) + op("floordiv", build(larger), divisor // factor)
+    if whole.terms or whole.constant:
+        return build(whole) + op("floordiv", build(rest), divisor)
+    match inner:
+        case Op("floordiv", (deeper, Const(int(first)))) if first > 0:
+            return op("floordiv", deeper, first * divisor)
+    return None
+
+
+def _residue(inner: Expr, divisor: int, domain: Domain) -> Expr | None:
+    """`inner % divisor`, simpler; None if it can't be. Dividends stay non-negative, as `mod` asks."""
+    whole, rest = _split(form(inner), divisor)
+    low, high = domain.interval_of(rest)
+    if low // divisor == high // divisor:
+        return build(rest.plus(Form({}, -divisor * (low // divisor))))
+    if low < 0:
+        return None
+    common = _common(rest, divisor, domain)
+    if common:
+        factor, larger, small = common
+        return op("mod", build(larger), divisor // factor) * factor + build(small)
+    if whole.terms or whole.constant:
+        return op("mod", build(rest), divisor)
+    match inner:
+        case Op("mod", (deeper, Const(int(first)))) if first % divisor == 0:
+            return op("mod", deeper, divisor)
+    return None
+
+
+def vectorize(expr: Expr, var: str, base: Expr, lanes: int, count: int | None = None) -> Expr:
+    """A scalar expression for `lanes` neighbouring values of a variable at once, from `base` upwards.
+
+    A load whose last index moves one by one with the variable, and whose other indices don't, becomes contiguous; one
+    that does not mention the variable stays scalar; any other becomes a gather. `count` (None: all) is how many
+    leading lanes may touch memory, and is given to every vector load. Raises ValueError if there are vectors already.
+    """
+    ramp = Ramp(base, lanes)
+    moving: dict[int, bool] = {}
+    done: dict[int, Expr] = {}
+
+    def moves(node: Expr) -> bool:
+        if id(node) not in moving:
+            moving[id(node)] = node == Var(var) if isinstance(node, Var) else any(map(moves, children(node)))
+        return moving[id(node)]
+
+    def load(node: Load) -> Load:
+        *outer, last = node.index
+        total = form(last)
+        others = [atom for atom in total.terms if atom != Var(var)]
+        if total.terms.get(Var(var)) == 1 and not any(map(moves, [*outer, *others])):
+            return Load(node.tensor, (*outer, Ramp(substitute(last, {var: base}), lanes)), node.dtype, count)
+        return Load(node.tensor, tuple(map(go, node.index)), node.dtype, count)
+
+    def go(node: Expr) -> Expr:
+        if not moves(node):
+            return node
+        if id(node) not in done:
+            match node:
+                case Var():
+                    done[id(node)] = ramp
+                case Load():
+                    done[id(node)] = load(node)
+                case _:
+                    done[id(node)] = rebuilt(node, tuple(map(go, children(node))))
+        return done[id(node)]
+
+    if expr.lanes > 1:
+        raise ValueError(f"{expr} is a vector already")
+    return go(expr)

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import (
+    HORIZONTAL,
+    OPS,
+    Const,
+    Load,
+    Op,
+    Ramp,
+    Var,
+    apply,
+    arity,
+    const,
+    evaluate,
+    free_vars,
+    from_json,
+    loads,
+    op,
+    substitute,
+    to_json,
+    transform,
+    walk,
+)
+
+i, j = Var("i"), Var("j")
+
+
+def no_loads(load, index):
+    raise AssertionError(load)
+
+
+def test_constants_fold_in_the_dtype_of_the_node():
+    assert op("add", const(3), 4) == const(7)
+    assert op("div", const(-7), 2) == const(-3)
+    assert op("add", const(1.0), const(2.0**-30)) == const(1.0)
+    assert op("cast", const(-2.7), dtype=DType.I32) == const(-2, DType.I32)
+    assert op("bitcast", const(1.0), dtype=DType.I32) == const(0x3F800000, DType.I32)
+    assert op("lt", const(2), 3) == const(True)
+
+
+@pytest.mark.parametrize("dtype", [DType.I64, DType.I32])
+def test_integer_identities_keep_the_dtype(dtype):
+    x = Load("x", (i,), dtype)
+    zero = const(0, dtype)
+    for same in (x + 0, 0 + x, x - 0, x * 1, 1 * x, x // 1):
+        assert same is x
+    for none in (x * 0, 0 * x, x % 1):
+        assert none == zero
+
+
+def test_float_identities_are_not_applied():
+    x = Load("x", (i,), DType.F32)
+    assert isinstance(x + 0, Op)  # -0.0 + 0 is 0.0
+    assert isinstance(x * 0, Op)  # inf * 0 is nan
+
+
+def test_constant_conditions_choose():
+    x, y = Load("x", (i,), DType.F32), Load("y", (i,), DType.F32)
+    assert op("select", const(True), x, y) is x
+    assert op("select", const(False), x, y) is y
+    inside = op("lt", i, 3)
+    assert op("and", inside, True) is inside
+    assert op("and", False, inside) == const(False)
+    assert op("or", inside, const(True)) == const(True)
+    assert op("or", const(False), inside) is inside
+
+
+def test_numbers_take_the_dtype_of_the_other_operand_but_not_of_a_condition():
+    assert (Load("x", (), DType.F32) * 2) == op("mul", Load("x", (), DType.F32), const(2.0))
+    assert op("select", op("lt", i, 3), 1.0, 0.0).dtype is DType.F32
+    with pytest.raises(ValueError, match=r"0\.5 is no int64"):
+        i * 0.5
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(300, DType.U8), (-1, DType.U8), (2, DType.BOOL), (float("inf"), DType.I64), (2**31, DType.I32)],
+)
+def test_a_literal_must_fit(value, dtype):
+    with pytest.raises(ValueError, match="is no"):
+        const(value, dtype)
+
+
+def test_transform_shares_and_leaves_alone_what_does_not_change():
+    shared = op("mul", i, 3)
+    root = op("add", op("add", shared, j), shared)
+    seen = []
+    same = transform(root, lambda node: seen.append(node) or node)
+    assert same is root
+    assert len(seen) == len(list(walk(root)))
+    moved = substitute(root, {"j": const(2)})
+    assert isinstance(moved, Op) and moved.args[1] is shared
+    assert free_vars(moved) == ["i"]
+
+
+def test_loads_and_lanes():
+    x = Load("x", (i, Ramp(j, 8)), DType.F32)
+    root = op("hsum", x * 2.0)
+    assert x.lanes == 8 and root.lanes == 1
+    assert loads(root) == [x]
+    assert str(root) == "hsum((x[i, j:+8] * 2.0))"
+
+
+def test_evaluate_runs_lanes_along_the_last_axis_and_is_silent():
+    values = evaluate(Ramp(i * 4, 4), {"i": np.arange(3)[:, None]}, no_loads)
+    assert np.array_equal(values, np.arange(12).reshape(3, 4))
+    x = Load("x", (), DType.F32)
+    assert evaluate(op("exp", x), {}, lambda *_: np.float32(1000)) == np.inf
+    assert evaluate(op("sigmoid", x), {}, lambda *_: np.float32(-1000)) == 0
+    assert np.isnan(evaluate(op("log", x), {}, lambda *_: np.float32(-1)))
+
+
+def test_every_op_has_a_meaning_for_its_arity():
+    for name, meaning in OPS.items():
+        values = [np.ones(4, np.int64 if name in ("shl", "shr") else np.float32)] * arity(name)
+        with np.errstate(all="ignore"):
+            assert np.shape(meaning(*values)) == ((1,) if name in HORIZONTAL else (4,)), name
+
+
+def test_integer_division_truncates():
+    node = Op("div", (Var("a"), Var("b")), DType.I64)
+    assert [int(apply(node, a, b)) for a, b in ((7, 2), (-7, 2), (7, -2), (-7, -2))] == [3, -3, -3, 3]
+
+
+expressions = st.recursive(
+    st.one_of(
+        st.builds(Var, st.sampled_from(["i", "j"])),
+        st.builds(const, st.integers(-100, 100)),
+        st.builds(lambda v: const(v, DType.F32), st.floats(width=32)),
+        st.builds(const, st.booleans()),
+    ),
+    lambda inner: st.one_of(
+        st.builds(lambda a, b: Op("add", (a, b), DType.I64), inner, inner),
+        st.builds(lambda a: Load("t\n'\"../", (a, a), DType.U8), inner),
+        st.builds(lambda a, b, c: Op("select", (a, b, c), DType.F32), inner, inner, inner),
+    ),
+    max_leaves=12,
+)
+
+
+@given(expressions)
+def test_json_round_trip(expression):
+    data = to_json(expression)
+    assert to_json(from_json(data)) == data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        ["op", "float32", "system", ["var", "i"]],
+        ["op", "float32", "add", ["var", "i"]],
+        ["op", "float32", "neg"],
+        ["op", "float99", "neg", ["var", "i"]],
+        ["const", "int64", "7"],
+        ["const", "int64", 7.5],
+        ["const", "uint8", 256],
+        ["const", "bool", 1],
+        ["const", "int64", True],
+        ["const", "float32", True],
+        ["const", "float32", "x"],
+        ["var", 3],
+        ["load", "float32", 3],
+        ["ramp", ["var", "i"], 8],
+    ],
+)
+def test_from_json_refuses(data):
+    with pytest.raises(ValueError):
+        from_json(data)
+
+
+def test_vectors_have_no_json():
+    with pytest.raises(ValueError, match="no place"):
+        to_json(Ramp(i, 8))
+    with pytest.raises(ValueError, match="no place"):
+        to_json(Load("x", (i,), DType.F32, count=3))
+
+
+def test_constants_of_special_value_survive_json():
+    for value in (float("inf"), float("-inf"), -0.0):
+        kept = from_json(to_json(const(value)))
+        assert isinstance(kept, Const) and str(kept.value) == str(value)
