@@ -10,7 +10,7 @@ from tunewright.codegen.build import build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Store
-from tunewright.codegen.runtime import Program, ThreadPool
+from tunewright.codegen.runtime.native import Program, ThreadPool
 from tunewright.codegen.target import Target
 
 ROUNDS = 20_000
@@ -38,7 +38,7 @@ def measure(target: Target) -> Limits:
 def _best_s(kernel: Kernel, target: Target, pool: ThreadPool) -> float:
     artifact = build(kernel, target)
     arrays = [np.ones(b.shape, b.dtype.numpy) for b in kernel.params]
-    program = Program(pool, [(artifact, arrays)])
+    program = Program([(artifact, arrays)], pool)
     return min(program.time(samples=15, repeats=1))
 
 
