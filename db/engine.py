@@ -1,0 +1,217 @@
+"""Connections: which driver, which settings, and one clear line where the database can't be used.
+
+SQLite 3.7.0 to 3.51.2 can corrupt a database in WAL mode when two connections write or checkpoint at the same instant
+(mended in 3.51.3; 3.52.0 was withdrawn). So the library that came with Python is used where it is a mended one, else
+the one inside pysqlite3 where that is, else the rollback journal.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy import exc as sql
+
+from .store import StoreError
+
+WRITES = "tunewright_writes"
+"""Execution option of connections that will write: SQLite takes the write lock when such a transaction begins."""
+
+URL_FORMS = "sqlite:///FILE or postgresql://USER@HOST/NAME"
+
+OLDEST_SQLITE = (3, 35, 0)
+"""The first one that knows RETURNING."""
+
+IDLE_LIMIT = "60s"
+"""PostgreSQL ends a transaction whose process hangs this long, so that it can't hold locks for ever."""
+
+
+def parse_url(text: str) -> URL:
+    """The URL with its driver filled in. Raises StoreError where it is none, or of a database that isn't supported."""
+    try:
+        url = make_url(text)
+    except (sql.ArgumentError, ValueError):
+        named = "this" if "@" in text else repr(text)  # there may be a password in it
+        raise StoreError(f"a database URL is {URL_FORMS}, not {named}") from None
+    match url.get_backend_name():
+        case "sqlite":
+            return url.set(drivername="sqlite")
+        case "postgresql" | "postgres":
+            return url.set(drivername="postgresql+psycopg")
+        case other:
+            raise StoreError(f"a database URL is {URL_FORMS}; {other} is not supported")
+
+
+def make_engine(url: URL, wait_s: float) -> Engine:
+    """An engine for a parsed URL. `wait_s` is how long to wait for a lock that another process holds."""
+    return _sqlite_engine(url, wait_s) if url.get_backend_name() == "sqlite" else _postgres_engine(url, wait_s)
+
+
+def one_line(error: sql.DBAPIError) -> str:
+    """What the driver said, on one line."""
+    return " ".join(str(error.orig).split())
+
+
+@contextmanager
+def clear_errors(url: URL) -> Iterator[None]:
+    """Turn what the outside world can cause into a StoreError; wrong SQL and broken constraints stay what they are."""
+    try:
+        yield
+    except (sql.ProgrammingError, sql.IntegrityError, sql.DataError, sql.NotSupportedError):
+        raise
+    except sql.DBAPIError as error:
+        message = one_line(error)
+        if "database is locked" in message:
+            message += ": another process is writing to it"
+        raise StoreError(f"{shown(url)}: {message}") from error
+    except sql.TimeoutError as error:
+        raise StoreError(f"{shown(url)}: all connections of this process are in use") from error
+
+
+def shown(url: URL) -> str:
+    """The URL as people may see it: without its password."""
+    return url.render_as_string(hide_password=True)
+
+
+def is_memory(url: URL) -> bool:
+    """Whether it is a SQLite database without a file."""
+    return url.get_backend_name() == "sqlite" and (
+        url.database in (None, "", ":memory:") or url.query.get("mode") == "memory"
+    )
+
+
+def wal_is_safe(version: tuple[int, ...]) -> bool:
+    """Whether this version of the SQLite library may use WAL mode."""
+    return version >= (3, 51, 3) and version != (3, 52, 0)
+
+
+def sqlite_module() -> ModuleType:
+    """The DB-API module for SQLite; its `sqlite_version_info` tells whether WAL is safe."""
+    if wal_is_safe(sqlite3.sqlite_version_info):
+        return sqlite3
+    try:
+        bundled = importlib.import_module("pysqlite3.dbapi2")
+    except ImportError:
+        return sqlite3
+    return bundled if wal_is_safe(bundled.sqlite_version_info) else sqlite3
+
+
+def _sqlite_engine(url: URL, wait_s: float) -> Engine:
+    module: Any = sqlite_module()
+    if module.sqlite_version_info < OLDEST_SQLITE:
+        raise StoreError(f"SQLite {module.sqlite_version} is too old, 3.35 is needed: pip install pysqlite3")
+    options: dict[str, Any] = {}
+    if is_memory(url):
+        # The one connection is the database. Threads take turns with it.
+        options = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0, "pool_timeout": wait_s}
+    engine = create_engine(
+        url,
+        module=module,
+        # The driver's own idea of when to begin would take no lock until the first write; see `begin`.
+        connect_args={"isolation_level": None, "check_same_thread": False, "timeout": wait_s},
+        **options,
+    )
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: sqlite3.Connection, _record: object) -> None:
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute(f"PRAGMA journal_size_limit={64 << 20}")
+        # In WAL mode NORMAL can lose the last commits with the power, never with the process, and corrupts nothing.
+        wal = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        connection.execute(f"PRAGMA synchronous={'NORMAL' if wal else 'FULL'}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A transaction that reads first and writes later fails at once where another one wrote in between, however
+        # long it would wait; so writers queue up here, before they read.
+        writes = connection.get_execution_options().get(WRITES, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgres_engine(url: URL, wait_s: float) -> Engine:
+    if "connect_timeout" not in url.query:
+        url = url.update_query_dict({"connect_timeout": "10"})
+    try:
+        engine = create_engine(url, pool_pre_ping=True)
+    except ImportError as error:
+        raise StoreError(f"PostgreSQL needs its driver: pip install 'tunewright[postgres]' ({error})") from error
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _record: object) -> None:
+        settings = {
+            "application_name": "tunewright",
+            "lock_timeout": f"{wait_s * 1000:.0f}ms",
+            "idle_in_transaction_session_timeout": IDLE_LIMIT,
+        }
+        for name, value in settings.items():
+            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+        connection.commit()
+
+    return engine
+
+
+def make_folder(url: URL) -> None:
+    """Make the folder of a SQLite file. Raises StoreError where that can't be."""
+    if url.get_backend_name() != "sqlite" or is_memory(url) or str(url.database).startswith("file:"):
+        return
+    try:
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{shown(url)}: can't make its folder: {error.strerror}") from error
+
+
+def choose_journal(engine: Engine, wait_s: float) -> None:
+    """Put a SQLite file into the journal mode that is safe with this library. Does nothing elsewhere.
+
+    Raises StoreError where the file is in WAL mode, the library must not use that, and other processes hold it there.
+    """
+    if engine.dialect.name != "sqlite" or is_memory(engine.url):
+        return
+    safe = wal_is_safe(sqlite_version(engine))
+    wanted, deadline = "wal" if safe else "delete", time.monotonic() + wait_s
+    with engine.connect() as connection:
+        # Outside of a transaction, where alone the mode can change; SQLite does not wait for its locks here.
+        cursor = connection.connection.cursor()
+        mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+        while mode != wanted:
+            try:
+                mode = cursor.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0]
+                break
+            except _operational_error(engine) as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    break
+                time.sleep(0.02)
+        cursor.close()
+    if mode == "wal" and not safe:
+        raise StoreError(
+            f"{shown(engine.url)}: another process has it open in WAL mode, and {sqlite_name(engine)} could corrupt it "
+            "so: pip install pysqlite3"
+        )
+    engine.dispose()  # connections choose `synchronous` by the mode when they are made
+
+
+def _operational_error(engine: Engine) -> type[Exception]:
+    module: Any = engine.dialect.loaded_dbapi
+    kind: type[Exception] = module.OperationalError
+    return kind
+
+
+def sqlite_version(engine: Engine) -> tuple[int, ...]:
+    """Of the library in use."""
+    module: Any = engine.dialect.loaded_dbapi
+    return tuple(module.sqlite_version_info)
+
+
+def sqlite_name(engine: Engine) -> str:
+    """The library in use, e.g. "SQLite 3.53.4 (pysqlite3)"."""
+    module: Any = engine.dialect.loaded_dbapi
+    return f"SQLite {module.sqlite_version} ({module.__name__.partition('.')[0]})"

@@ -1,0 +1,157 @@
+"""A trial as one JSON object that stands alone, for export and import between databases.
+
+    {"schema": 1, "task_key", "task": {...}, "target_key", "target": {...}, "schedule": {...}, "status", "samples_s",
+     "median_s", "low_s", "high_s", "max_rel_err", "error", "build_s", "object_sha256", "provenance", "created_at"}
+
+Times are seconds, moments ISO 8601 in UTC. An infinite `max_rel_err` is the text "inf", for JSON has no such number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+
+SCHEMA = 1
+"""Version of this format. It grows when an old reader would misunderstand a line, not when a field is added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One trial with all that it names."""
+
+    task: Task
+    target: Target
+    record: Record
+    created_at: datetime
+
+
+def to_json(task: Mapping[str, Any], target: Mapping[str, Any], record: Record, created_at: datetime) -> dict[str, Any]:
+    """The object for a trial; `task` and `target` are JSON data already."""
+    data = {
+        "schema": SCHEMA,
+        "task_key": record.task_key,
+        "task": task,
+        "target_key": record.target_key,
+        "target": target,
+        "schedule": record.schedule.to_json(),
+        **record.measurement.to_json(),
+        "created_at": created_at.astimezone(UTC).isoformat(),
+    }
+    if data["max_rel_err"] == math.inf:
+        data["max_rel_err"] = "inf"
+    return data
+
+
+def parse(line: str) -> Entry:
+    """The trial on a line of JSON. Raises ValueError that says what is wrong with it."""
+    try:
+        return _entry(json.loads(line, parse_constant=_refuse_constant))
+    except KeyError as error:
+        raise ValueError(f"{error} is missing") from error
+    except (TypeError, OverflowError) as error:
+        raise ValueError(str(error)) from error
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def check(measurement: Measurement) -> None:
+    """Raises ValueError for a measurement that contradicts itself: no store keeps it."""
+    times = (measurement.median_s, measurement.low_s, measurement.high_s, measurement.build_s, *measurement.samples_s)
+    for value in times:
+        if value is not None and not (0 <= value < math.inf):
+            raise ValueError(f"{value} is no time in seconds")
+    if measurement.status is Status.OK and not measurement.median_s:
+        raise ValueError("the status is ok, but there is no median_s above zero")
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _entry(data: Any) -> Entry:
+    data = _object("the line", data)
+    if data["schema"] != SCHEMA:
+        raise ValueError(f"its schema is {data['schema']!r}; this version reads {SCHEMA}")
+    task = Task.from_json(_object("task", data["task"]))
+    target = _target(_object("target", data["target"]))
+    for name, key, given in (("task", task.key, data["task_key"]), ("target", target.key, data["target_key"])):
+        if key != given:
+            raise ValueError(f"{name}_key is {given!r}, but that {name} has the key {key}")
+    schedule = _schedule(_object("schedule", data["schedule"]))
+    record = Record(task.key, target.key, schedule, _measurement(data))
+    created_at = datetime.fromisoformat(_typed("created_at", data["created_at"], str))
+    if created_at.tzinfo is None:
+        raise ValueError("created_at names no time zone")
+    return Entry(task, target, record, created_at)
+
+
+def _target(data: dict[str, Any]) -> Target:
+    target = Target.from_json(data)
+    for field in fields(Target):
+        _typed(f"target.{field.name}", getattr(target, field.name), {"str": str, "int": int}[str(field.type)])
+    return target
+
+
+def _schedule(data: dict[str, Any]) -> Schedule:
+    _typed("schedule.sketch", data["sketch"], str)
+    _small("schedule.version", data["version"])
+    for name, value in _object("schedule.values", data["values"]).items():
+        _typed(f"schedule.values.{name}", value, int)
+    return Schedule.from_json(data)
+
+
+def _measurement(data: dict[str, Any]) -> Measurement:
+    err = data["max_rel_err"]
+    provenance = _object("provenance", data["provenance"])
+    measurement = Measurement(
+        status=Status(data["status"]),
+        samples_s=tuple(_number("samples_s", value) for value in _typed("samples_s", data["samples_s"], list)),
+        median_s=_number_or_none("median_s", data["median_s"]),
+        low_s=_number_or_none("low_s", data["low_s"]),
+        high_s=_number_or_none("high_s", data["high_s"]),
+        max_rel_err=math.inf if err == "inf" else _number_or_none("max_rel_err", err),
+        error=_typed("error", data["error"], str),
+        build_s=_number("build_s", data["build_s"]),
+        object_sha256=_typed("object_sha256", data["object_sha256"], str),
+        provenance={name: _typed(f"provenance.{name}", value, str) for name, value in provenance.items()},
+    )
+    check(measurement)
+    return measurement
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    found: dict[str, Any] = _typed(name, value, dict)
+    return found
+
+
+def _typed(name: str, value: Any, kind: type[Any]) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{name} is {str(value)[:40]!r}, not {JSON_NAMES[kind]}")
+    return value
+
+
+JSON_NAMES: dict[type[Any], str] = {dict: "an object", list: "an array", str: "a text", int: "an integer"}
+
+
+def _small(name: str, value: Any) -> None:
+    if not 0 <= _typed(name, value, int) < 2**31:
+        raise ValueError(f"{name} is {value}")
+
+
+def _number(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"{name} is {str(value)[:40]!r}, not a number")
+    return float(value)
+
+
+def _number_or_none(name: str, value: Any) -> float | None:
+    return None if value is None else _number(name, value)

@@ -1,0 +1,89 @@
+"""Between rows and domain objects: the one place that knows both."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+
+from .models import JobRow, TrialRow
+from .store import Job, JobSpec, JobState, JobTask
+
+
+def clean(text: str) -> str:
+    """The text without what PostgreSQL (NUL) or UTF-8 (lone surrogates) can't hold."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def task_values(task: Task) -> dict[str, Any]:
+    """The columns of a TaskRow."""
+    return {"key": task.key, "op": clean(task.op), "data": task.to_json()}
+
+
+def target_values(target: Target) -> dict[str, Any]:
+    """The columns of a TargetRow."""
+    return {"key": target.key, "kind": clean(target.kind), "data": target.to_json()}
+
+
+def trial_values(record: Record, created_at: datetime) -> dict[str, Any]:
+    """The columns of a TrialRow that no job measured."""
+    measurement = record.measurement
+    err = measurement.max_rel_err
+    return {
+        "task_key": record.task_key,
+        "target_key": record.target_key,
+        "schedule_key": record.schedule.key,
+        "schedule": record.schedule.to_json(),
+        "sketch": clean(record.schedule.sketch),
+        "sketch_version": record.schedule.version,
+        "status": measurement.status.value,
+        "median_s": _number(measurement.median_s),
+        "low_s": _number(measurement.low_s),
+        "high_s": _number(measurement.high_s),
+        "samples_s": [float(sample) for sample in measurement.samples_s],
+        "max_rel_err": math.inf if err is not None and math.isnan(err) else _number(err),
+        "error": clean(measurement.error),
+        "build_s": float(measurement.build_s),
+        "object_sha256": clean(measurement.object_sha256),
+        "provenance": measurement.provenance,
+        "created_at": created_at,
+        "job_id": None,
+        "ordinal": None,
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None else float(value)  # numpy's numbers are unknown to the drivers
+
+
+def to_measurement(row: TrialRow) -> Measurement:
+    """What happened in a trial."""
+    return Measurement(
+        status=Status(row.status),
+        samples_s=tuple(row.samples_s),
+        median_s=row.median_s,
+        low_s=row.low_s,
+        high_s=row.high_s,
+        max_rel_err=row.max_rel_err,
+        error=row.error,
+        build_s=row.build_s,
+        object_sha256=row.object_sha256,
+        provenance=dict(row.provenance),
+    )
+
+
+def to_record(row: TrialRow) -> Record:
+    """The trial as it was stored."""
+    return Record(row.task_key, row.target_key, Schedule.from_json(row.schedule), to_measurement(row))
+
+
+def to_job(row: JobRow, tasks: tuple[JobTask, ...]) -> Job:
+    """The job; its tasks come from another table."""
+    spec = JobSpec(row.model_sha256, row.target_key, tasks, dict(row.settings))
+    result = None if row.result is None else dict(row.result)
+    return Job(row.id, spec, row.label, JobState(row.state), row.created_at, row.updated_at, result)

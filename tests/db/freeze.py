@@ -1,0 +1,61 @@
+"""Write frozen/REVISION.sqlite, a small database of the newest schema, for the tests of later ones.
+
+Run it once, when a migration is added. A file of a schema that was released is never written again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.target import Target
+from tunewright.db.schema import HEAD
+from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.store import JobSpec, JobState, JobTask
+from tunewright.graph.task import Axis, Stage, Task, Tensor
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+
+
+def fill(store: SqlStore) -> None:
+    """One finished job of three trials, the second being the best and the third a failure."""
+    x, y = Tensor("t0", (8,), DType.F32), Tensor("t1", (8,), DType.F32)
+    stage = Stage("t1", (Axis("a0", 8),), op("max", Load("t0", (Var("a0"),), DType.F32), 0.0))
+    task = Task("Relu", (x,), (y,), (), (stage,))
+    target = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 49152, 1 << 20, 1 << 25)
+    store.add_task(task)
+    store.add_target(target)
+    job = store.open_job(JobSpec("ab" * 32, target.key, (JobTask(task.key, 2),), {"trials": 3}), "frozen.onnx")
+    ok = Measurement(Status.OK, (2e-6, 2e-6, 3e-6), 2e-6, 2e-6, 3e-6, 0.0, "", 0.01, "cd" * 32, {"machine": "m1"})
+    measurements = (
+        ok,
+        dataclasses.replace(ok, median_s=1.5e-6, low_s=1.4e-6),
+        Measurement(Status.WRONG_RESULT, max_rel_err=float("inf"), error="output differs"),
+    )
+    for number, measurement in enumerate(measurements):
+        schedule = Schedule("tiled", 1, (("tile_m", number), ("a", 1)))
+        store.record(Record(task.key, target.key, schedule, measurement), job.id)
+    store.finish_job(job.id, JobState.SUCCEEDED, {"tuned_ms": 1.5})
+
+
+def main() -> None:
+    """Fill a database and keep a compact copy."""
+    kept = Path(__file__).parent / "frozen" / f"{HEAD}.sqlite"
+    kept.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "made.sqlite"
+        with open_store(f"sqlite:///{made}") as store:
+            fill(store)
+        connection = sqlite3.connect(made, isolation_level=None)
+        for statement in ("PRAGMA journal_mode=delete", "PRAGMA page_size=1024", "VACUUM"):
+            connection.execute(statement)
+        connection.close()
+        made.rename(kept)
+
+
+if __name__ == "__main__":
+    main()

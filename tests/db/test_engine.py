@@ -1,0 +1,300 @@
+"""How databases are opened, and what is said of one that can't be."""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+from tunewright.db import engine
+from tunewright.db.sql_store import open_store
+from tunewright.db.store import StoreError
+from tunewright.search_space.measurement import Status
+
+
+@pytest.mark.parametrize(
+    ("version", "safe"),
+    [
+        ((3, 40, 1), False),
+        ((3, 51, 2), False),
+        ((3, 51, 3), True),
+        ((3, 52, 0), False),
+        ((3, 52, 1), True),
+        ((3, 53, 4), True),
+    ],
+)
+def test_wal_only_with_a_mended_sqlite(version, safe):
+    assert engine.wal_is_safe(version) is safe
+
+
+@pytest.fixture
+def faulty_sqlite(monkeypatch):
+    """Pretend that no mended SQLite is there."""
+    monkeypatch.setattr(engine, "wal_is_safe", lambda version: False)
+
+
+@pytest.fixture
+def mended_sqlite():
+    if not engine.wal_is_safe(engine.sqlite_module().sqlite_version_info):
+        pytest.skip("no SQLite that may use WAL is installed")
+
+
+def test_a_mended_sqlite_is_preferred(monkeypatch):
+    bundled: Any = SimpleNamespace(sqlite_version_info=(3, 53, 4))
+    monkeypatch.setitem(sys.modules, "pysqlite3", SimpleNamespace(dbapi2=bundled))
+    monkeypatch.setitem(sys.modules, "pysqlite3.dbapi2", bundled)
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 40, 1))
+    assert engine.sqlite_module() is bundled
+    bundled.sqlite_version_info = (3, 51, 1)
+    assert engine.sqlite_module() is sqlite3
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 54, 0))
+    assert engine.sqlite_module() is sqlite3
+
+
+def pragmas(store):
+    return {name: store._pragma(name) for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")}
+
+
+def test_a_sqlite_that_lacks_what_the_store_needs(monkeypatch):
+    old = SimpleNamespace(sqlite_version_info=(3, 34, 9), sqlite_version="3.34.9")
+    monkeypatch.setattr(engine, "sqlite_module", lambda: old)
+    assert fails("sqlite://") == "SQLite 3.34.9 is too old, 3.35 is needed: pip install pysqlite3"
+
+
+def test_settings_with_wal(make_url, mended_sqlite):
+    url = make_url("sqlite")
+    for _ in range(2):
+        with open_store(url, wait_s=7) as store:
+            assert pragmas(store) == {
+                "journal_mode": "wal", "synchronous": "1", "foreign_keys": "1", "busy_timeout": "7000"
+            }  # fmt: skip
+
+
+def test_settings_without_wal(make_url, faulty_sqlite):
+    with open_store(make_url("sqlite")) as store:
+        assert pragmas(store) == {
+            "journal_mode": "delete", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "60000"
+        }  # fmt: skip
+
+
+def test_a_faulty_sqlite_takes_a_database_out_of_wal(make_url, mended_sqlite, samples, monkeypatch):
+    url, module = make_url("sqlite"), engine.sqlite_module()
+    monkeypatch.setattr(engine, "sqlite_module", lambda: module)  # two libraries in one process see no locks
+    with open_store(url) as store:
+        samples.fill(store)
+        monkeypatch.setattr(engine, "wal_is_safe", lambda version: False)
+        with pytest.raises(StoreError, match=r"open in WAL mode, and .* could corrupt it"):
+            open_store(url, wait_s=0.1)
+    with open_store(url) as store:
+        assert store.journal_mode() == "delete"
+        assert store.counts()["tasks"] == 2
+
+
+def test_doctor_lines_of_sqlite(make_url, samples, mended_sqlite):
+    url = make_url("sqlite")
+    with open_store(url) as store:
+        samples.fill(store)
+        first, library, state = store.doctor_lines()
+    assert first == f"database {url}: schema 0001, 2 tasks, 2 targets, 0 jobs, 0 trials"
+    assert library.startswith("SQLite 3.") and library.endswith("journal mode wal")
+    assert state == "intact"
+
+
+def test_doctor_says_when_sqlite_is_faulty(make_url, monkeypatch):
+    monkeypatch.setattr("tunewright.db.sql_store.wal_is_safe", lambda version: False)
+    with open_store(make_url("memory")) as store:
+        assert any("pip install pysqlite3" in line for line in store.doctor_lines())
+
+
+def test_doctor_says_when_the_file_is_damaged(make_url, samples):
+    url = make_url("sqlite")
+    path = Path(url.removeprefix("sqlite:///"))
+    with open_store(url) as store:
+        samples.fill(store)
+        for number in range(200):
+            store.record(samples.record(number))
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"\xff" * 4096)
+    with open_store(url) as store:
+        try:
+            lines = store.doctor_lines()
+        except StoreError as error:
+            lines = [str(error)]
+        assert any("DAMAGED" in line or "malformed" in line for line in lines)
+
+
+@pytest.mark.postgres
+def test_doctor_lines_of_postgres(make_url):
+    with open_store(make_url("postgres")) as store:
+        assert store.doctor_lines()[1].startswith("PostgreSQL 1")
+        assert store.journal_mode() == ""
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("scheme", ["postgres://", "postgresql://", "postgresql+psycopg://", "postgresql+psycopg2://"])
+def test_every_spelling_of_postgres_means_the_same_driver(make_url, scheme):
+    url = make_url("postgres").replace("postgresql://", scheme)
+    with open_store(url) as store:
+        assert store.counts()["tasks"] == 0
+
+
+@pytest.mark.postgres
+def test_postgres_connections_time_out_instead_of_holding_locks(make_url):
+    with open_store(make_url("postgres"), wait_s=7) as store, store._read() as session:
+        for name, value in (("lock_timeout", "7s"), ("idle_in_transaction_session_timeout", "1min")):
+            assert session.connection().exec_driver_sql(f"SHOW {name}").scalar() == value
+
+
+@pytest.mark.postgres
+def test_a_store_outlives_its_connections(make_url, postgres_url, samples):
+    with open_store(make_url("postgres")) as store:
+        samples.fill(store)
+        with psycopg.connect(postgres_url, autocommit=True) as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'tunewright' AND pid <> pg_backend_pid()"
+            )
+        assert store.record(samples.record(1))
+
+
+def fails(url, **options):
+    """What opening says: one line."""
+    with pytest.raises(StoreError) as caught:
+        open_store(url, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["", "tuning.db", "sqlite:tuning.db", "://", "postgresql://host:port/x"])
+def test_what_is_no_url(url):
+    assert fails(url) == f"a database URL is sqlite:///FILE or postgresql://USER@HOST/NAME, not {url!r}"
+
+
+def test_a_database_that_is_not_supported():
+    assert "mysql is not supported" in fails("mysql://root:secret@localhost/x")
+
+
+def test_no_password_is_shown():
+    for url in ("postgresql://me:secret@127.0.0.1:1/x", "postgres//me:secret@host/x", "oracle://me:secret@host/x"):
+        assert "secret" not in fails(url)
+
+
+def test_a_server_that_is_not_there():
+    assert "refused" in fails("postgresql://me@127.0.0.1:1/x")
+
+
+@pytest.mark.postgres
+def test_a_database_that_is_not_there(postgres_url):
+    assert 'database "missing" does not exist' in fails(postgres_url.replace("/postgres?", "/missing?"))
+
+
+def test_no_driver(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    assert "pip install 'tunewright[postgres]'" in fails("postgresql://host/x")
+
+
+def test_the_folder_is_made(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/a/b/c.db"):
+        assert (tmp_path / "a/b/c.db").exists()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    assert "can't make its folder: Not a directory" in fails(f"sqlite:///{tmp_path}/file/b/c.db")
+
+
+def test_a_path_that_is_a_folder(tmp_path):
+    assert "unable to open database file" in fails(f"sqlite:///{tmp_path}")
+
+
+def test_a_file_that_is_no_database(tmp_path):
+    (tmp_path / "x.db").write_bytes(b"ONNX" * 1000)
+    assert "file is not a database" in fails(f"sqlite:///{tmp_path}/x.db")
+
+
+def test_a_file_that_another_process_holds(make_url):
+    url = make_url("sqlite")
+    other = engine.sqlite_module().connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        assert "database is locked: another process is writing to it" in fails(url, wait_s=0.1)
+    finally:
+        other.close()
+
+
+def test_a_store_that_another_process_holds(make_url, samples):
+    url = make_url("sqlite")
+    with open_store(url, wait_s=0.1) as store, open_store(url) as other:
+        samples.fill(store)
+        with other._write() as session:
+            session.connection()
+            with pytest.raises(StoreError, match="another process is writing"):
+                store.record(samples.record(1))
+        assert store.record(samples.record(1))
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(make_url, samples):
+    url = make_url("sqlite")
+    with open_store(url) as store:
+        samples.fill(store)
+        assert store.record(samples.record(0))
+        pages = int(store._pragma("page_count")) + 2
+        store._pragma(f"max_page_count={pages}")
+        with pytest.raises(StoreError, match="full"):
+            for number in range(1, 100):
+                store.record(samples.record(number))
+        stored = number
+    with open_store(url) as store:
+        assert store.counts()["trials"] == stored
+        assert store.doctor_lines()[-1] == "intact"
+
+
+def test_a_read_only_file_can_be_read(make_url, samples):
+    url = make_url("sqlite")
+    with open_store(url) as store:
+        samples.fill(store)
+        store.record(samples.record(1))
+    path = url.removeprefix("sqlite:///")
+    connection = engine.sqlite_module().connect(path)
+    connection.execute("PRAGMA journal_mode=delete")
+    connection.close()
+    with open_store(f"sqlite:///file:{path}?mode=ro&uri=true") as store:
+        assert store.best(samples.task().key, samples.target().key) == samples.record(1)
+        with pytest.raises(StoreError, match="readonly"):
+            store.record(samples.record(2))
+    with open_store(url) as store:
+        assert store.records(samples.task().key, samples.target().key, [Status.OK]) == [samples.record(1)]
+
+
+def test_a_read_only_file_cannot_be_migrated(tmp_path):
+    sqlite3.connect(tmp_path / "x.db").execute("CREATE TABLE other (x)").connection.close()
+    assert "readonly" in fails(f"sqlite:///file:{tmp_path}/x.db?mode=ro&uri=true")
+
+
+OPEN = """
+import sys
+from tunewright.db.sql_store import open_store
+open_store(sys.argv[1]).close()
+print("alembic" in sys.modules)
+"""
+
+
+def test_alembic_is_loaded_for_migrations_alone(make_url):
+    command = [sys.executable, "-c", OPEN, make_url("sqlite")]
+    said = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]
+    assert said == ["True\n", "False\n"]
+
+
+def test_a_copy_of_the_file_is_the_whole_database(make_url, samples, tmp_path):
+    url = make_url("sqlite")
+    with open_store(url) as store:
+        samples.fill(store)
+    shutil.copy(url.removeprefix("sqlite:///"), tmp_path / "copy.db")  # closing leaves no journal behind
+    with open_store(f"sqlite:///{tmp_path}/copy.db") as store:
+        assert store.counts()["tasks"] == 2

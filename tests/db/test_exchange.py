@@ -1,0 +1,128 @@
+import dataclasses
+import json
+import math
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunewright.db import exchange
+from tunewright.search_space.measurement import Measurement, Status
+
+NOW = datetime(2026, 5, 4, 3, 2, 1, 7, tzinfo=UTC)
+
+
+@pytest.fixture
+def line(samples):
+    return exchange.to_json(samples.task().to_json(), samples.target().to_json(), samples.record(3), NOW)
+
+
+def test_parse_inverts_to_json(line, samples):
+    entry = exchange.parse(json.dumps(line))
+    assert entry == exchange.Entry(samples.task(), samples.target(), samples.record(3), NOW)
+
+
+def test_an_infinite_error_is_json(samples):
+    record = samples.record(3, Measurement(Status.WRONG_RESULT, max_rel_err=math.inf))
+    line = exchange.to_json(samples.task().to_json(), samples.target().to_json(), record, NOW)
+    assert exchange.parse(json.dumps(line, allow_nan=False)).record == record
+
+
+def test_fields_of_later_versions_are_ignored(line, samples):
+    assert exchange.parse(json.dumps({**line, "weather": "fine"})).record == samples.record(3)
+
+
+def change(line, path, value):
+    """The line with the value at a dotted path changed; `...` removes it."""
+    first, _, rest = path.partition(".")
+    if rest:
+        return {**line, first: change(line[first], rest, value)}
+    return {name: value if name == first else old for name, old in line.items() if name != first or value is not ...}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("schema", 2, "schema is 2; this version reads 1"),
+        ("schema", ..., "'schema' is missing"),
+        ("task", [], "task is '[]', not an object"),
+        ("task.stages", ..., "'stages' is missing"),
+        ("task.stages", [{}], "'output' is missing"),
+        ("task_key", "00", "task_key is '00', but that task has the key "),
+        ("target_key", "00", "target_key is '00', but that target has the key "),
+        ("target.threads", 4, "target_key is "),
+        ("target.extra", 4, ""),
+        ("schedule", None, "schedule is 'None', not an object"),
+        ("schedule.values", [1], "schedule.values is '[1]', not an object"),
+        ("schedule.values.tile_m", 1.5, "schedule.values.tile_m is '1.5', not an integer"),
+        ("schedule.values.tile_m", True, "not an integer"),
+        ("schedule.sketch", 1, "schedule.sketch is '1', not a text"),
+        ("schedule.version", -1, "schedule.version is -1"),
+        ("schedule.version", 2**31, "schedule.version is "),
+        ("status", "fine", "'fine' is not a valid Status"),
+        ("status", ["ok"], ""),
+        ("median_s", None, "the status is ok, but there is no median_s above zero"),
+        ("median_s", "1", "median_s is '1', not a number"),
+        ("median_s", -1, "-1.0 is no time in seconds"),
+        ("median_s", 10**400, "int too large to convert to float"),
+        ("samples_s", {}, "samples_s is '{}', not an array"),
+        ("samples_s", [None], "samples_s is 'None', not a number"),
+        ("build_s", None, "build_s is 'None', not a number"),
+        ("max_rel_err", "lots", "max_rel_err is 'lots', not a number"),
+        ("error", None, "error is 'None', not a text"),
+        ("provenance", {"a": 1}, "provenance.a is '1', not a text"),
+        ("created_at", "yesterday", "Invalid isoformat string: 'yesterday'"),
+        ("created_at", "2026-05-04T03:02:01", "created_at names no time zone"),
+        ("created_at", 0, "created_at is '0', not a text"),
+    ],
+)
+def test_a_fault_is_named(line, path, value, message):
+    wrong = change(line, path, value) if path != "target.extra" else {**line, "target": {**line["target"], "extra": 1}}
+    with pytest.raises(ValueError) as caught:
+        exchange.parse(json.dumps(wrong))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_target_of_wrong_types_is_refused_even_with_the_right_key(line, samples):
+    target = dataclasses.replace(samples.target(), threads="2")
+    with pytest.raises(ValueError, match=r"target.threads is '2', not an integer"):
+        exchange.parse(json.dumps({**line, "target": target.to_json(), "target_key": target.key}))
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "{", '{"schema": NaN}', "[" * 100_000, '"\\ud800"'])
+def test_what_is_no_object_is_refused(text):
+    with pytest.raises(ValueError):
+        exchange.parse(text)
+
+
+def test_an_expression_nested_too_deeply_is_refused(line):
+    body = ["const", "float32", 1.0]
+    for _ in range(400):
+        body = ["op", "float32", "neg", body]
+    line["task"]["stages"][0]["body"] = body
+    with pytest.raises(ValueError):
+        exchange.parse(json.dumps(line))
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4)
+values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
+
+
+@given(st.data())
+def test_any_other_value_anywhere_is_a_value_error_or_a_valid_trial(samples, data):
+    line = exchange.to_json(samples.task().to_json(), samples.target().to_json(), samples.record(3), NOW)
+    node = line
+    while True:
+        name = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        if isinstance(node[name], dict | list) and node[name] and data.draw(st.booleans()):
+            node = node[name]
+            continue
+        node[name] = data.draw(values)
+        break
+    try:
+        entry = exchange.parse(json.dumps(line))
+    except ValueError:
+        return
+    assert entry.record.task_key == entry.task.key

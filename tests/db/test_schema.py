@@ -1,0 +1,166 @@
+"""The migrations: they lead to the models, from every schema that was ever released."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from tunewright.db import schema
+from tunewright.db.models import IS_UNFINISHED, Row
+from tunewright.db.sql_store import open_store
+from tunewright.db.store import UNFINISHED, JobState, StoreError
+
+FROZEN = sorted((Path(__file__).parent / "frozen").glob("*.sqlite"))
+
+
+@pytest.fixture
+def scripts():
+    with open_store("sqlite://") as store, store._engine.connect() as connection:
+        yield ScriptDirectory.from_config(schema.migration_config(connection))
+
+
+def test_there_is_one_head_and_the_code_knows_it(scripts):
+    assert scripts.get_heads() == [schema.HEAD]
+
+
+def test_revisions_are_numbered_in_one_line(scripts):
+    revisions = [script.revision for script in scripts.walk_revisions()]
+    assert revisions[::-1] == [f"{number:04}" for number in range(1, len(revisions) + 1)]
+
+
+def test_there_is_a_frozen_database_of_every_schema(scripts):
+    assert [path.stem for path in FROZEN] == sorted(script.revision for script in scripts.walk_revisions())
+
+
+def test_migrations_make_what_the_models_say(store):
+    with store._engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, Row.metadata) == []
+
+
+def described(connection):
+    """All of the tables, with the conditions of partial indexes, which Alembic does not compare."""
+    inspector = sa.inspect(connection)
+    return {
+        name: (
+            [{**column, "type": str(column["type"]), "default": None} for column in inspector.get_columns(name)],
+            inspector.get_pk_constraint(name),
+            sorted(inspector.get_foreign_keys(name), key=lambda key: key["name"]),
+            sorted(inspector.get_unique_constraints(name), key=lambda constraint: constraint["name"]),
+            [
+                {**index, "dialect_options": {option: str(value) for option, value in index["dialect_options"].items()}}
+                for index in sorted(inspector.get_indexes(name), key=lambda index: index["name"])
+            ],
+        )
+        for name in inspector.get_table_names()
+        if name != "alembic_version"
+    }
+
+
+@pytest.mark.parametrize("kind", ["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_migrations_make_the_same_tables_as_the_models(kind, make_url):
+    with open_store(make_url(kind)) as migrated, migrated._engine.connect() as connection:
+        by_migration = described(connection)
+    with open_store(make_url(kind)) as store, store._engine.begin() as connection:
+        for name in (*Row.metadata.tables, "alembic_version"):
+            cascade = "" if kind == "memory" else " CASCADE"
+            if kind == "memory":
+                connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
+            connection.exec_driver_sql(f"DROP TABLE {name}{cascade}")
+        Row.metadata.create_all(connection)
+        assert described(connection) == by_migration
+
+
+def test_the_models_know_the_unfinished_states():
+    assert str(IS_UNFINISHED) == f"state IN ({', '.join(repr(state.value) for state in UNFINISHED)})"
+    assert set(UNFINISHED) == set(JobState) - {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
+
+
+@pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
+def test_a_frozen_database_is_upgraded_and_read(path, tmp_path):
+    shutil.copy(path, tmp_path / "old.sqlite")
+    with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:
+        assert store.schema_before == path.stem
+        assert store.doctor_lines()[-1] == "intact"
+        (job,) = store.jobs()
+        trials = store.trials(job.id)
+        assert (job.state, job.label, job.result) == (JobState.SUCCEEDED, "frozen.onnx", {"tuned_ms": 1.5})
+        assert [trial.record.measurement.status.value for trial in trials] == ["ok", "ok", "wrong_result"]
+        for trial in trials:
+            task, target = store.task(trial.record.task_key), store.target(trial.record.target_key)
+            assert (task.key, target.key) == (trial.record.task_key, trial.record.target_key)
+            assert trial.record.schedule.key in store.measured(task.key, target.key)
+        assert store.best(task.key, target.key) == trials[1].record
+        assert len(list(store.export())) == len(trials)
+        assert store.open_job(job.spec).id != job.id
+
+
+def test_an_empty_database_says_so(make_url):
+    url = make_url("sqlite")
+    with open_store(url) as store:
+        assert store.schema_before is None
+    with open_store(url) as store:
+        assert store.schema_before == schema.HEAD
+
+
+def test_a_newer_schema_is_refused_and_left_alone(shared_url):
+    with open_store(shared_url) as store, store._engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StoreError, match="schema 9999 is newer than this version of tunewright, which knows up to"):
+        open_store(shared_url)
+
+
+def test_tables_of_another_program_are_left_alone(shared_url):
+    with open_store(shared_url) as store, store._engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE alembic_version")
+    with pytest.raises(StoreError, match="its table job_tasks belongs to another program"):
+        open_store(shared_url)
+
+
+def test_a_failed_migration_changes_nothing(shared_url, monkeypatch):
+    monkeypatch.setattr(schema, "_check_references", lambda engine, connection: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        open_store(shared_url)
+    monkeypatch.undo()
+    with open_store(shared_url) as store:
+        assert store.schema_before is None
+        assert store._engine.dialect.name == "postgresql" or store._pragma("foreign_keys") == "1"
+
+
+def test_processes_that_start_at_once_migrate_once(shared_url):
+    code = "import sys; from tunewright.db.sql_store import open_store; print(open_store(sys.argv[1]).schema_before)"
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code, shared_url], stdout=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    found = [run.communicate()[0].strip() for run in runs]
+    assert [run.returncode for run in runs] == [0] * 4
+    assert set(found) <= {"None", schema.HEAD}
+    with open_store(shared_url) as store:
+        assert store.schema_before == schema.HEAD
+
+
+def test_a_new_revision_can_be_written(tmp_path):
+    """In a copy of the folder, with a column more than the newest revision has."""
+    root = Path(schema.__file__).parents[1]
+    for folder in ("db", "codegen", "graph", "search_space"):
+        shutil.copytree(root / folder, tmp_path / "tunewright" / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    models = tmp_path / "tunewright/db/models.py"
+    text = models.read_text().replace(
+        "    op: Mapped[str]", "    extra: Mapped[str | None] = mapped_column(Text)\n    op: Mapped[str]"
+    )
+    models.write_text(text)
+    command = [sys.executable, "-m", "tunewright.db.migrations", "Add extra"]
+    run = subprocess.run(
+        command, check=False, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    (written,) = (tmp_path / "tunewright/db/migrations/versions").glob(f"{int(schema.HEAD) + 1:04}_*.py")
+    assert written.read_text().startswith('"""Add extra."""')
+    assert "batch_op.add_column(sa.Column('extra'" in written.read_text()
+    compile(written.read_text(), str(written), "exec")

@@ -1,0 +1,398 @@
+"""The contract of a Store, checked on every database."""
+
+import dataclasses
+import itertools
+import json
+import math
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tunewright.db import sql_store
+from tunewright.db.store import JobSpec, JobState, JobTask, NotFound, StoreError
+from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+
+FAILED = Measurement(Status.CRASH, error="signal 11", build_s=0.5)
+
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+times = st.floats(1e-9, 1e3)
+measurements = st.one_of(
+    st.builds(
+        Measurement,
+        st.just(Status.OK),
+        st.lists(times, max_size=4).map(tuple),
+        times,
+        times | st.none(),
+        times | st.none(),
+        st.floats(0, math.inf) | st.none(),
+        st.just(""),
+        times,
+        texts,
+        st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
+    ),
+    st.builds(
+        Measurement,
+        st.sampled_from([status for status in Status if status is not Status.OK]),
+        max_rel_err=st.floats(0, math.inf) | st.none(),
+        error=texts,
+        build_s=times,
+    ),
+)
+schedules = st.builds(
+    Schedule,
+    texts,
+    st.integers(0, 99),
+    st.dictionaries(st.text(max_size=5), st.integers(-(2**70), 2**70), max_size=4).map(lambda d: tuple(d.items())),
+)
+
+
+@pytest.fixture
+def filled(store, samples):
+    samples.fill(store)
+    return store
+
+
+def make_spec(samples, **changes):
+    tasks = (JobTask(samples.task(9).key, 3), JobTask(samples.task(8).key, 1))
+    spec = JobSpec("cd" * 32, samples.target(2).key, tasks, {"trials": 10, "seed": 1, "deep": {"minutes": 1.5}})
+    return dataclasses.replace(spec, **changes)
+
+
+class TestTasksAndTargets:
+    def test_come_back_equal(self, filled, samples):
+        assert filled.task(samples.task(8).key) == samples.task(8)
+        assert filled.target(samples.target(4).key) == samples.target(4)
+
+    def test_are_stored_once(self, store, samples):
+        assert store.add_task(samples.task()) and not store.add_task(samples.task())
+        assert store.add_target(samples.target()) and not store.add_target(samples.target())
+        assert store.counts() == {"tasks": 1, "targets": 1, "jobs": 0, "trials": 0}
+
+    def test_the_first_label_stays(self, store, samples):
+        store.add_task(samples.task())
+        assert not store.add_task(dataclasses.replace(samples.task(), op="Other"))
+        assert store.task(samples.task().key).op == "Relu"
+
+    def test_unknown_keys_are_not_found(self, store):
+        for find in (store.task, store.target):
+            with pytest.raises(NotFound, match=r"no (task|target) 00"):
+                find("00")
+
+    def test_hostile_labels_are_only_text(self, store, samples):
+        task = dataclasses.replace(samples.task(), op="'; DROP TABLE trials; --\n\0\ud800../")
+        store.add_task(task)
+        assert store.task(task.key).op == task.op
+        assert store.counts()["trials"] == 0
+
+
+class TestTrials:
+    @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.lists(st.tuples(schedules, measurements), max_size=6))
+    def test_come_back_exactly_and_in_order(self, store, samples, trials):
+        # A task of its own for every example, since the database is shared by all of them.
+        extent = 100 + store.counts()["tasks"]
+        store.add_task(samples.task(extent))
+        store.add_target(samples.target())
+        kept: dict[str, Record] = {}
+        for schedule, measurement in trials:
+            record = Record(samples.task(extent).key, samples.target().key, schedule, measurement)
+            assert store.record(record) == (schedule.key not in kept)
+            kept.setdefault(schedule.key, record)
+        key = samples.task(extent).key, samples.target().key
+        assert store.records(*key) == list(kept.values())
+        assert store.measured(*key) == kept.keys()
+        timed = [
+            (record.measurement.median_s, n) for n, record in enumerate(kept.values()) if record.measurement.median_s
+        ]
+        best = list(kept.values())[min(timed)[1]] if timed else None
+        assert store.best(*key) == best
+
+    def test_the_first_of_a_schedule_stays(self, filled, samples):
+        assert filled.record(samples.record(1))
+        assert not filled.record(samples.record(1, FAILED))
+        assert filled.records(samples.task().key, samples.target().key) == [samples.record(1)]
+
+    def test_belong_to_one_task_and_one_target(self, filled, samples):
+        for extent, threads in itertools.product((8, 9), (2, 4)):
+            assert filled.record(samples.record(extent * threads, extent=extent, threads=threads))
+        assert filled.records(samples.task(8).key, samples.target(4).key) == [samples.record(32, threads=4)]
+        assert filled.measured(samples.task(9).key, samples.target(2).key) == {samples.schedule(18).key}
+
+    def test_can_be_chosen_by_status(self, filled, samples):
+        filled.record(samples.record(1))
+        filled.record(samples.record(2, FAILED))
+        key = samples.task().key, samples.target().key
+        assert filled.records(*key, [Status.CRASH]) == [samples.record(2, FAILED)]
+        assert filled.records(*key, [Status.TIMEOUT, Status.OK]) == [samples.record(1)]
+        assert filled.records(*key, []) == []
+
+    def test_the_best_is_ok_and_the_first_of_equals(self, filled, samples):
+        key = samples.task().key, samples.target().key
+        assert filled.best(*key) is None
+        filled.record(samples.record(1, FAILED))
+        assert filled.best(*key) is None
+        for number, median_s in ((2, 3e-3), (3, 2e-3), (4, 2e-3), (5, 4e-3)):
+            filled.record(samples.record(number, samples.measurement(median_s)))
+        assert filled.best(*key).schedule == samples.schedule(3)
+
+    def test_best_of_many_tasks(self, filled, samples, monkeypatch):
+        monkeypatch.setattr(sql_store, "KEYS_AT_ONCE", 3)
+        for number in (2, 1):
+            filled.record(samples.record(number, extent=8))
+            filled.record(samples.record(number + 5, extent=9))
+        keys = [samples.task(extent).key for extent in (9, 8, 7, 8, 6, 5)]
+        best = filled.best_many(iter(keys), samples.target().key)
+        assert best == {keys[0]: samples.record(6, extent=9), keys[1]: samples.record(1)}
+        assert filled.best_many([], samples.target().key) == {}
+
+    def test_of_unknown_things_are_refused(self, filled, samples):
+        for record in (samples.record(extent=77), samples.record(threads=77)):
+            with pytest.raises(NotFound):
+                filled.record(record)
+        with pytest.raises(NotFound, match="no job 5"):
+            filled.record(samples.record(), job_id=5)
+        assert filled.counts()["trials"] == 0
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"median_s": None},
+            {"median_s": 0.0},
+            {"median_s": math.nan},
+            {"high_s": math.inf},
+            {"samples_s": (1e-3, -1.0)},
+            {"build_s": math.nan},
+        ],
+    )
+    def test_that_contradict_themselves_are_refused(self, filled, samples, wrong):
+        with pytest.raises(ValueError, match=r"time|median"):
+            filled.record(samples.record(1, dataclasses.replace(samples.measurement(), **wrong)))
+        assert filled.counts()["trials"] == 0
+
+    def test_what_no_database_keeps_is_replaced(self, filled, samples):
+        filled.record(samples.record(1, Measurement(Status.WRONG_RESULT, max_rel_err=math.nan, error="a\0b\ud800c")))
+        (record,) = filled.records(samples.task().key, samples.target().key)
+        assert record.measurement.max_rel_err == math.inf
+        assert record.measurement.error == "a\N{REPLACEMENT CHARACTER}b?c"
+
+    def test_numbers_of_numpy_are_numbers(self, filled, samples):
+        value: Any = np.float32(0.125)
+        measurement = Measurement(Status.OK, (value, value), value, value, value, value, build_s=value)
+        assert filled.record(samples.record(1, measurement))
+        assert filled.best(samples.task().key, samples.target().key).measurement == measurement
+
+    def test_are_copied_in_and_out(self, filled, samples):
+        record = samples.record(1)
+        filled.record(record)
+        record.measurement.provenance["machine"] = "changed"
+        read = filled.best(samples.task().key, samples.target().key)
+        assert read.measurement.provenance == {"machine": "m1"}
+        read.measurement.provenance["machine"] = "changed"
+        assert filled.best(samples.task().key, samples.target().key).measurement.provenance == {"machine": "m1"}
+
+
+class TestExamples:
+    def test_are_every_trial_of_a_kind_of_target_newest_first(self, filled, samples, monkeypatch):
+        monkeypatch.setattr(sql_store, "PAGE", 3)
+        other = samples.target(kind="cuda")
+        filled.add_target(other)
+        filled.record(dataclasses.replace(samples.record(99), target_key=other.key))
+        for number in range(8):
+            measurement = FAILED if number == 3 else None
+            filled.record(samples.record(number, measurement, extent=8 + number % 2, threads=2 + number // 4 * 2))
+        found = list(filled.examples("cpu"))
+        assert [candidate.schedule["tile_m"] for candidate, _ in found] == list(range(7, -1, -1))
+        assert found[0] == (
+            Candidate(samples.task(9), samples.target(4), samples.schedule(7)),
+            samples.measurement(1e-3 + 7e-6),
+        )
+        assert found[4][1] == FAILED
+        assert [candidate.target for candidate, _ in filled.examples("cuda")] == [other]
+        assert list(filled.examples("abacus")) == []
+
+    def test_hold_no_lock_between_pages(self, filled, samples, monkeypatch):
+        monkeypatch.setattr(sql_store, "PAGE", 1)
+        for number in range(3):
+            filled.record(samples.record(number))
+        seen = []
+        for candidate, _ in filled.examples("cpu"):
+            seen.append(candidate.schedule["tile_m"])
+            filled.record(samples.record(10 + len(seen)))  # on one connection, this would wait for itself
+        assert seen == [2, 1, 0]
+
+
+class TestJobs:
+    def test_come_back_equal(self, filled, samples):
+        before = datetime.now(UTC)
+        job = filled.open_job(make_spec(samples), label="dir/a'model\n.onnx")
+        assert before <= job.created_at == job.updated_at <= datetime.now(UTC)
+        assert (job.spec, job.label, job.state) == (make_spec(samples), "dir/a'model\n.onnx", JobState.RUNNING)
+        assert job.result is None
+        assert filled.job(job.id) == job
+        assert filled.jobs() == [job]
+
+    def test_the_same_command_takes_an_unfinished_job_up(self, filled, samples):
+        job = filled.open_job(make_spec(samples))
+        assert filled.open_job(make_spec(samples), label="elsewhere.onnx").id == job.id
+        assert filled.pause_job(job.id).state is JobState.PAUSED
+        again = filled.open_job(make_spec(samples))
+        assert (again.id, again.state, again.created_at) == (job.id, JobState.RUNNING, job.created_at)
+
+    @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED])
+    def test_the_same_command_starts_anew_after_a_finished_job(self, filled, samples, state):
+        job = filled.open_job(make_spec(samples))
+        done = filled.finish_job(job.id, state, {"tuned_ms": 1.5})
+        assert (done.state, done.result) == (state, {"tuned_ms": 1.5})
+        assert done.updated_at >= job.updated_at
+        second = filled.open_job(make_spec(samples))
+        assert second.id != job.id
+        assert filled.jobs() == [second, done]
+        assert filled.jobs([state]) == [done]
+        assert filled.jobs([]) == []
+
+    def test_another_command_is_another_job(self, filled, samples):
+        spec = make_spec(samples)
+        specs = [
+            spec,
+            make_spec(samples, model_sha256="ef" * 32),
+            make_spec(samples, target_key=samples.target(4).key),
+            make_spec(samples, settings={**spec.settings, "seed": 2}),
+            make_spec(samples, tasks=spec.tasks[:1]),
+            make_spec(samples, tasks=(JobTask(spec.tasks[0].task_key, 4), spec.tasks[1])),
+        ]
+        assert len({filled.open_job(spec).id for spec in specs}) == len(specs)
+
+    def test_a_finished_job_never_changes(self, filled, samples):
+        job = filled.open_job(make_spec(samples))
+        done = filled.finish_job(job.id, JobState.FAILED)
+        with pytest.raises(StoreError, match=f"job {job.id} is failed already"):
+            filled.finish_job(job.id, JobState.SUCCEEDED, {"late": True})
+        with pytest.raises(StoreError, match="already"):
+            filled.pause_job(job.id)
+        assert filled.job(job.id) == done
+
+    def test_ends_are_final_states(self, filled, samples):
+        job = filled.open_job(make_spec(samples))
+        with pytest.raises(ValueError, match="paused"):
+            filled.finish_job(job.id, JobState.PAUSED)
+
+    def test_of_unknown_things_are_refused(self, filled, samples):
+        for spec in (make_spec(samples, target_key="00"), make_spec(samples, tasks=(JobTask("00", 1),))):
+            with pytest.raises(NotFound):
+                filled.open_job(spec)
+        assert filled.jobs() == []
+        for call in (filled.job, filled.trials, filled.statuses, filled.pause_job):
+            with pytest.raises(NotFound, match="no job 7"):
+                call(7)
+
+    def test_trials_are_numbered_in_order_within_a_job(self, filled, samples):
+        job = filled.open_job(make_spec(samples))
+        other = filled.open_job(make_spec(samples, model_sha256="ef" * 32))
+        filled.record(samples.record(100))
+        for number in (5, 3, 4):
+            assert filled.record(samples.record(number), job.id)
+            assert not filled.record(samples.record(number), other.id)
+            filled.record(samples.record(number + 50), other.id)
+        filled.record(samples.record(1, FAILED), job.id)
+        trials = filled.trials(job.id)
+        assert [trial.ordinal for trial in trials] == [0, 1, 2, 3]
+        assert [trial.record for trial in trials[:3]] == [samples.record(number) for number in (5, 3, 4)]
+        assert all(job.created_at <= trial.created_at <= datetime.now(UTC) for trial in trials)
+        assert filled.statuses(job.id) == {Status.OK: 3, Status.CRASH: 1}
+        assert [trial.ordinal for trial in filled.trials(other.id)] == [0, 1, 2]
+        assert filled.job(job.id).updated_at > job.updated_at
+
+
+class TestExchange:
+    def make(self, store, samples):
+        samples.fill(store)
+        for number in range(7):
+            store.record(samples.record(number, extent=8 + number % 2, threads=2 + number // 4 * 2))
+        store.record(samples.record(8, Measurement(Status.WRONG_RESULT, max_rel_err=math.inf, error="far off")))
+
+    def test_an_exported_trial_stands_alone(self, filled, samples):
+        filled.record(samples.record(1))
+        (line,) = filled.export()
+        assert line == {
+            "schema": 1,
+            "task_key": samples.task().key,
+            "task": samples.task().to_json(),
+            "target_key": samples.target().key,
+            "target": samples.target().to_json(),
+            "schedule": samples.schedule(1).to_json(),
+            **samples.measurement(1e-3 + 1e-6).to_json(),
+            "created_at": line["created_at"],
+        }
+        assert datetime.fromisoformat(line["created_at"]).tzinfo is UTC
+
+    def test_an_import_restores_an_export(self, store, samples, make_url, monkeypatch):
+        monkeypatch.setattr(sql_store, "PAGE", 3)
+        self.make(store, samples)
+        lines = [json.dumps(line, allow_nan=False) for line in store.export()]
+        assert len(lines) == 8
+        with sql_store.open_store(make_url("memory")) as other:
+            assert dataclasses.astuple(other.import_([*lines, "\n", lines[0]])) == (8, 1)
+            assert dataclasses.astuple(other.import_(lines)) == (0, 8)
+            assert sorted(map(json.dumps, other.export())) == sorted(lines)
+        assert dataclasses.astuple(store.import_(lines)) == (0, 8)
+
+    def test_a_bad_line_is_named_and_the_lines_before_it_are_kept(self, store, samples, make_url):
+        self.make(store, samples)
+        lines = [json.dumps(line) for line in store.export()]
+        with sql_store.open_store(make_url("memory")) as other:
+            with pytest.raises(StoreError, match=r"^line 4: "):
+                other.import_([lines[0], "", lines[1], "{", lines[2]])
+            assert other.counts()["trials"] == 2
+            assert dataclasses.astuple(other.import_(lines)) == (6, 2)
+
+    def test_imports_at_once_do_not_block_each_other(self, store, samples, make_url):
+        with sql_store.open_store(make_url("memory")) as other:
+            self.make(other, samples)
+            lines = [json.dumps(line) for line in other.export()]
+        totals = in_threads(lambda n: store.import_(lines[::-1] if n % 2 else lines).added, 4)
+        assert sum(totals) == 8
+
+
+class TestThreads:
+    def test_share_a_store(self, filled, samples):
+        def write(thread):
+            return sum(filled.record(samples.record(number)) for number in range(thread * 5, thread * 5 + 15))
+
+        assert sum(in_threads(write, 4)) == 30
+        assert len(filled.measured(samples.task().key, samples.target().key)) == 30
+
+    def test_that_open_one_spec_get_one_job(self, filled, samples):
+        ids = in_threads(lambda _: filled.open_job(make_spec(samples)).id, 6)
+        assert len(set(ids)) == 1 == filled.counts()["jobs"]
+        assert filled.job(ids[0]).spec == make_spec(samples)
+
+    def test_number_the_trials_of_a_job_without_gaps(self, filled, samples):
+        job = filled.open_job(make_spec(samples))
+        in_threads(lambda n: [filled.record(samples.record(10 * n + i), job.id) for i in range(6)], 4)
+        assert [trial.ordinal for trial in filled.trials(job.id)] == list(range(24))
+
+
+def in_threads(work, count):
+    """What `work(0)` to `work(count - 1)` return, all run at once."""
+    results, errors = [None] * count, []
+
+    def run(number):
+        try:
+            results[number] = work(number)
+        except Exception as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
