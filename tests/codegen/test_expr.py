@@ -91,8 +91,12 @@ def test_transform_shares_and_leaves_alone_what_does_not_change():
     shared = op("mul", i, 3)
     root = op("add", op("add", shared, j), shared)
     seen = []
-    same = transform(root, lambda node: seen.append(node) or node)
-    assert same is root
+
+    def visit(node):
+        seen.append(node)
+        return node
+
+    assert transform(root, visit) is root
     assert len(seen) == len(list(walk(root)))
     moved = substitute(root, {"j": const(2)})
     assert isinstance(moved, Op) and moved.args[1] is shared

@@ -34,10 +34,10 @@ def test_linear():
 
 
 def test_linear_is_cheap_on_shared_parts():
-    e = a
-    for _ in range(60):
-        e = e + e  # 2^60 nodes as a tree
-    assert linear(e) == Linear({"a": 2**60}, 0)
+    doubled = a + a
+    for _ in range(59):
+        doubled = doubled + doubled  # 2^60 nodes as a tree
+    assert linear(doubled) == Linear({"a": 2**60}, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,173 @@
+"""Transcendental functions as primitive operations: branch-free, so that they vectorise, and with stated errors.
+
+`expand` is applied before emission, so no back end needs a mathematics library. The polynomials are minimax fits of
+our own (Lawson's reweighted least squares in float64, coefficients rounded to float32 one by one, the rest refitted).
+
+The formulas need IEEE arithmetic as written: no reassociation, and NaN and infinities honoured. A fused and an
+unfused `fma` both do; the errors stated hold for either. Where a constant meets a variable in `min` or `max` the
+constant stands first, so that NaN also passes on machines that answer a comparison with NaN by the second operand.
+Denormal results may be flushed to zero. One ulp is 2^-23 relative at most, that is 1.2e-7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf, nan
+from typing import TypeGuard
+
+from .dtype import DType
+from .expr import TRANSCENDENTAL, Const, Expr, Op, const, op, transform
+
+LARGEST_POWER = 32
+"""Constant whole exponents up to this one, negative ones too, become multiplications."""
+
+SMALLEST_NORMAL = 2.0**-126
+
+
+def expand(expr: Expr) -> Expr:
+    """The expression without transcendental ops. Parts that were shared stay so.
+
+    Raises ValueError for dtypes other than F32, save powers that are products.
+    """
+    return transform(expr, _expanded)
+
+
+def _expanded(node: Expr) -> Expr:
+    match node:
+        case Op(name, args, dtype) if name in TRANSCENDENTAL:
+            if name == "pow" and _is_product(args[1]):
+                return _product(args[0], int(args[1].value))
+            if dtype is not DType.F32:
+                raise ValueError(f"{name} of {dtype} has no expansion, only of {DType.F32}")
+            return EXPANSIONS[name](*args)
+    return node
+
+
+def _horner(coefficients: Sequence[float], x: Expr) -> Expr:
+    """The polynomial with these coefficients, constant first."""
+    total: Expr = const(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = op("fma", total, x, coefficient)
+    return total
+
+
+LOG2_E = 1.44269504
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # the high part has 10 bits: a multiple up to 2^14 of it is exact
+EXP_TWICE = (2.0, 1.9999994, 0.99998295, 0.33335304, 0.08379635, 0.01657872)  # 2*exp(r), |r| <= ln(2)/2: 9.2e-8
+MAGIC = 1.5 * 2**23 + 126  # added to a float32 n, it leaves n + 126 in the low bits of the sum
+
+
+def exp(x: Expr) -> Expr:
+    """e to the x: relative error 1.9e-7. Results under 1.7e-38 (x < -86.99) are 0, over the largest float inf.
+
+    `x = n*ln(2) + r`, and 2^(n-1) is made by shifting n into the exponent; the polynomial brings the other factor 2, so
+    that the largest results are reached and what is larger overflows by itself.
+    """
+    x = op("min", 89.0, op("max", -87.6, x))  # keeps n in -126 .. 128
+    shifted = op("fma", x, LOG2_E, const(MAGIC))
+    n = shifted - MAGIC
+    r = op("fma", n, -LN2_LOW, op("fma", n, -LN2_HIGH, x))
+    bits = op("shl", op("bitcast", shifted, dtype=DType.I32), 23)
+    return _horner(EXP_TWICE, r) * op("bitcast", bits, dtype=DType.F32)
+
+
+LN_BITS = 0x3F2AAAAB  # the bits of 2/3, the lower end of the mantissas
+LN_TAIL = (-0.49999937, 0.333332, -0.2500775, 0.20011073, -0.1641703, 0.13997135, -0.15383598, 0.14020582)
+"""(ln(1 + f) - f) / f^2 for |f| <= 1/3; the relative error of the logarithm is 2.7e-8."""
+
+
+def log(x: Expr) -> Expr:
+    """The natural logarithm: relative error 1.3e-7. Of zeros and denormals -inf, of what is negative NaN.
+
+    `x = 2^e * (1 + f)` with 1 + f in 2/3 .. 4/3.
+    """
+    bits = op("bitcast", x, dtype=DType.I32)
+    exponent = op("shr", bits - LN_BITS, 23)
+    f = op("bitcast", bits - op("shl", exponent, 23), dtype=DType.F32) - 1.0
+    result = op("fma", f * f, _horner(LN_TAIL, f), f)
+    result = op("fma", op("cast", exponent, dtype=DType.F32), 0.693147181, result)
+    none = op("select", op("lt", x, 0.0), nan, const(-inf))
+    result = op("select", op("lt", x, SMALLEST_NORMAL), none, result)
+    return op("select", op("lt", x, inf), result, x)  # inf, and NaN, which is not less
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + exp(-x)): relative error 2.5e-7. 0 under x = -88.7."""
+    return op("div", 1.0, exp(op("neg", x)) + 1.0)
+
+
+def _odd(x: Expr, largest: float, above: Sequence[float], below: Sequence[float]) -> Expr:
+    """An odd function that tends to -1 and 1: x times a quotient of polynomials in x^2, clipped.
+
+    Beyond `largest`, where the function is 1 in float32, only the factor x grows, and the clip makes it 1.
+    """
+    square = op("min", largest * largest, x * x)
+    result = op("div", x * _horner(above, square), _horner(below, square))
+    return op("min", 1.0, op("max", -1.0, result))
+
+
+TANH_ABOVE = (1.0, 0.13382688, 0.0034974578, 2.0635825e-05, 1.3384295e-08)
+TANH_BELOW = (1.0, 0.46716008, 0.025884362, 0.00032885178, 7.790251e-07)
+
+
+def tanh(x: Expr) -> Expr:
+    """The hyperbolic tangent: relative error 3.5e-7, at most 1 in size."""
+    return _odd(x, 9.02, TANH_ABOVE, TANH_BELOW)
+
+
+ERF_ABOVE = (1.1283792, 0.17601247, 0.05089786, 0.0031694598, 0.0002751636, 2.2045738e-06)
+ERF_BELOW = (1.0, 0.48932156, 0.1082093, 0.0137637025, 0.0010253934, 3.9194292e-05)
+
+
+def erf(x: Expr) -> Expr:
+    """The error function: relative error 4.2e-7, at most 1 in size."""
+    return _odd(x, 3.93, ERF_ABOVE, ERF_BELOW)
+
+
+def _is_product(exponent: Expr) -> TypeGuard[Const]:
+    return isinstance(exponent, Const) and abs(exponent.value) <= LARGEST_POWER and exponent.value % 1 == 0
+
+
+def _product(x: Expr, exponent: int) -> Expr:
+    """x to a whole power by squaring: relative error 6e-8 a factor. Raises ValueError for inverses of integers."""
+    if exponent < 0:
+        if not x.dtype.is_float:
+            raise ValueError(f"{x.dtype} to the power {exponent} is no {x.dtype}")
+        return op("div", 1.0, _product(x, -exponent))
+    result: Expr | None = None
+    while exponent:
+        if exponent % 2:
+            result = x if result is None else result * x
+        exponent //= 2
+        x = x * x if exponent else x
+    return const(1, x.dtype) if result is None else result
+
+
+def power(x: Expr, y: Expr) -> Expr:
+    """x to the y: relative error 2e-7 * (1 + |y * ln(x)|), up to 2e-5 at the ends of the range.
+
+    Negative x to a whole y has the sign that its parity says, to any other y is NaN. Constant halves, such as 0.5 and
+    -1.5, go through the square root instead: a few 1e-7. Zeros and denormals of either sign count as 0.
+    """
+    if isinstance(y, Const) and _is_product(const(2 * y.value)):
+        root = op("sqrt", x) * _product(x, int(abs(y.value)))
+        return root if y.value > 0 else op("div", 1.0, root)
+    size = op("abs", x)
+    one = op("or", op("eq", y, 0.0), op("eq", size, 1.0))  # 0 * ln(0) and inf * ln(1) would be NaN
+    result = op("select", one, 1.0, exp(y * log(size)))
+    whole = op("eq", op("round", y), y)
+    odd = op("and", whole, op("ne", op("round", y * 0.5), y * 0.5))
+    negative = op("lt", x, 0.0)
+    result = op("select", op("and", negative, odd), op("neg", result), result)
+    return op("select", op("and", negative, op("not", whole)), nan, result)
+
+
+EXPANSIONS: Mapping[str, Callable[..., Expr]] = {
+    "exp": exp,
+    "log": log,
+    "erf": erf,
+    "tanh": tanh,
+    "sigmoid": sigmoid,
+    "pow": power,
+}
+"""The expansion of each transcendental op on float32."""

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from math import inf, nan
+
+import numpy as np
+import pytest
+
+from tunewright.codegen import expr
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import TRANSCENDENTAL, Load, Op, Var, const, evaluate, op, walk
+from tunewright.codegen.math import expand
+
+x, y = Load("x", (Var("i"),), DType.F32), Load("y", (Var("i"),), DType.F32)
+
+
+def fused(a, b, c):
+    """A multiply-add rounded once (but for rare double roundings)."""
+    if np.asarray(a).dtype == np.float32:
+        return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float32)
+    return a * b + c
+
+
+@pytest.fixture(params=["fused", "unfused"], autouse=True)
+def _fma(request, monkeypatch):
+    """Both meanings of fma that a machine may give it."""
+    if request.param == "fused":
+        monkeypatch.setitem(expr.OPS, "fma", fused)
+
+
+def run(node, **tensors):
+    arrays = {name: np.asarray(values, np.float32) for name, values in tensors.items()}
+    return evaluate(expand(node), {"i": 0}, lambda load, _: arrays[load.tensor])
+
+
+def exact(name, values):
+    """The function in float64."""
+    wide = Load("x", (Var("i"),), DType.F64)
+    return evaluate(Op(name, (wide,), DType.F64), {"i": 0}, lambda *_: np.asarray(values, np.float64))
+
+
+def grid(low, high, points=60_000):
+    """Floats between two ends: evenly in value, and evenly in bits on either side of zero."""
+    smallest, largest = np.float32(2.0**-126), np.float32(max(abs(low), abs(high)))
+    bits = np.linspace(smallest.view(np.int32), largest.view(np.int32), points).astype(np.int32)
+    every = np.concatenate([np.linspace(low, high, points).astype(np.float32), bits.view(np.float32)])
+    every = np.concatenate([every, -every])
+    return every[(every >= low) & (every <= high)]
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "limit"),
+    [
+        ("exp", -86.98, 88.72283, 1.9e-7),
+        ("log", 2.0**-126, 3.4e38, 1.3e-7),
+        ("log", 0.4, 2.5, 1.3e-7),
+        ("sigmoid", -86, 200, 2.5e-7),
+        ("tanh", -30, 30, 3.5e-7),
+        ("erf", -30, 30, 4.2e-7),
+    ],
+)
+def test_relative_error(name, low, high, limit):
+    values = grid(low, high)
+    want = exact(name, values)
+    seen = np.abs(want) >= 2.0**-126
+    errors = np.abs(run(op(name, x), x=values) - want)[seen]
+    assert errors.max() > 0
+    assert (errors <= limit * np.abs(want[seen])).all()
+
+
+SPECIAL = [inf, -inf, nan, 0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("exp", [inf, 0, nan, 1, 1, 1, 1, inf, 0, np.e]),
+        ("log", [inf, nan, nan, -inf, -inf, -inf, nan, np.log(3e38), nan, 0]),
+        ("sigmoid", [1, 0, nan, 0.5, 0.5, 0.5, 0.5, 1, 0, 1 / (1 + np.exp(-1))]),
+        ("tanh", [1, -1, nan, 0, 0, 1e-45, -1e-45, 1, -1, np.tanh(1)]),
+        ("erf", [1, -1, nan, 0, 0, 1e-45, -1e-45, 1, -1, 0.8427007929]),
+    ],
+)
+def test_special_values(name, values):
+    got = run(op(name, x), x=SPECIAL)
+    want = np.array(values, np.float32)
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    assert np.array_equal(got[np.isinf(want)], want[np.isinf(want)])
+    assert np.allclose(got, want, rtol=5e-7, atol=0, equal_nan=True)
+
+
+def test_odd_functions_keep_the_sign_of_zero_and_stay_inside_one():
+    values = grid(-30, 30)
+    for name in ("tanh", "erf"):
+        assert np.signbit(run(op(name, x), x=[-0.0])).all()
+        assert np.abs(run(op(name, x), x=values)).max() == 1
+
+
+def test_exp_flushes_small_results_and_overflows_exactly():
+    edge = np.float32(88.72284)  # the first float whose exponential is too large
+    got = run(op("exp", x), x=[edge, np.nextafter(edge, np.float32(0)), -87.0, -87.4, -103.0, -1e30])
+    assert got[0] == inf and np.isfinite(got[1])
+    assert not got[2:].any()
+    values = np.linspace(-104, -86.9, 10_000)
+    assert np.abs(run(op("exp", x), x=values) - np.exp(values.astype(np.float32).astype(np.float64))).max() < 1.7e-38
+
+
+def test_exp_rises():
+    assert (np.diff(run(op("exp", x), x=np.linspace(-1, 1, 20_001))) >= 0).all()
+
+
+@pytest.mark.parametrize("exponent", [-3, -2, -1, 0, 1, 2, 3, 4, 7, 16, 31, 32])
+def test_whole_powers_are_products(exponent):
+    node = expand(op("pow", x, float(exponent)))
+    names = {n.name for n in walk(node) if isinstance(n, Op)}
+    assert names <= {"mul", "div"}
+    values = np.concatenate([grid(0.2, 8, 2000), grid(-8, -0.2, 2000)])
+    got = np.broadcast_to(run(op("pow", x, float(exponent)), x=values), values.shape)
+    want = values.astype(np.float64) ** exponent
+    assert np.allclose(got, want, rtol=6e-8 * max(abs(exponent), 1), atol=0)
+
+
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 1.5, -2.5])
+def test_halves_go_through_the_square_root(exponent):
+    names = {n.name for n in walk(expand(op("pow", x, exponent))) if isinstance(n, Op)}
+    assert names <= {"mul", "div", "sqrt"}
+    values = grid(0.01, 100, 5000)
+    assert np.allclose(run(op("pow", x, exponent), x=values), values.astype(np.float64) ** exponent, rtol=4e-7, atol=0)
+    assert np.isnan(run(op("pow", x, exponent), x=[-1.0])).all()
+
+
+def test_general_powers():
+    rng = np.random.default_rng(0)
+    bases = np.exp(rng.uniform(-8, 8, 50_000)).astype(np.float32)
+    powers = rng.uniform(-10, 10, 50_000).astype(np.float32)
+    size = powers.astype(np.float64) * np.log(bases.astype(np.float64))
+    want = np.exp(size)
+    errors = np.abs(run(op("pow", x, y), x=bases, y=powers) / want - 1)
+    assert (errors <= 2e-7 * (1 + np.abs(size))).all()
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_powers_of_special_values(constant):
+    bases = [-2.0, -2.0, -2.0, 0.0, 0.0, 0.0, 1.0, nan, -1.0, inf, -inf, -2.0, nan, 2.0]
+    powers = [35.0, 36.0, 35.3, 0.0, 40.3, -40.3, inf, 0.0, inf, -0.3, 35.0, -inf, 0.3, nan]
+    with np.errstate(all="ignore"):
+        want = np.power(np.array(bases), np.array(powers)).astype(np.float32)
+    for base, power, value in zip(bases, powers, want, strict=True):
+        got = run(op("pow", x, power if constant else y), x=[base], y=[power])
+        assert np.allclose(got, value, rtol=1e-5, atol=0, equal_nan=True), (base, power, got, value)
+
+
+def test_nothing_transcendental_is_left_and_sharing_stays():
+    shared = op("exp", x)
+    node = expand(op("div", shared, shared + op("tanh", op("erf", shared))))
+    assert not any(isinstance(n, Op) and n.name in TRANSCENDENTAL for n in walk(node))
+    assert isinstance(node, Op) and isinstance(node.args[1], Op)
+    assert node.args[0] is node.args[1].args[0]
+    plain = x * 2.0 + y
+    assert expand(plain) is plain
+
+
+def test_expansions_are_short_and_branch_free():
+    sizes = {"exp": 13, "log": 22, "sigmoid": 16, "tanh": 14, "erf": 16}
+    for name, limit in sizes.items():
+        ops = [n for n in walk(expand(op(name, x))) if isinstance(n, Op) and n.name != "bitcast"]
+        assert len(ops) <= limit, name
+        assert all(n.dtype in (DType.F32, DType.I32, DType.BOOL) for n in ops)
+
+
+def test_vectors_expand_to_vectors():
+    lanes = Load("x", (expr.Ramp(const(0), 8),), DType.F32)
+    assert all(expand(op(name, lanes)).lanes == 8 for name in ("exp", "log", "erf", "tanh", "sigmoid"))
+
+
+def test_integer_powers_and_refusals():
+    n = Load("n", (Var("i"),), DType.I64)
+    cube = expand(op("pow", n, 3))
+    assert evaluate(cube, {"i": 0}, lambda *_: np.arange(5)).tolist() == [0, 1, 8, 27, 64]
+    with pytest.raises(ValueError, match="power -1"):
+        expand(op("pow", n, -1))
+    with pytest.raises(ValueError, match="exp of float64"):
+        expand(op("exp", Load("x", (), DType.F64)))
+
+
+def test_neighbouring_functions_agree():
+    values = grid(-20, 20, 5000)
+    halves = run(op("sigmoid", x), x=values) * 2 - 1
+    assert np.allclose(halves, run(op("tanh", x), x=values / 2), atol=3e-7)
+    positive = np.sort(values[values > 0.01])
+    round_trip = run(op("exp", op("log", x)), x=positive)
+    assert np.allclose(round_trip, positive, rtol=1e-6)
+    assert all(a <= b * (1 + 1e-6) for a, b in pairwise(round_trip))
