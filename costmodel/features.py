@@ -1,0 +1,302 @@
+"""Features: what a cost model sees of a point, from the decisions alone; nothing is lowered.
+
+Every sketch gives the same columns. Sizes and times are logarithms to base 2, so that a tree splits ratios and a model
+carries over to other shapes; the target's numbers are columns too, so that it carries over to other machines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.expr import TRANSCENDENTAL, Load, Op, walk
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Stage, Task
+from tunewright.search_space.space import Rows, Space
+
+from .loops import LEVELS, Access, Loops
+from .roofline import calls, estimate_s, limit_s, operations, registers, shares, step_cycles
+
+FEATURES_VERSION = 1
+"""Rises when the columns or their meaning change: a stored model is only good for its own version."""
+
+OPERANDS = ("out", "a", "b")
+"""The accesses with columns of their own: what the stage writes, and the first two of what it reads."""
+
+KNOBS = 12
+"""Knob values that are columns themselves, for decisions that the loops don't show. Later knobs aren't seen."""
+
+CACHES = ("l1", "l2", "l3")
+
+TASK_NAMES = (
+    "task_log_flops", "task_log_bytes", "task_log_intensity", "task_log_limit_s", "task_stages", "task_inputs",
+    "task_transcendental", "task_divisions", "task_compared", "task_log_constant_bytes", "stage_log_points",
+    "stage_log_spatial", "stage_log_reduction", "stage_spatial_axes", "stage_reduction_axes", "stage_reads",
+    "stage_operations", "stage_share", "stage_element_bytes", "stage_sum", "stage_windows", "stage_strided",
+    "stage_irregular", "stage_repeated_loads",
+)  # fmt: skip
+TARGET_NAMES = (
+    "target_lanes", "target_registers", "target_threads", "target_log_l1", "target_log_l2", "target_log_l3",
+)  # fmt: skip
+LEVEL_NAMES = tuple(
+    f"level{level}_{name}"
+    for level in range(LEVELS)
+    for name in (
+        "log_volume", "log_reduction", "log_passes", "log_bytes", "log_bytes_l1", "log_bytes_l2", "log_bytes_l3",
+        "log_intensity", "waste", *(f"log_bytes_{operand}" for operand in OPERANDS),
+        *(f"log_reuse_{operand}" for operand in OPERANDS),
+    )
+)  # fmt: skip
+CACHE_NAMES = tuple(f"{cache}_{name}" for cache in CACHES for name in ("log_traffic", "log_intensity", "log_excess"))
+VECTOR_NAMES = (
+    "vector_log_extent", "vector_used", "vector_waste", "vector_reduced", "vector_contiguous", "vector_broadcast",
+    "vector_scattered", "vector_scattered_constants", "vector_scattered_share", "vector_output_stride",
+)  # fmt: skip
+BODY_NAMES = (
+    "body_results", "body_registers", "body_pressure", "body_spilled", "body_chains", "body_log_instructions",
+    "body_compute_cycles", "body_fetch_cycles", "body_fetch_per_compute", "body_log_calls", "body_log_run",
+    "body_log_runs",
+)  # fmt: skip
+PARALLEL_NAMES = ("chunks_log", "chunks_per_thread", "chunks_imbalance", "chunks_log_bytes")
+ESTIMATE_NAMES = (
+    "estimate_log_s", "estimate_log_compute_s", "estimate_log_l1_s", "estimate_log_l2_s", "estimate_log_l3_s",
+    "estimate_log_over_limit",
+)  # fmt: skip
+SKETCH_NAMES = ("sketch_code", "sketch_knobs", "sketch_levels", *(f"knob{i}" for i in range(KNOBS)))
+
+NAMES: tuple[str, ...] = (
+    *TASK_NAMES, *TARGET_NAMES, *LEVEL_NAMES, *CACHE_NAMES, *VECTOR_NAMES, *BODY_NAMES, *PARALLEL_NAMES,
+    *ESTIMATE_NAMES, *SKETCH_NAMES,
+)  # fmt: skip
+"""The columns of every feature matrix, in order."""
+
+_POSITION = {name: i for i, name in enumerate(NAMES)}
+
+Floats = NDArray[np.float64]  # [points], or [1] where all points agree
+Columns = Mapping[str, Floats | float]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMatrix:
+    """One row a point, one column a name of `NAMES`."""
+
+    values: NDArray[np.float32]  # [points, names]
+
+    def column(self, name: str) -> NDArray[np.float32]:
+        """The values of one feature [points]. Raises KeyError."""
+        return self.values[:, _POSITION[name]]
+
+
+def features(task: Task, target: Target, space: Space, rows: Rows) -> FeatureMatrix:
+    """What a cost model sees of points of a space. All values are finite; a row doesn't depend on the others."""
+    if not len(rows):
+        return FeatureMatrix(np.empty((0, len(NAMES)), np.float32))
+    knobs = space.columns(rows)
+    tiling = space.tiling(knobs)
+    loops = Loops(task, target, tiling)
+    columns: dict[str, Floats | float] = {}
+    for group in (
+        _task_columns(task, target, tiling.stage),
+        _stage_columns(task, loops),
+        _target_columns(target, loops),
+        *(_level_columns(level, loops) for level in range(LEVELS)),
+        _cache_columns(loops),
+        _vector_columns(loops),
+        _body_columns(loops),
+        _parallel_columns(loops),
+        _estimate_columns(task, loops),
+        _sketch_columns(space, knobs, len(tiling.tiles)),
+    ):
+        columns.update(group)
+    values = np.empty((len(NAMES), len(rows)), np.float32)
+    for position, name in enumerate(NAMES):
+        values[position] = columns[name]
+    return FeatureMatrix(np.ascontiguousarray(values.T))
+
+
+def _log(x: Floats | float) -> Floats:
+    return np.log2(np.maximum(x, 1e-12))
+
+
+def _mix(task: Task, stage: Stage) -> Mapping[str, float]:
+    """Counts of kinds of operations, by stage points, so that a cheap stage beside a large one weighs little."""
+    counts = {"transcendental": 0.0, "divisions": 0.0, "compared": 0.0}
+    for each in task.stages:
+        share = each.points / max(stage.points, 1)
+        for node in walk(each.body):
+            if isinstance(node, Op):
+                counts["transcendental"] += share * (node.name in TRANSCENDENTAL)
+                counts["divisions"] += share * (node.dtype.is_float and node.name in ("div", "sqrt"))
+                counts["compared"] += share * (node.dtype.is_float and node.name in ("select", "min", "max"))
+    return counts
+
+
+def _task_columns(task: Task, target: Target, stage: Stage) -> Columns:
+    mix = _mix(task, stage)
+    constant_bytes = sum(t.size_bytes for t in task.inputs if t.constant)
+    return {
+        "task_log_flops": _log(task.flops + 1.0),
+        "task_log_bytes": _log(float(task.traffic_bytes)),
+        "task_log_intensity": _log((task.flops + 1.0) / max(task.traffic_bytes, 1)),
+        "task_log_limit_s": _log(limit_s(task, target)),
+        "task_stages": len(task.stages),
+        "task_inputs": len(task.inputs),
+        "task_transcendental": mix["transcendental"],
+        "task_divisions": mix["divisions"],
+        "task_compared": mix["compared"],
+        "task_log_constant_bytes": _log(constant_bytes + 1.0),
+        "stage_share": stage.flops / max(task.flops, stage.flops, 1),
+        "stage_element_bytes": stage.body.dtype.size_bytes,
+        "stage_sum": stage.combiner == "sum",
+        "stage_operations": operations(stage.body, stage.combiner),
+        "stage_repeated_loads": sum(isinstance(node, Load) for node in walk(stage.body)),
+    }
+
+
+def _stage_columns(task: Task, loops: Loops) -> Columns:
+    spatial, reduced = loops.volume(loops.whole, loops.spatial), loops.volume(loops.whole, loops.reduced)
+    dimensions = [dimension for access in loops.accesses for dimension in access.dimensions]
+    return {
+        "stage_log_points": _log(spatial * reduced),
+        "stage_log_spatial": _log(spatial),
+        "stage_log_reduction": _log(reduced),
+        "stage_spatial_axes": len(loops.spatial),
+        "stage_reduction_axes": len(loops.reduced),
+        "stage_reads": len(loops.accesses) - 1,
+        "stage_windows": sum(len(dimension.terms) > 1 for dimension in dimensions),
+        "stage_strided": sum(any(abs(step) > 1 for step in dimension.terms.values()) for dimension in dimensions),
+        "stage_irregular": sum(not dimension.regular for dimension in dimensions),
+    }
+
+
+def _target_columns(target: Target, loops: Loops) -> Columns:
+    return {
+        "target_lanes": loops.lanes,
+        "target_registers": target.vector_registers,
+        "target_threads": target.threads,
+        "target_log_l1": _log(target.l1_bytes + 1.0),
+        "target_log_l2": _log(target.l2_bytes + 1.0),
+        "target_log_l3": _log(target.l3_bytes + 1.0),
+    }
+
+
+def _operand(loops: Loops, position: int) -> Access | None:
+    return loops.accesses[position] if position < len(loops.accesses) else None
+
+
+def _level_columns(level: int, loops: Loops) -> Columns:
+    tile, target = loops.tiles[level], loops.target
+    axes = loops.spatial + loops.reduced
+    volume, footprint = loops.volume(tile, axes), loops.footprints_bytes[level]
+    log_bytes = _log(footprint)
+    columns: dict[str, Floats | float] = {
+        "log_volume": _log(volume),
+        "log_reduction": _log(loops.volume(tile, loops.reduced)),
+        "log_passes": _log(loops.passes_at[level]),
+        "log_bytes": log_bytes,
+        "log_bytes_l1": log_bytes - _log(target.l1_bytes + 1.0),
+        "log_bytes_l2": log_bytes - _log(target.l2_bytes + 1.0),
+        "log_bytes_l3": log_bytes - _log(max(target.l2_bytes, target.l3_bytes) + 1.0),
+        "log_intensity": _log(volume / footprint),
+        "waste": volume * loops.passes_at[level] / loops.volume(loops.whole, axes) - 1.0,
+    }
+    for position, name in enumerate(OPERANDS):
+        access = _operand(loops, position)
+        columns[f"log_bytes_{name}"] = _log(access.footprint_bytes(tile)) if access else -1.0
+        columns[f"log_reuse_{name}"] = _log(volume / access.elements(tile)) if access else -1.0
+    return {f"level{level}_{name}": column for name, column in columns.items()}
+
+
+def _cache_columns(loops: Loops) -> Columns:
+    target = loops.target
+    points = loops.volume(loops.whole, loops.spatial + loops.reduced)
+    columns: dict[str, Floats | float] = {}
+    sizes_bytes = (target.l1_bytes, target.l2_bytes, max(target.l2_bytes, target.l3_bytes))
+    for cache, size_bytes in zip(CACHES, sizes_bytes, strict=True):
+        traffic = loops.traffic_bytes(size_bytes) + 1.0
+        columns[f"{cache}_log_traffic"] = _log(traffic)
+        columns[f"{cache}_log_intensity"] = _log(points / traffic)
+        columns[f"{cache}_log_excess"] = _log(traffic / loops.footprints_bytes[-1])
+    return columns
+
+
+def _vector_columns(loops: Loops) -> Columns:
+    axis = loops.vector_axis if loops.vector_axis in loops.whole else None
+    extent = loops.tiles[0][axis] if axis else np.ones(1)
+    whole = loops.whole[axis] if axis else np.ones(1)
+    filled = np.ceil(extent / loops.lanes) * loops.lanes
+    strides = [access.stride(loops.vector_axis) for access in loops.accesses]
+    reads = list(zip(loops.accesses[1:], strides[1:], strict=True))
+    scattered = [access for access, stride in reads if stride not in (0, 1)]
+    return {
+        "vector_log_extent": _log(extent),
+        "vector_used": extent / filled,
+        "vector_waste": np.ceil(whole / extent) * filled / whole - 1.0,
+        "vector_reduced": loops.vector_axis in loops.reduced,
+        "vector_contiguous": sum(stride == 1 for _, stride in reads),
+        "vector_broadcast": sum(stride == 0 for _, stride in reads),
+        "vector_scattered": len(scattered),
+        "vector_scattered_constants": sum(access.constant for access in scattered),  # a sketch may pack these
+        "vector_scattered_share": _whole_bytes(loops, scattered) / _whole_bytes(loops, loops.accesses),
+        "vector_output_stride": -1.0 if strides[0] is None else np.log2(1.0 + strides[0]),
+    }
+
+
+def _whole_bytes(loops: Loops, accesses: Sequence[Access]) -> float:
+    return sum(float(access.footprint_bytes(loops.whole)[0]) for access in accesses)
+
+
+def _body_columns(loops: Loops) -> Columns:
+    tile, target = loops.tiles[0], loops.target
+    results, wanted = loops.vectors(tile, loops.spatial), registers(loops)
+    compute, fetch = step_cycles(loops)
+    begun = calls(loops)
+    return {
+        "body_results": results,
+        "body_registers": wanted,
+        "body_pressure": wanted / target.vector_registers,
+        "body_spilled": np.maximum(wanted - target.vector_registers, 0.0),
+        "body_chains": np.minimum(results, 8.0),  # what keeps two pipes of latency four busy
+        "body_log_instructions": _log(loops.vectors(tile, loops.spatial + loops.reduced) * len(loops.accesses)),
+        "body_compute_cycles": compute,
+        "body_fetch_cycles": fetch,
+        "body_fetch_per_compute": fetch / np.maximum(compute, 0.5),
+        "body_log_calls": _log(begun),
+        "body_log_run": _log(loops.reduction_run),
+        "body_log_runs": _log(loops.volume(loops.whole, loops.reduced) / loops.reduction_run),
+    }
+
+
+def _parallel_columns(loops: Loops) -> Columns:
+    threads = loops.target.threads
+    return {
+        "chunks_log": _log(loops.chunks),
+        "chunks_per_thread": np.minimum(loops.chunks / threads, 64.0),
+        "chunks_imbalance": shares(loops) * threads,
+        "chunks_log_bytes": _log(loops.footprints_bytes[-1] / loops.chunks),
+    }
+
+
+def _estimate_columns(task: Task, loops: Loops) -> Columns:
+    total_s, parts = estimate_s(loops)
+    return {
+        "estimate_log_s": _log(total_s),
+        "estimate_log_compute_s": _log(parts["compute"]),
+        **{f"estimate_log_{cache}_s": _log(parts[cache] + 1e-9) for cache in CACHES},
+        "estimate_log_over_limit": _log(total_s / limit_s(task, loops.target)),
+    }
+
+
+def _sketch_columns(space: Space, knobs: Mapping[str, NDArray[np.int64]], levels: int) -> Columns:
+    code = hashlib.sha256(f"{space.sketch}.{space.version}".encode()).digest()[0]  # a tree tells sketches apart by it
+    values = [np.sign(knobs[knob.name]) * np.log2(1.0 + np.abs(knobs[knob.name])) for knob in space.knobs[:KNOBS]]
+    return {
+        "sketch_code": code,
+        "sketch_knobs": len(space.knobs),
+        "sketch_levels": levels,
+        **{f"knob{i}": values[i] if i < len(values) else -1.0 for i in range(KNOBS)},
+    }

@@ -1,0 +1,210 @@
+"""Loops: what the tiles of a set of points mean for memory, all points at once.
+
+An `Access` says which elements of a tensor a stage touches; with the extents of a tile it gives the tile's footprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.expr import Const, Expr, Load, Op, free_vars, loads
+from tunewright.codegen.index import linear
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Stage, Task
+from tunewright.search_space.space import Tiling
+
+Floats = NDArray[np.float64]  # [points]
+Tile = Mapping[str, Floats]  # axis -> extent
+
+LEVELS = 4
+"""Tile levels looked at. A sketch with fewer repeats its outermost, one with more loses those just inside it."""
+
+LINE_BYTES = 64
+"""What memory moves at once, on every processor that is tuned for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """How the index of one dimension of an access moves with the axes of the stage."""
+
+    size: int
+    terms: Mapping[str, int]  # axis -> how far one step of it moves the index; 0 where that isn't regular
+    offsets: tuple[int, ...]  # constant parts of the loads, ascending
+
+    @property
+    def regular(self) -> bool:
+        """Whether the index is linear in the axes."""
+        return all(self.terms.values())
+
+    def extent(self, tile: Tile) -> Floats:
+        """How many places [points] the index takes over a tile: at most those between its ends, or one a step."""
+        steps = _product([tile[axis] for axis in self.terms]) * len(self.offsets)
+        reach: Floats = np.minimum(steps, float(self.size))
+        if not self.regular:
+            return reach
+        hull = np.full(1, 1.0 + self.offsets[-1] - self.offsets[0])
+        for axis, step in self.terms.items():
+            hull = hull + abs(step) * (tile[axis] - 1.0)
+        return np.asarray(np.minimum(reach, hull))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The elements of one tensor that a stage reads or writes; loads that differ by constants only are one access."""
+
+    tensor: str
+    element_bytes: int
+    constant: bool
+    dimensions: tuple[Dimension, ...]
+
+    def elements(self, tile: Tile) -> Floats:
+        """Distinct elements [points] touched by one pass over a tile."""
+        return _product([dimension.extent(tile) for dimension in self.dimensions])
+
+    def footprint_bytes(self, tile: Tile) -> Floats:
+        """Bytes [points] of the cache lines touched by one pass over a tile."""
+        if not self.dimensions:
+            return np.float64(LINE_BYTES) + np.zeros(1)
+        outer = _product([dimension.extent(tile) for dimension in self.dimensions[:-1]])
+        run_bytes = self.dimensions[-1].extent(tile) * self.element_bytes
+        return outer * np.ceil(run_bytes / LINE_BYTES) * LINE_BYTES
+
+    def stride(self, axis: str) -> int | None:
+        """Elements in memory between neighbours along an axis; None where that isn't regular."""
+        distance = 0
+        for position, dimension in enumerate(self.dimensions):
+            if axis in dimension.terms:
+                if not dimension.regular:
+                    return None
+                distance += dimension.terms[axis] * prod(d.size for d in self.dimensions[position + 1 :])
+        return abs(distance)
+
+
+def accesses(task: Task, stage: Stage, vector_axis: str = "") -> tuple[Access, ...]:
+    """What a stage touches: its output, then what it reads along the vector lanes, then the rest; largest first."""
+    extents = {axis.name: axis.extent for axis in stage.axes + stage.reduce}
+    output = _access(task, extents, stage.output, [stage.index], stage.body.dtype.size_bytes)
+    groups: dict[tuple[object, ...], list[Load]] = {}
+    for load in loads(stage.body):
+        movement = tuple(frozenset(_terms(i)[0].items()) for i in load.index)
+        groups.setdefault((load.tensor, movement), []).append(load)
+    reads = [
+        _access(task, extents, group[0].tensor, [load.index for load in group], group[0].dtype.size_bytes)
+        for group in groups.values()
+    ]
+    whole = {name: np.array([float(extent)]) for name, extent in extents.items()}
+    reads.sort(key=lambda access: (access.stride(vector_axis) != 1, -float(access.footprint_bytes(whole)[0])))
+    return (output, *reads)
+
+
+def _access(
+    task: Task, extents: Mapping[str, int], tensor: str, indices: Sequence[tuple[Expr, ...]], element_bytes: int
+) -> Access:
+    known = {t.name: t for t in (*task.inputs, *task.temporaries, *task.outputs)}.get(tensor)
+    dimensions = []
+    for position, index in enumerate(indices[0]):
+        terms, _ = _terms(index)
+        offsets = tuple(sorted({_terms(other[position])[1] for other in indices}))
+        reach = 1 + offsets[-1] - offsets[0] + sum(abs(step) * (extents[axis] - 1) for axis, step in terms.items())
+        dimensions.append(Dimension(known.shape[position] if known else reach, terms, offsets))
+    return Access(tensor, element_bytes, known is not None and known.constant, tuple(dimensions))
+
+
+def _terms(index: Expr) -> tuple[Mapping[str, int], int]:
+    """Steps by axis, and the constant part. A clamp moves as what it clamps; another shape gives steps of 0."""
+    while isinstance(index, Op) and index.name in ("min", "max") and any(isinstance(a, Const) for a in index.args):
+        index = next(a for a in index.args if not isinstance(a, Const))
+    moved = linear(index)
+    return (moved.coefficients, moved.constant) if moved else (dict.fromkeys(free_vars(index), 0), 0)
+
+
+def _product(factors: Sequence[Floats]) -> Floats:
+    result = np.ones(1)
+    for factor in factors:
+        result = result * factor
+    return result
+
+
+class Loops:
+    """The tiles of a set of points, at `LEVELS` levels from the innermost outwards, and the whole."""
+
+    def __init__(self, task: Task, target: Target, tiling: Tiling) -> None:
+        stage = tiling.stage
+        self.stage = stage
+        self.target = target
+        self.spatial = [axis.name for axis in stage.axes]
+        self.reduced = [axis.name for axis in stage.reduce]
+        self.whole: Tile = {a.name: np.array([float(a.extent)]) for a in stage.axes + stage.reduce}
+        self.tiles: list[Tile] = [
+            {axis: np.minimum(tile[axis].astype(np.float64), extent) for axis, extent in self.whole.items()}
+            for tile in _levels(tiling)
+        ]
+        self.chunks = np.maximum(tiling.chunks.astype(np.float64), 1.0)
+        self.vector_axis = tiling.vector_axis
+        self.accesses = accesses(task, stage, tiling.vector_axis)
+        self.lanes = max(target.lanes(stage.body.dtype.size_bytes), 1) if tiling.vector_axis in self.whole else 1
+
+    def volume(self, tile: Tile, axes: Sequence[str]) -> Floats:
+        """Points of a tile over some of the axes."""
+        return _product([tile[axis] for axis in axes])
+
+    def passes(self, tile: Tile, axes: Sequence[str]) -> Floats:
+        """How many tiles cover the whole over some of the axes, partial ones included."""
+        return _product([np.ceil(self.whole[axis] / tile[axis]) for axis in axes])
+
+    @cached_property
+    def footprints_bytes(self) -> list[Floats]:
+        """Of all accesses together, per level, and last of the whole."""
+        return [
+            np.asarray(sum(access.footprint_bytes(tile) for access in self.accesses))
+            for tile in [*self.tiles, self.whole]
+        ]
+
+    @cached_property
+    def passes_at(self) -> list[Floats]:
+        """How many tiles of each level, and last of the whole, one run goes through."""
+        return [self.passes(tile, self.spatial + self.reduced) for tile in [*self.tiles, self.whole]]
+
+    @cached_property
+    def reduction_run(self) -> Floats:
+        """Points of the reduction that are folded while the innermost tile's results stay in registers.
+
+        Levels that add reduction only, and no other axis, go on with the same registers.
+        """
+        inner = self.tiles[0]
+        run = self.volume(inner, self.reduced)
+        same = np.ones(1, np.bool_)
+        for tile in self.tiles[1:]:
+            for axis in self.spatial:
+                same = same & (tile[axis] == inner[axis])
+            run = np.where(same, np.maximum(run, self.volume(tile, self.reduced)), run)
+        return run
+
+    def vectors(self, tile: Tile, axes: Sequence[str]) -> Floats:
+        """Vector operations that one pass over a tile's `axes` takes; a partly filled vector counts whole."""
+        parts = [np.ceil(tile[axis] / self.lanes) if axis == self.vector_axis else tile[axis] for axis in axes]
+        return _product(parts)
+
+    def traffic_bytes(self, cache_bytes: float) -> Floats:
+        """Bytes that pass into a cache of this size in one warm run.
+
+        Each pass over the outermost tile that fits brings the tile in anew; nothing moves if the whole fits.
+        """
+        usable = 0.8 * cache_bytes  # the rest goes to streams passing through and to unlucky placement
+        traffic = self.passes_at[0] * self.footprints_bytes[0]
+        for passes, footprint in zip(self.passes_at[1:-1], self.footprints_bytes[1:-1], strict=True):
+            traffic = np.where(footprint <= usable, np.minimum(traffic, passes * footprint), traffic)
+        return np.where(self.footprints_bytes[-1] <= usable, 0.0, traffic)
+
+
+def _levels(tiling: Tiling) -> list[Mapping[str, NDArray[np.int64]]]:
+    tiles = tiling.tiles
+    if len(tiles) > LEVELS:
+        return [*tiles[: LEVELS - 1], tiles[-1]]
+    return [tiles[min(level, len(tiles) - 1)] for level in range(LEVELS)]

@@ -1,0 +1,64 @@
+"""Metrics: how well scores (higher is better) order candidates whose times are known.
+
+All take `scores` [n] and `times_s` [n] of one task; a failed candidate has time inf.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def pairwise_accuracy(scores: Floats, times_s: Floats) -> float:
+    """The share of pairs with different times that the scores order rightly; a tie of scores counts half.
+
+    1 is perfect, 0.5 is chance. nan if all times are equal. Memory grows with n squared.
+    """
+    left, right = np.triu_indices(len(scores), 1)
+    faster = np.sign(_difference(times_s[right], times_s[left]))
+    better = np.sign(scores[left] - scores[right])
+    told_apart = faster != 0
+    if not told_apart.any():
+        return float("nan")
+    return float(np.mean(0.5 + 0.5 * faster[told_apart] * better[told_apart]))
+
+
+def peak(scores: Floats, times_s: Floats, k: int) -> float:
+    """Speed of the best of the k highest scores, relative to the best of all: 1 is perfect. nan if all failed."""
+    best, chosen = _best_and_chosen(scores, times_s, k)
+    return best / chosen if np.isfinite(best) else float("nan")
+
+
+def regret(scores: Floats, times_s: Floats, k: int) -> float:
+    """How much longer the best of the k highest scores takes than the best of all: 0.1 is 10%. nan if all failed."""
+    best, chosen = _best_and_chosen(scores, times_s, k)
+    return chosen / best - 1 if np.isfinite(best) else float("nan")
+
+
+def rank_correlation(scores: Floats, times_s: Floats) -> float:
+    """Spearman's: 1 if the scores order the candidates from fastest to slowest, -1 if the other way round.
+
+    Ties share their mean rank. nan if all scores or all times are equal.
+    """
+    a, b = _ranks(scores), -_ranks(times_s)
+    a, b = a - a.mean(), b - b.mean()
+    scale = np.sqrt((a @ a) * (b @ b))
+    return float(a @ b / scale) if scale > 0 else float("nan")
+
+
+def _difference(a: Floats, b: Floats) -> Floats:
+    """a - b, where two failures are equal."""
+    both = np.isinf(a) & np.isinf(b)
+    return np.subtract(a, b, out=np.zeros(len(a)), where=~both)
+
+
+def _best_and_chosen(scores: Floats, times_s: Floats, k: int) -> tuple[float, float]:
+    top = np.argsort(-scores, kind="stable")[:k]
+    return float(times_s.min()), float(times_s[top].min())
+
+
+def _ranks(values: Floats) -> Floats:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]

@@ -1,0 +1,105 @@
+"""CostModel: which schedules are likely to be fast, without building them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.schedule import Illegal, Schedule
+from tunewright.search_space.space import Rows, Space
+
+from .features import features
+
+Scores = NDArray[np.float64]  # [points], higher is better
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """Measured points of one space: what a cost model learns from."""
+
+    task: Task
+    target: Target
+    space: Space
+    rows: Rows
+    times_s: NDArray[np.float64]  # [points]; inf where the candidate failed
+
+    @staticmethod
+    def of(task: Task, target: Target, space: Space, measured: Iterable[tuple[Schedule, Measurement]]) -> Trials:
+        """Those of the measurements whose schedule lies in `space`; the others are passed over."""
+        rows, times_s = [], []
+        for schedule, measurement in measured:
+            try:
+                rows.append(space.row(schedule))
+            except Illegal:
+                continue
+            ok = measurement.status is Status.OK and measurement.median_s is not None
+            times_s.append(measurement.median_s if ok else np.inf)
+        matrix = np.array(rows, np.int64).reshape(len(rows), len(space.knobs))
+        return Trials(task, target, space, matrix, np.array(times_s, np.float64))
+
+
+class CostModel(Protocol):
+    """Ranks the schedules of one task on one target.
+
+    - Scores of different spaces of one task can be compared; those of different tasks can't.
+    - A score follows from the point, the trials of the last `fit` and the seed: not from what is scored beside it, nor
+      from the order of the trials.
+    - A model that has learned nothing yet still answers.
+
+    Every implementation passes `tests/costmodel/test_model.py`.
+    """
+
+    @property
+    def ready(self) -> bool:
+        """Whether the scores rest on measurements."""
+        ...
+
+    def fit(self, trials: Sequence[Trials]) -> None:
+        """Learn from these trials, of any tasks and targets, and from nothing else."""
+        ...
+
+    def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
+        """Higher is better; finite."""
+        ...
+
+
+class RandomModel:
+    """Scores that mean nothing: the control that every other model has to beat."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = np.uint64(seed)
+
+    @property
+    def ready(self) -> bool:
+        return False
+
+    def fit(self, trials: Sequence[Trials]) -> None:
+        pass
+
+    def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
+        # splitmix64 of the point's code: the same point has the same score whatever is scored beside it.
+        z = (space.codes(rows).view(np.uint64) + self._seed) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return (z >> np.uint64(11)).astype(np.float64) / 2.0**53
+
+
+class AnalyticModel:
+    """The estimate of `roofline`, from the loops and the target's numbers alone: nothing to learn."""
+
+    @property
+    def ready(self) -> bool:
+        return False
+
+    def fit(self, trials: Sequence[Trials]) -> None:
+        pass
+
+    def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
+        return -features(task, target, space, rows).column("estimate_log_s").astype(np.float64)

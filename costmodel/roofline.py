@@ -1,0 +1,132 @@
+"""Roofline: how long a task must take at least, and how long a point would take on a simple machine.
+
+The machine has the target's sizes and the round figures below for what a `Target` doesn't say. They set the scale of
+an estimate, which nothing relies on, and the ratio of computing to moving data, which is alike on today's cores.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.expr import Expr, Op, walk
+from tunewright.codegen.target import Target
+from tunewright.graph.task import UNCOUNTED, Task
+
+from .loops import Access, Loops
+
+Floats = NDArray[np.float64]  # [points]
+
+CLOCK_HZ = 4.5e9
+PIPES = 2.0  # vector operations, and as many loads, a cycle
+STORES = 1.0  # a cycle
+LATENCY = 4.0  # cycles from one operation on a register to the next
+L2_BYTES_CYCLE = 48.0  # into L1, a core
+L3_BYTES_CYCLE = 16.0  # into L2, a core
+MEMORY_BYTES_S = 25e9  # a core
+MEMORY_CORES = 3.0  # as many cores use up all of the memory's bandwidth
+CALL_CYCLES = 10.0  # around the innermost tile: counters, addresses, branches
+CHUNK_CYCLES = 100.0  # to hand out one piece of the parallel loop
+FORK_CYCLES = 4000.0  # to wake the other threads and wait for them
+
+SLOW = {"div": 5.0, "sqrt": 6.0, "exp": 12.0, "log": 16.0, "erf": 18.0, "tanh": 16.0, "sigmoid": 16.0, "pow": 30.0}
+"""Vector operations that one op amounts to; the others are one. Transcendental ops are expanded to polynomials."""
+
+
+def operations(body: Expr, combiner: str) -> float:
+    """Vector operations that one point of a stage takes; a product that is summed is one with the sum."""
+    count = 0.0
+    for node in walk(body):
+        if isinstance(node, Op) and node.dtype.is_float and node.name not in UNCOUNTED:
+            count += SLOW.get(node.name, 1.0)
+    fused = combiner == "sum" and isinstance(body, Op) and body.name == "mul"
+    return count + bool(combiner) - fused
+
+
+def limit_s(task: Task, target: Target) -> float:
+    """Seconds that one run of the task can hardly go below: every lane busy, every byte moved once."""
+    vector_ops = sum(
+        stage.points * operations(stage.body, stage.combiner) / max(target.lanes(stage.body.dtype.size_bytes), 1)
+        for stage in task.stages
+    )
+    compute_s = vector_ops / PIPES / CLOCK_HZ / target.threads
+    data = float(task.traffic_bytes)
+    if data <= target.l2_bytes * target.threads:
+        rate = L2_BYTES_CYCLE * CLOCK_HZ * target.threads
+    elif data <= target.l3_bytes:
+        rate = L3_BYTES_CYCLE * CLOCK_HZ * target.threads
+    else:
+        rate = MEMORY_BYTES_S * min(float(target.threads), MEMORY_CORES)
+    return max(compute_s, data / rate, 1e-8)
+
+
+def step_cycles(loops: Loops) -> tuple[Floats, Floats]:
+    """Cycles [points] that one step of the reduction takes in the innermost tile: to compute, and to load operands."""
+    stage, tile = loops.stage, loops.tiles[0]
+    one_step = {axis: tile[axis] if axis in loops.spatial or axis == loops.vector_axis else np.ones(1) for axis in tile}
+    vectors = loops.vectors(one_step, list(one_step))
+    compute = vectors * operations(stage.body, stage.combiner) / PIPES
+    if stage.reduce:
+        compute = np.maximum(compute, LATENCY)  # a fold waits for the one before
+    fetched = np.zeros(1)
+    for access in loops.accesses[1:]:
+        fetched = fetched + instructions(loops, access, access.elements(one_step))
+    spilled = np.maximum(registers(loops) - loops.target.vector_registers, 0.0) if stage.reduce else 0.0
+    return compute, (fetched + 2.0 * spilled) / PIPES
+
+
+def instructions(loops: Loops, access: Access, elements: Floats) -> Floats:
+    """Loads or stores that this many elements take: whole vectors only where lanes are neighbours in memory."""
+    if access.stride(loops.vector_axis) == 1:
+        return np.ceil(elements / loops.lanes)
+    return elements
+
+
+def registers(loops: Loops) -> Floats:
+    """Vector registers that the innermost tile wants: its results, a row of operands and one operand more."""
+    tile = loops.tiles[0]
+    across = np.ceil(tile[loops.vector_axis] / loops.lanes) if loops.vector_axis in tile else np.ones(1)
+    results = loops.vectors(tile, loops.spatial)
+    return np.asarray(results + across + 1.0 if loops.stage.reduce else np.maximum(results, across) + 1.0)
+
+
+def calls(loops: Loops) -> Floats:
+    """How often the innermost tile is begun in one run, from its registers' first use to its store."""
+    folds = np.ceil(loops.volume(loops.whole, loops.reduced) / loops.reduction_run)
+    return np.asarray(loops.passes(loops.tiles[0], loops.spatial) * folds)
+
+
+def compute_cycles(loops: Loops) -> Floats:
+    """Cycles [points] of all cores together if every operand were in L1."""
+    compute, fetch = step_cycles(loops)
+    steps = loops.reduction_run
+    if loops.vector_axis in loops.reduced:
+        steps = steps / np.minimum(loops.tiles[0][loops.vector_axis], steps)
+    output = loops.accesses[0]
+    stored = instructions(loops, output, output.elements(loops.tiles[0])) / STORES
+    resumed = loops.reduction_run < loops.volume(loops.whole, loops.reduced)
+    one_call = steps * np.maximum(compute, fetch) + np.where(resumed, 2.0, 1.0) * stored + CALL_CYCLES
+    return np.asarray(calls(loops) * one_call)
+
+
+def shares(loops: Loops) -> Floats:
+    """The part [points] of the parallel loop that the busiest thread runs."""
+    return np.asarray(np.ceil(loops.chunks / loops.target.threads) / loops.chunks)
+
+
+def estimate_s(loops: Loops) -> tuple[Floats, dict[str, Floats]]:
+    """Seconds [points] that one run would take, and the parts: compute, l1, l2 and l3 (moving data into each)."""
+    target, share = loops.target, shares(loops)
+    last_bytes = max(target.l3_bytes, target.l2_bytes)
+    parts = {
+        "compute": compute_cycles(loops) / CLOCK_HZ * share,
+        "l1": loops.traffic_bytes(target.l1_bytes) / (L2_BYTES_CYCLE * CLOCK_HZ) * share,
+        "l2": loops.traffic_bytes(target.l2_bytes) / (L3_BYTES_CYCLE * CLOCK_HZ) * share,
+        "l3": loops.traffic_bytes(last_bytes) / (MEMORY_BYTES_S * np.minimum(1.0 / share, MEMORY_CORES)),
+    }
+    together = parts["compute"] + parts["l1"] + parts["l2"] + parts["l3"]
+    longest = np.maximum(np.maximum(parts["compute"], parts["l1"]), np.maximum(parts["l2"], parts["l3"]))
+    forked = np.where(loops.chunks > 1, FORK_CYCLES if target.threads > 1 else 0.0, 0.0)
+    overhead = (forked + CHUNK_CYCLES * loops.chunks * share) / CLOCK_HZ
+    # Cores overlap moving and computing, though not wholly.
+    return longest + 0.25 * (together - longest) + overhead, parts

@@ -1,0 +1,121 @@
+"""XGBModel: boosted trees over `features`, learned from every trial at hand.
+
+The only home of xgboost, which is imported when a model is first fitted or loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.space import Rows, Space
+
+from .features import FEATURES_VERSION, NAMES, features
+from .model import AnalyticModel, Scores, Trials
+
+if TYPE_CHECKING:
+    import xgboost
+
+ENOUGH = 32
+"""Trials below which the analytic estimate ranks better than trees do."""
+
+
+class XGBModel:
+    """Predicts how near a point comes to the fastest known one of its task: best time / time, in (0, 1]; failures 0.
+
+    That label has no unit and no size, so trials of all tasks and shapes teach one model. With fewer than ENOUGH
+    trials it answers with the analytic estimate.
+    """
+
+    def __init__(self, seed: int = 0, threads: int = 1, rounds: int = 120) -> None:
+        self._parameters: Mapping[str, Any] = {
+            "objective": "reg:squarederror",
+            "tree_method": "hist",
+            "max_bin": 64,
+            "max_depth": 6,
+            "eta": 0.1,
+            "min_child_weight": 1.0,
+            "subsample": 0.8,
+            "colsample_bytree": 0.5,
+            "seed": seed,
+            "nthread": threads,
+            "verbosity": 0,
+        }
+        self._rounds = rounds
+        self._booster: xgboost.Booster | None = None
+        self._untaught = AnalyticModel()
+
+    @property
+    def ready(self) -> bool:
+        return self._booster is not None
+
+    def fit(self, trials: Sequence[Trials]) -> None:
+        labels, sets = _labelled(trials)
+        if len(labels) < ENOUGH or labels.min() == labels.max():
+            self._booster = None
+            return
+        import xgboost
+
+        values = np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in sets])
+        shared = {name: self._parameters[name] for name in ("max_bin", "nthread")}
+        data = xgboost.QuantileDMatrix(values, label=labels, **shared)
+        self._booster = xgboost.train(dict(self._parameters), data, self._rounds)
+
+    def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
+        if self._booster is None:
+            return self._untaught.score(task, target, space, rows)
+        values = features(task, target, space, rows).values
+        if not len(values):
+            return np.empty(0)
+        return np.asarray(self._booster.inplace_predict(values), np.float64)
+
+    def save(self) -> tuple[bytes, str]:
+        """The learned trees in UBJ, and the SHA-256 that `load` asks for. Raises ValueError if nothing is learned."""
+        if self._booster is None:
+            raise ValueError("the model has learned nothing that could be saved")
+        self._booster.set_attr(features_version=str(FEATURES_VERSION), features=_names_digest())
+        data = bytes(self._booster.save_raw("ubj"))
+        return data, hashlib.sha256(data).hexdigest()
+
+    def load(self, data: bytes, sha256: str) -> None:
+        """Take over trees that `save` wrote. `sha256` must come from a place that is trusted: a hostile file can harm.
+
+        Raises ValueError if the digest is another, or the trees are for other features.
+        """
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise ValueError("the stored cost model is not the one its digest names")
+        import xgboost
+
+        booster = xgboost.Booster({"nthread": self._parameters["nthread"]}, model_file=bytearray(data))
+        if (booster.attr("features_version"), booster.attr("features")) != (str(FEATURES_VERSION), _names_digest()):
+            raise ValueError(f"the stored cost model is for other features than version {FEATURES_VERSION}")
+        self._booster = booster
+
+
+def _names_digest() -> str:
+    return hashlib.sha256(",".join(NAMES).encode()).hexdigest()[:16]
+
+
+def _labelled(trials: Sequence[Trials]) -> tuple[NDArray[np.float32], list[Trials]]:
+    """Labels of all trials, in an order that doesn't depend on how they arrived: sums in the trees round alike."""
+    best_s: dict[tuple[str, str], float] = {}
+    for each in trials:
+        if len(each.times_s):
+            key = each.task.key, each.target.key
+            best_s[key] = min(best_s.get(key, np.inf), float(each.times_s.min()))
+    sets: list[Trials] = []
+    labels: list[NDArray[np.float64]] = []
+    for each in sorted(trials, key=lambda t: (t.task.key, t.target.key, t.space.sketch, t.space.version)):
+        order = np.lexsort((each.times_s, each.space.codes(each.rows)))
+        times_s = each.times_s[order]
+        best = best_s.get((each.task.key, each.target.key), np.inf)
+        with np.errstate(invalid="ignore"):
+            labels.append(np.where(np.isfinite(times_s), best / times_s, 0.0))
+        sets.append(Trials(each.task, each.target, each.space, each.rows[order], times_s))
+    return np.concatenate([np.empty(0), *labels]).astype(np.float32), sets

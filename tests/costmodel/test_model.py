@@ -1,0 +1,199 @@
+"""The conformance suite of cost models, and what the learned one must do."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tunewright.costmodel import xgb
+from tunewright.costmodel.features import FEATURES_VERSION
+from tunewright.costmodel.metrics import pairwise_accuracy, peak
+from tunewright.costmodel.model import AnalyticModel, RandomModel, Trials
+from tunewright.costmodel.xgb import XGBModel
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.schedule import Schedule
+
+
+def made_up_time_s(task, space, rows):
+    """Unlike the roofline: every choice has its own factor, and pairs of them theirs."""
+    columns = space.columns(rows)
+    scale_s = task.flops * 1e-12
+    tile, vectors = columns["tile"], columns["vectors"]
+    return scale_s * (
+        (1 + 3 / tile + 0.5 / vectors)
+        * (1 + 0.2 * np.abs(np.log2(columns["rows"]) - 2))
+        * np.where((columns["order"] == 1) & (tile > 6), 0.8, 1.0)
+        * np.where(tile * vectors > 27, 2.0, 1.0)
+    )
+
+
+def trials(task, target, space, count, seed=0, fail=0.0):
+    rng = np.random.default_rng(seed)
+    rows = space.sample(count, rng)
+    times_s = made_up_time_s(task, space, rows)
+    return Trials(task, target, space, rows, np.where(rng.random(len(rows)) < fail, np.inf, times_s))
+
+
+@pytest.fixture(params=[RandomModel, AnalyticModel, XGBModel])
+def model(request):
+    return request.param()
+
+
+@pytest.fixture
+def taught(model, conv, space_of, target):
+    model.fit([trials(conv(), target, space_of(conv()), 300, fail=0.1)])
+    return model
+
+
+def test_scores_are_finite_one_a_point_and_stand_for_themselves(taught, conv, space_of, target):
+    task = conv(size=14)
+    space = space_of(task)
+    rows = space.sample(50, np.random.default_rng(1))
+    scores = taught.score(task, target, space, rows)
+    assert scores.shape == (50,)
+    assert scores.dtype == np.float64
+    assert np.isfinite(scores).all()
+    np.testing.assert_array_equal(taught.score(task, target, space, rows[::-1]), scores[::-1])
+    np.testing.assert_array_equal(taught.score(task, target, space, rows[:1]), scores[:1])
+    assert taught.score(task, target, space, rows[:0]).shape == (0,)
+
+
+def test_an_untaught_model_answers(model, conv, space_of, target):
+    task = conv()
+    space = space_of(task)
+    assert not model.ready
+    model.fit([])
+    assert not model.ready
+    assert np.isfinite(model.score(task, target, space, space.sample(9, np.random.default_rng(1)))).all()
+
+
+def test_the_order_of_trials_does_not_matter(model, conv, space_of, target):
+    one = trials(conv(), target, space_of(conv()), 100, fail=0.1)
+    two = trials(conv(size=14), target, space_of(conv(size=14)), 100)
+    space = space_of(conv())
+    rows = space.sample(50, np.random.default_rng(1))
+    model.fit([one, two])
+    scores = model.score(conv(), target, space, rows)
+    model.fit([two, replace(one, rows=one.rows[::-1], times_s=one.times_s[::-1])])
+    np.testing.assert_array_equal(model.score(conv(), target, space, rows), scores)
+
+
+def test_equal_seeds_give_equal_models(model, conv, space_of, target):
+    space = space_of(conv())
+    rows = space.sample(50, np.random.default_rng(1))
+    known = [trials(conv(), target, space, 200)]
+    again = type(model)()
+    model.fit(known)
+    again.fit(known)
+    np.testing.assert_array_equal(model.score(conv(), target, space, rows), again.score(conv(), target, space, rows))
+
+
+def test_trials_of_measurements(conv, space_of, target):
+    task = conv()
+    space = space_of(task)
+    ok = Measurement(Status.OK, (2e-3,), 2e-3, 2e-3, 2e-3)
+    failed = Measurement(Status.TIMEOUT, error="too slow")
+    other = Schedule("other", 1, ())
+    slow = space.schedule(space.points[5])
+    found = Trials.of(task, target, space, [(space.default, ok), (other, ok), (slow, failed)])
+    assert found.times_s.tolist() == [2e-3, np.inf]
+    assert found.rows.tolist() == [space.row(space.default).tolist(), space.points[5].tolist()]
+    assert Trials.of(task, target, space, []).rows.shape == (0, len(space.knobs))
+
+
+def test_labels_are_relative_to_the_best_of_a_task(conv, space_of, target):
+    task, other = conv(), conv(size=14)
+    space = space_of(task)
+    rows = space.points[:3]
+    sets = [
+        Trials(task, target, space, rows, np.array([4.0, np.inf, 2.0])),
+        Trials(task, target, space_of(task, "another"), rows[:1], np.array([1.0])),  # another space, the same task
+        Trials(task, replace(target, threads=1), space, rows[:1], np.array([7.0])),
+        Trials(other, target, space_of(other), rows[:2], np.array([np.inf, np.inf])),
+    ]
+    labels, ordered = xgb._labelled(sets)
+    found = {}
+    start = 0
+    for each in ordered:
+        key = (each.task.key, each.target.threads, each.space.sketch)
+        found[key] = labels[start : start + len(each.times_s)].tolist()
+        start += len(each.times_s)
+    assert found == {
+        (task.key, 2, "made_up"): [0.25, 0.0, 0.5],
+        (task.key, 2, "another"): [1.0],
+        (task.key, 1, "made_up"): [1.0],
+        (other.key, 2, "made_up"): [0.0, 0.0],
+    }
+
+
+def test_it_learns_what_no_formula_knows(conv, space_of, target):
+    task = conv()
+    space = space_of(task)
+    model = XGBModel()
+    model.fit([trials(task, target, space, 200)])
+    assert model.ready
+    rows = space.sample(400, np.random.default_rng(7))
+    times_s = made_up_time_s(task, space, rows)
+    scores = model.score(task, target, space, rows)
+    untaught = XGBModel().score(task, target, space, rows)
+    assert pairwise_accuracy(scores, times_s) > 0.9 > pairwise_accuracy(untaught, times_s)
+    assert peak(scores, times_s, 5) > 0.97
+
+
+def test_it_carries_over_to_another_shape(conv, space_of, target):
+    model = XGBModel()
+    model.fit([trials(t, target, space_of(t), 200) for t in (conv(), conv(size=14, channels=64))])
+    task = conv(size=28, channels=64, filters=128)
+    space = space_of(task)
+    rows = space.sample(400, np.random.default_rng(7))
+    times_s = made_up_time_s(task, space, rows)
+    assert pairwise_accuracy(model.score(task, target, space, rows), times_s) > 0.8
+
+
+def test_too_few_trials_or_all_alike_leave_the_estimate(conv, space_of, target):
+    task = conv()
+    space = space_of(task)
+    rows = space.sample(30, np.random.default_rng(1))
+    estimate = AnalyticModel().score(task, target, space, rows)
+    for few in (trials(task, target, space, xgb.ENOUGH - 1), trials(task, target, space, 100, fail=1.1)):
+        model = XGBModel()
+        model.fit([trials(task, target, space, 200)])
+        model.fit([few])  # in place of what was learned before
+        assert not model.ready
+        np.testing.assert_array_equal(model.score(task, target, space, rows), estimate)
+
+
+def test_saved_and_loaded(conv, space_of, target):
+    task = conv()
+    space = space_of(task)
+    rows = space.sample(30, np.random.default_rng(1))
+    model = XGBModel()
+    with pytest.raises(ValueError, match="nothing"):
+        model.save()
+    model.fit([trials(task, target, space, 100)])
+    data, digest = model.save()
+    assert digest == hashlib.sha256(data).hexdigest()
+    other = XGBModel()
+    other.load(data, digest)
+    assert other.ready
+    np.testing.assert_array_equal(other.score(task, target, space, rows), model.score(task, target, space, rows))
+
+
+def test_a_changed_file_is_not_read(conv, space_of, target):
+    model = XGBModel()
+    model.fit([trials(conv(), target, space_of(conv()), 100)])
+    data, digest = model.save()
+    changed = data[:-1] + bytes([data[-1] ^ 1])
+    for content, sha256 in ((changed, digest), (data, "0" * 64), (b"", digest)):
+        with pytest.raises(ValueError, match="digest"):
+            XGBModel().load(content, sha256)
+
+
+def test_trees_for_other_features_are_refused(conv, space_of, target, monkeypatch):
+    model = XGBModel()
+    model.fit([trials(conv(), target, space_of(conv()), 100)])
+    data, digest = model.save()
+    monkeypatch.setattr(xgb, "FEATURES_VERSION", FEATURES_VERSION + 1)
+    with pytest.raises(ValueError, match="other features"):
+        XGBModel().load(data, digest)

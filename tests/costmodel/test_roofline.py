@@ -1,0 +1,93 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Var, op
+from tunewright.costmodel import roofline
+from tunewright.costmodel.loops import Loops
+from tunewright.graph.task import Axis, Stage, Task, Tensor
+
+X = Load("x", (Var("i"),), DType.F32)
+
+
+def estimates(task, target, space, **values):
+    columns = {knob.name: np.array([knob.choices[0]]) for knob in space.knobs}
+    points = max(len(np.atleast_1d(v)) for v in values.values())
+    columns = {name: np.repeat(column, points) for name, column in columns.items()}
+    columns |= {name: np.atleast_1d(v) for name, v in values.items()}
+    return roofline.estimate_s(Loops(task, target, space.tiling(columns)))[0]
+
+
+def test_operations():
+    assert roofline.operations(X * X, "sum") == 1  # fused
+    assert roofline.operations(X + X, "sum") == 2
+    assert roofline.operations(op("max", X + 1.0, 0.0), "") == 2
+    assert roofline.operations(X, "max") == 1
+    assert roofline.operations(op("select", op("lt", X, 0.0), 0.0, X), "") == 0
+    assert roofline.operations(op("exp", X), "") > 8
+
+
+def test_limit_of_what_computes(conv, target):
+    task = conv(size=28, channels=256, filters=256)
+    peak = 2 * 2 * 16 * roofline.CLOCK_HZ * target.threads  # two fused operations of 16 lanes a cycle
+    assert roofline.limit_s(task, target) == pytest.approx(task.stages[0].flops / peak, rel=0.01)
+
+
+def test_limit_of_what_moves_data(target):
+    def copy(extent):
+        tensors = [Tensor(name, (extent,), DType.F32) for name in ("x", "y")]
+        return Task("Relu", (tensors[0],), (tensors[1],), (), (Stage("y", (Axis("i", extent),), op("max", X, 0.0)),))
+
+    small, large = copy(1 << 12), copy(1 << 26)
+    slow_s = roofline.limit_s(large, target) / large.traffic_bytes
+    assert slow_s == pytest.approx(1 / (2 * roofline.MEMORY_BYTES_S))
+    assert roofline.limit_s(small, target) / small.traffic_bytes < slow_s
+    assert roofline.limit_s(copy(1), target) > 0
+
+
+def test_no_estimate_is_below_the_limit(conv, space_of, target):
+    for task in (conv(), conv(size=7, channels=128, filters=128), conv(window=1), conv(size=13, stride=2)):
+        space = space_of(task)
+        columns = space.columns(space.points)
+        found = roofline.estimate_s(Loops(task, target, space.tiling(columns)))[0]
+        assert np.isfinite(found).all()
+        # The stages after the main one are no part of the estimate, and next to nothing here.
+        assert (found >= 0.95 * roofline.limit_s(task, target)).all()
+
+
+def test_a_register_tile_pays_until_it_spills(conv, space_of, target):
+    task = conv()
+    one, good, spilled = estimates(task, target, space_of(task), tile=[1, 14, 14], vectors=[1, 2, 4], rows=[7, 7, 7])
+    assert good < 0.5 * one
+    assert good < spilled
+
+
+def test_a_tile_that_does_not_divide_costs_its_tail(conv, space_of, target):
+    task = conv()
+    exact, ragged = estimates(task, target, space_of(task), tile=[14, 13], vectors=[2, 2], rows=[7, 7])
+    assert exact < ragged
+
+
+def test_idle_threads_cost(conv, space_of, target):
+    task = conv()
+    space = space_of(task)
+    even, idle = estimates(task, target, space, tile=[14, 14], vectors=[2, 4], rows=[14, 28])  # 4 chunks, and 1
+    assert even < idle
+    alone = replace(target, threads=1)
+    assert (
+        estimates(task, target, space, tile=[14], vectors=[2], rows=[14])[0]
+        < (estimates(task, alone, space, tile=[14], vectors=[2], rows=[14])[0])
+    )
+
+
+def test_a_scattered_operand_costs(conv, space_of, target):
+    task = conv()
+    total, rectified = task.stages
+    x, w = total.body.args
+    other = replace(total, body=x * Load("t1", w.index[::-1], DType.F32))  # filters first: neighbours are far apart
+    weights = replace(task.inputs[1], shape=task.inputs[1].shape[::-1])
+    flipped = replace(task, inputs=(task.inputs[0], weights, task.inputs[2]), stages=(other, rectified))
+    good = estimates(task, target, space_of(task), tile=[14], vectors=[2])[0]
+    assert 1.3 * good < estimates(flipped, target, space_of(flipped), tile=[14], vectors=[2])[0]
