@@ -1,0 +1,117 @@
+"""History: which points of a task's spaces were asked for and measured, and how fast they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Illegal, Schedule
+from tunewright.search_space.space import ENUMERABLE, Rows, Space
+
+Point = tuple[int, NDArray[np.int64]]  # number of the space, row in it
+
+
+class History:
+    """The bookkeeping that every strategy needs: nothing is proposed twice, and order of arrival doesn't matter.
+
+    Records of other tasks and targets, and of schedules that the spaces no longer hold, are passed over.
+    """
+
+    def __init__(self, spaces: Sequence[Space], task_key: str, target_key: str, records: Iterable[Record] = ()) -> None:
+        self.spaces = tuple(spaces)
+        self._times_s: dict[tuple[int, int], float] = {}  # (space, code) -> seconds, inf if it failed
+        self._rows: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._taken: list[set[int]] = [set() for _ in self.spaces]  # codes asked for or measured
+        for record in records:
+            if (record.task_key, record.target_key) == (task_key, target_key):
+                try:
+                    self.tell(record.schedule, record.measurement)
+                except Illegal:  # written by another version of the sketch
+                    continue
+
+    @property
+    def measured(self) -> int:
+        """How many points have been measured."""
+        return len(self._times_s)
+
+    @property
+    def pending(self) -> int:
+        """How many points were asked for and not measured yet."""
+        return sum(map(len, self._taken)) - len(self._times_s)
+
+    def locate(self, schedule: Schedule) -> Point:
+        """The space that holds the schedule, and its row. Raises Illegal if none does."""
+        reason: Illegal | None = None
+        for number, space in enumerate(self.spaces):
+            if (space.sketch, space.version) == (schedule.sketch, schedule.version):
+                try:
+                    return number, space.row(schedule)
+                except Illegal as refusal:
+                    reason = refusal
+        raise reason or Illegal(f"{schedule} is of none of {[f'{s.sketch}.{s.version}' for s in self.spaces]}")
+
+    def tell(self, schedule: Schedule, measurement: Measurement) -> None:
+        """Add what came of a schedule. Of several measurements the fastest counts. Raises Illegal."""
+        number, row = self.locate(schedule)
+        code = int(self.spaces[number].codes(row[None])[0])
+        time_s = measurement.median_s if measurement.status is Status.OK else None
+        point = number, code
+        self._times_s[point] = min(self._times_s.get(point, np.inf), np.inf if time_s is None else time_s)
+        self._rows[point] = row
+        self._taken[number].add(code)
+
+    def take(self, points: Iterable[Point]) -> list[Schedule]:
+        """Mark points as asked for."""
+        schedules = []
+        for number, row in points:
+            space = self.spaces[number]
+            self._taken[number].add(int(space.codes(row[None])[0]))
+            schedules.append(space.schedule(row))
+        return schedules
+
+    def defaults(self) -> list[Point]:
+        """The default of each space, where it is still fresh."""
+        points = [(number, space.row(space.default)) for number, space in enumerate(self.spaces)]
+        return [(number, row) for number, row in points if len(self.fresh(number, row[None]))]
+
+    def fresh(self, number: int, rows: Rows) -> Rows:
+        """The distinct rows of a space that were neither asked for nor measured, in order of first appearance."""
+        rows = rows[self._is_fresh(number, rows)]
+        _, first = np.unique(self.spaces[number].codes(rows), return_index=True)
+        return rows[np.sort(first)]
+
+    def remaining(self, number: int) -> Rows | None:
+        """Every fresh point of a space; None where the space is too large to know."""
+        space = self.spaces[number]
+        return space.points[self._is_fresh(number, space.points)] if space.size <= ENUMERABLE else None
+
+    def _is_fresh(self, number: int, rows: Rows) -> NDArray[np.bool_]:
+        taken = self._taken[number]
+        codes = self.spaces[number].codes(rows)
+        return np.fromiter((code not in taken for code in codes.tolist()), np.bool_, len(codes))
+
+    def best(self, number: int, count: int) -> Rows:
+        """The fastest points measured in a space, fastest first; none that failed."""
+        ranked = sorted(
+            (time_s, point) for point, time_s in self._times_s.items() if point[0] == number and np.isfinite(time_s)
+        )
+        rows = [self._rows[point] for _, point in ranked[:count]]
+        return np.array(rows, np.int64).reshape(len(rows), len(self.spaces[number].knobs))
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[Point]:
+        """Up to `count` distinct fresh points at random, the spaces in turn; fewer where no more are found."""
+        stocks = [self._stock(number, count, rng) for number in range(len(self.spaces))]
+        queues = [[(number, row) for row in rows] for number, rows in enumerate(stocks)]
+        turns = [point for turn in zip_longest(*queues) for point in turn if point is not None]
+        return turns[:count]
+
+    def _stock(self, number: int, count: int, rng: np.random.Generator) -> Rows:
+        left = self.remaining(number)
+        if left is None:
+            # More are drawn than wanted, since some have been taken; in a space this large, few.
+            return self.fresh(number, self.spaces[number].sample(2 * count, rng))[:count]
+        return left[rng.permutation(len(left))[:count]]

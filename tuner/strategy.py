@@ -1,0 +1,57 @@
+"""Strategy: which schedules of a task are measured next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from tunewright.codegen.target import Target
+from tunewright.costmodel.model import CostModel
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement, Record
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.space import Space
+
+from .strategies.evolutionary import Evolutionary
+from .strategies.random import Random
+
+
+class Strategy(Protocol):
+    """Proposes schedules of one task on one target, and is told what came of them.
+
+    - The first proposals are the defaults of the spaces, in their order.
+    - Proposals are distinct and legal; none has been asked for or measured before.
+    - Fewer than wanted, or none, come back when a space has no more.
+    - What is proposed follows from the seed, the task, the cost model and the *set* of what is measured and pending:
+      not from the process, nor from the order of arrival. So a resumed search goes on as if it had never stopped.
+
+    Every implementation passes `tests/tuner/test_strategy.py`.
+    """
+
+    def ask(self, n: int) -> list[Schedule]:
+        """Up to `n` schedules to measure next."""
+        ...
+
+    def tell(self, measured: Sequence[tuple[Schedule, Measurement]]) -> None:
+        """What came of schedules, asked for or not, failures too. Raises Illegal for one in none of the spaces."""
+        ...
+
+
+class StrategyFactory(Protocol):
+    """How every strategy is constructed."""
+
+    def __call__(
+        self,
+        task: Task,
+        target: Target,
+        spaces: Sequence[Space],
+        model: CostModel,
+        seed: int,
+        records: Iterable[Record] = (),
+    ) -> Strategy:
+        """`records` are what is already measured; those of other tasks and targets are passed over."""
+        ...
+
+
+STRATEGIES: Mapping[str, StrategyFactory] = {"evolutionary": Evolutionary, "random": Random}
+"""Every strategy by its name on the command line."""
