@@ -50,7 +50,7 @@ def test_a_mended_sqlite_is_preferred(monkeypatch):
     monkeypatch.setitem(sys.modules, "pysqlite3.dbapi2", bundled)
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 40, 1))
     assert engine.sqlite_module() is bundled
-    bundled.sqlite_version_info = (3, 51, 1)
+    monkeypatch.setattr(bundled, "sqlite_version_info", (3, 51, 1))
     assert engine.sqlite_module() is sqlite3
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 54, 0))
     assert engine.sqlite_module() is sqlite3
