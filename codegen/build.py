@@ -1,0 +1,189 @@
+"""Kernel -> object code. Read `build` first.
+
+The text is explicit (vectors, unrolling, hoisting are the schedule's), so of LLVM's passes only SROA runs, which
+promotes register buffers, and machine code generation does the rest. Vectorisers never run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .ir import Buffer, For, Kernel, LoopKind, Packing
+from .llvm import emit
+from .target import Target
+
+BUILD_VERSION = 1
+"""Raised when the same text would be built into other code: pass pipeline, options."""
+
+LEVEL = 2
+"""Effort of machine code generation, of 0 to 3. 1 and 3 take the same time and give the same speed; 0 gives a fifth."""
+
+PLACEHOLDER = "kernel"
+"""The symbol while the text, which decides the symbol, is written."""
+
+
+class BuildError(Exception):
+    """LLVM refused a kernel. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One function `void symbol(const void *const *buffers, int64_t begin, int64_t end)`.
+
+    The threads share 0 .. iterations - 1 between them, and all have returned before the next phase starts. A phase
+    of one iteration must be called once.
+    """
+
+    symbol: str
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A kernel built for a target. `buffers` of a phase are `params`, then `scratch`, each aligned to 64 bytes."""
+
+    object_code: bytes = field(repr=False)  # relocatable, with no reference to other objects but libm's
+    sha256: str  # of the object code
+    phases: tuple[Phase, ...]
+    params: tuple[Buffer, ...]
+    scratch: tuple[Buffer, ...]
+    packings: Mapping[str, Packing] = field(hash=False)
+
+    def __str__(self) -> str:
+        lines = [f"artifact {self.sha256[:12]}, {len(self.object_code):,} bytes"]
+        lines += [f"  {phase.symbol} x {phase.iterations}" for phase in self.phases]
+        lines += [f"  param {buffer}" for buffer in self.params]
+        lines += [f"  scratch {buffer}" for buffer in self.scratch]
+        return "\n".join(lines)
+
+
+class ObjectCache:
+    """Object code on disk, for this user alone. A file that was cut short or changed counts as absent.
+
+    Creates the folder. Raises PermissionError if it belongs to another user, who could plant code there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
+            raise PermissionError(f"cache folder {folder} belongs to another user")
+        folder.chmod(0o700)
+        self.folder = folder
+
+    def path(self, key: str) -> Path:
+        """The file of a key: its name tells nothing but the digest of the key."""
+        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.o"
+
+    def get(self, key: str) -> bytes | None:
+        """The object code of a key, if it is there and whole."""
+        try:
+            content = self.path(key).read_bytes()
+        except OSError:
+            return None
+        digest, code = content[:32], content[32:]
+        return code if hashlib.sha256(code).digest() == digest else None
+
+    def put(self, key: str, code: bytes) -> None:
+        """Keep object code, in one step for readers. A full disk is no error: the cache only saves time."""
+        with suppress(OSError):
+            handle, name = tempfile.mkstemp(dir=self.folder, suffix=".tmp")  # readable by its owner alone
+            draft = Path(name)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(hashlib.sha256(code).digest() + code)
+                draft.replace(self.path(key))
+            finally:
+                draft.unlink(missing_ok=True)
+
+
+def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> Artifact:
+    """Compile a kernel for a target, or take its object code from the cache.
+
+    The symbols come from the content, so that the objects of many kernels link together, and the same kernel always
+    gives the same object. Raises BuildError if LLVM refuses, and as `emit`.
+    """
+    symbol, text = _source(kernel, target)
+    key = f"{_options(target)}\n{text}"
+    code: bytes | None = cache.get(key) if cache else None
+    if code is None:
+        code = _compile(text, target, lambda machine, module: machine.emit_object(module))
+        if cache:
+            cache.put(key, code)
+    return Artifact(
+        object_code=code,
+        sha256=hashlib.sha256(code).hexdigest(),
+        phases=tuple(Phase(f"{symbol}_p{n}", _iterations(phase)) for n, phase in enumerate(kernel.body.body)),
+        params=kernel.params,
+        scratch=kernel.scratch,
+        packings=dict(kernel.packings),
+    )
+
+
+def assembly(kernel: Kernel, target: Target) -> str:
+    """The assembly of what `build` makes. Raises as `build`."""
+    _, text = _source(kernel, target)
+    result: str = _compile(text, target, lambda machine, module: machine.emit_assembly(module))
+    return result
+
+
+def source(kernel: Kernel, target: Target) -> str:
+    """The LLVM text that `build` compiles. Raises as `emit`."""
+    return _source(kernel, target)[1]
+
+
+def _iterations(phase: object) -> int:
+    match phase:
+        case For(extent=extent, kind=LoopKind.PARALLEL):
+            return extent
+    return 1
+
+
+def _source(kernel: Kernel, target: Target) -> tuple[str, str]:
+    draft = emit(kernel, target, PLACEHOLDER)
+    digest = hashlib.sha256(f"{_options(target)}\n{draft}".encode()).hexdigest()
+    symbol = f"k{digest[:24]}"
+    return symbol, draft.replace(f"@{PLACEHOLDER}_p", f"@{symbol}_p")
+
+
+def _options(target: Target) -> str:
+    """All that decides the object code besides the text."""
+    import llvmlite.binding as llvm
+
+    versions = f"{BUILD_VERSION} llvm={'.'.join(map(str, llvm.llvm_version_info))} level={LEVEL}"
+    return f"{versions} triple={target.triple} cpu={target.cpu} features={target.features}"
+
+
+@cache
+def _llvm() -> Any:
+    """llvmlite's binding, able to write code for every processor it knows."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm
+
+
+def _compile(text: str, target: Target, write: Callable[[Any, Any], Any]) -> Any:
+    """What `write` makes of a target machine and the module after its passes."""
+    llvm = _llvm()
+    try:
+        machine = llvm.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=target.features, opt=LEVEL, reloc="pic", codemodel="small"
+        )
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))
+        return write(machine, module)
+    except RuntimeError as error:
+        raise BuildError(" ".join(str(error).split())) from error

@@ -1,0 +1,117 @@
+"""The machine that this process runs on, as a Target, and where a measurement came from."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import NamedTuple
+
+from .target import Target
+
+SYSTEM = Path("/sys/devices/system/cpu")
+"""Where Linux describes processors."""
+
+
+class Caches(NamedTuple):
+    """Sizes in bytes: level 1 data and level 2 of one core, level 3 shared (0: none)."""
+
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+
+DEFAULT_CACHES = Caches(32 << 10, 512 << 10, 8 << 20)
+"""Assumed where the system doesn't say, as on macOS and in some sandboxes."""
+
+
+def detect(threads: int | None = None) -> Target:
+    """The CPU of this machine. `threads` defaults to the cores that this process may use."""
+    import llvmlite.binding as llvm
+
+    features = sorted(llvm.get_host_cpu_features().items())
+    vector_bits, vector_registers = _vectors({name for name, present in features if present})
+    cores = available_cores()
+    caches = read_caches(SYSTEM, cores[0])
+    return Target(
+        kind="cpu",
+        triple=llvm.get_process_triple(),
+        cpu=llvm.get_host_cpu_name(),
+        features=",".join(f"{'+' if present else '-'}{name}" for name, present in features),
+        vector_bits=vector_bits,
+        vector_registers=vector_registers,
+        threads=threads or len(cores),
+        l1_bytes=caches.l1_bytes,
+        l2_bytes=caches.l2_bytes,
+        l3_bytes=caches.l3_bytes,
+    )
+
+
+def available_cores() -> list[int]:
+    """Numbers of the cores that this process may run on, ascending."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _vectors(features: set[str]) -> tuple[int, int]:
+    """Width in bits and number of the vector registers."""
+    match features:
+        case _ if "avx512f" in features:
+            return 512, 32
+        case _ if "avx2" in features:
+            return 256, 16
+        case _ if "neon" in features:
+            return 128, 32
+        case _:
+            return 128, 16
+
+
+def read_caches(system: Path, core: int) -> Caches:
+    """Cache sizes of one core from a tree like `SYSTEM`; `DEFAULT_CACHES` where there is no such tree."""
+    sizes: dict[int, int] = {}
+    for folder in sorted((system / f"cpu{core}" / "cache").glob("index[0-9]*")):
+        try:
+            if (folder / "type").read_text().strip() != "Instruction":
+                sizes[int((folder / "level").read_text())] = _bytes((folder / "size").read_text())
+        except (OSError, ValueError):  # a level that the kernel knows only in part
+            continue
+    if not sizes:
+        return DEFAULT_CACHES
+    return Caches(
+        sizes.get(1) or DEFAULT_CACHES.l1_bytes,
+        sizes.get(2) or DEFAULT_CACHES.l2_bytes,
+        sizes.get(3, 0),
+    )
+
+
+def _bytes(text: str) -> int:
+    """Bytes of a size in the kernel's spelling: "48K", "32M", "512"."""
+    text = text.strip()
+    shift = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
+    return int(text[:-1] if shift else text) << shift
+
+
+def machine() -> dict[str, str]:
+    """Where a measurement came from: processor, operating system, and versions of what shapes the code."""
+    import llvmlite
+    import llvmlite.binding as llvm
+    import numpy as np
+
+    return {
+        "processor": _processor(Path("/proc/cpuinfo")) or llvm.get_host_cpu_name(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "llvmlite": llvmlite.__version__,
+        "llvm": ".".join(map(str, llvm.llvm_version_info)),
+        "numpy": np.__version__,
+    }
+
+
+def _processor(cpuinfo: Path) -> str:
+    """The maker's name of the processor; empty where the system doesn't say (Linux on ARM doesn't)."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

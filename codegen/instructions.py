@@ -1,0 +1,220 @@
+"""LLVM's spelling of types, constants and ops: a table from op and dtype to instruction text.
+
+Conventions. BOOL is i1 in a register, i8 in memory. `min` and `max` of floats pass NaN on from either side as numpy
+does (free on ARM, and on x86 where one side is constant; else x86 needs three instructions for one) and don't order -0
+and +0. Nothing is contracted or reassociated but `hsum` and `hprod` of floats, whose order is free. `fma` rounds once
+where the machine fuses, twice where it doesn't. Floats out of an integer's range, shifts past the width and integers
+divided by zero give any value, or stop the program as C would.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import nan
+
+from .dtype import DType
+from .expr import COMPARISONS, Number, Op
+
+Emit = Callable[[str], str]
+"""Places an instruction and answers with the name of its value."""
+
+SCALARS = {
+    DType.F32: "float",
+    DType.F64: "double",
+    DType.I64: "i64",
+    DType.I32: "i32",
+    DType.I8: "i8",
+    DType.U8: "i8",
+    DType.BOOL: "i1",
+}
+
+# Op -> instruction for floats, signed integers, unsigned integers, booleans; @ marks an intrinsic.
+BINARY: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
+    "add": ("fadd", "add", "add", "or"),
+    "sub": ("fsub", "sub", "sub", None),
+    "mul": ("fmul", "mul", "mul", "and"),
+    "div": ("fdiv", "sdiv", "udiv", None),
+    "floordiv": (None, "udiv", "udiv", None),  # operands are not negative
+    "mod": (None, "urem", "urem", None),
+    "min": ("@minimum", "@smin", "@umin", "and"),
+    "max": ("@maximum", "@smax", "@umax", "or"),
+    "and": (None, None, None, "and"),
+    "or": (None, None, None, "or"),
+    "shl": (None, "shl", "shl", None),
+    "shr": (None, "ashr", "lshr", None),
+}
+
+UNARY = {"sqrt": "@sqrt", "floor": "@floor", "ceil": "@ceil", "round": "@roundeven", "abs": "@fabs"}
+"""Op -> intrinsic, for floats."""
+
+REDUCTIONS: dict[str, tuple[str, str, str, str]] = {
+    "hsum": ("fadd", "add", "add", "or"),
+    "hprod": ("fmul", "mul", "mul", "and"),
+    "hmax": ("fmax", "smax", "umax", "or"),
+    "hmin": ("fmin", "smin", "umin", "and"),
+}
+
+COMPARE = {
+    "lt": ("fcmp olt", "icmp slt", "icmp ult", "icmp ult"),
+    "le": ("fcmp ole", "icmp sle", "icmp ule", "icmp ule"),
+    "eq": ("fcmp oeq", "icmp eq", "icmp eq", "icmp eq"),
+    "ne": ("fcmp une", "icmp ne", "icmp ne", "icmp ne"),
+}
+
+
+def _column(dtype: DType) -> int:
+    if dtype.is_float:
+        return 0
+    return {DType.U8: 2, DType.BOOL: 3}.get(dtype, 1)
+
+
+@cache
+def type_name(dtype: DType, lanes: int = 1) -> str:
+    """The type of a value in a register."""
+    return SCALARS[dtype] if lanes == 1 else f"<{lanes} x {SCALARS[dtype]}>"
+
+
+@cache
+def memory_type(dtype: DType, lanes: int = 1) -> str:
+    """The type of a value in memory: BOOL is a byte there."""
+    return type_name(DType.U8 if dtype is DType.BOOL else dtype, lanes)
+
+
+def vector_in_memory(dtype: DType, lanes: int) -> str:
+    """As `memory_type`, but a vector even if of one lane."""
+    return f"<{lanes} x {memory_type(dtype)}>"
+
+
+@cache
+def suffix(dtype: DType, lanes: int) -> str:
+    """How an intrinsic's name spells the type of a value in memory: f32, v16i8."""
+    scalar = f"{'f' if dtype.is_float else 'i'}{8 * dtype.size_bytes}"
+    return scalar if lanes == 1 else f"v{lanes}{scalar}"
+
+
+def literal(value: Number, dtype: DType) -> str:
+    """A scalar constant."""
+    if dtype is DType.BOOL:
+        return "true" if value else "false"
+    if not dtype.is_float:
+        return str(int(value))
+    rounded = ctypes.c_float(value).value if dtype is DType.F32 else float(value)
+    return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
+
+
+def splat(value: Number, dtype: DType, lanes: int) -> str:
+    """A constant with the same value in each lane."""
+    text = literal(value, dtype)
+    return text if lanes == 1 else f"splat ({SCALARS[dtype]} {text})"
+
+
+def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, emit: Emit) -> str:
+    """Place the instructions of an op on operands of `lanes` lanes each; the name of the result.
+
+    The condition of "select" alone may have fewer. Raises ValueError for an op that the dtype doesn't have.
+    """
+    name = op.name
+    source = op.args[0].dtype
+    column = _column(source)
+    kind = type_name(source, lanes)
+    if name in BINARY and (word := BINARY[name][column]):
+        return emit(_binary(word, source, lanes, args[0], args[1]))
+    if name in COMPARISONS:
+        return emit(f"{COMPARE[name][column]} {kind} {args[0]}, {args[1]}")
+    if name == "select":
+        choice = type_name(op.dtype, lanes)
+        condition = type_name(DType.BOOL, condition_lanes)
+        return emit(f"select {condition} {args[0]}, {choice} {args[1]}, {choice} {args[2]}")
+    if name == "fma":
+        return _fma(source, lanes, args, emit)
+    if name == "cast":
+        return _cast(source, op.dtype, lanes, args[0], emit)
+    if name == "bitcast":
+        return _bitcast(source, op.dtype, lanes, args[0], emit)
+    if name in REDUCTIONS:
+        return _reduction(name, source, lanes, args[0], emit)
+    return _unary(name, source, lanes, args[0], emit)
+
+
+def _binary(word: str, dtype: DType, lanes: int, left: str, right: str) -> str:
+    kind = type_name(dtype, lanes)
+    if word[0] != "@":
+        return f"{word} {kind} {left}, {right}"
+    # x86 tests the first operand for NaN beside the comparison. The right one is tested: on the left stands, in a
+    # reduction, what the iterations hand on, and the test would lengthen their chain.
+    flag = "nsz " if dtype.is_float else ""
+    return f"call {flag}{kind} @llvm.{word[1:]}.{suffix(dtype, lanes)}({kind} {right}, {kind} {left})"
+
+
+def _fma(dtype: DType, lanes: int, args: Sequence[str], emit: Emit) -> str:
+    kind = type_name(dtype, lanes)
+    if dtype.is_float:
+        operands = ", ".join(f"{kind} {a}" for a in args)
+        return emit(f"call {kind} @llvm.fmuladd.{suffix(dtype, lanes)}({operands})")
+    return emit(f"add {kind} {emit(f'mul {kind} {args[0]}, {args[1]}')}, {args[2]}")
+
+
+def _unary(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str:
+    kind = type_name(dtype, lanes)
+    match name, _column(dtype):
+        case "neg", 0:
+            return emit(f"fneg {kind} {arg}")
+        case "neg", 1 | 2:
+            return emit(f"sub {kind} {splat(0, dtype, lanes)}, {arg}")
+        case "abs", 1:
+            return emit(f"call {kind} @llvm.abs.{suffix(dtype, lanes)}({kind} {arg}, i1 false)")
+        case ("abs", 2 | 3) | ("floor" | "ceil" | "round", 1 | 2 | 3):
+            return arg
+        case "not", 3:
+            return emit(f"xor {kind} {arg}, {splat(True, dtype, lanes)}")
+        case word, 0 if word in UNARY:
+            return emit(f"call {kind} @llvm.{UNARY[word][1:]}.{suffix(dtype, lanes)}({kind} {arg})")
+    raise ValueError(f"{name} of {dtype} has no instruction")
+
+
+def _reduction(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str:
+    if lanes == 1:
+        return arg
+    word, result, operand = REDUCTIONS[name][_column(dtype)], type_name(dtype), f"{type_name(dtype, lanes)} {arg}"
+    spelled = f"v{lanes}i1" if dtype is DType.BOOL else suffix(dtype, lanes)
+    if word in ("fadd", "fmul"):
+        start = literal(-0.0 if word == "fadd" else 1.0, dtype)  # the neutral elements
+        return emit(f"call reassoc {result} @llvm.vector.reduce.{word}.{spelled}({result} {start}, {operand})")
+    if dtype.is_float:  # a reduction that looks for NaN at each step takes three times as long
+        unordered = emit(f"fcmp uno {operand}, {arg}")
+        found = emit(f"call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> {unordered})")
+        best = emit(f"call nnan nsz {result} @llvm.vector.reduce.{word}.{spelled}({operand})")
+        return emit(f"select i1 {found}, {result} {literal(nan, dtype)}, {result} {best}")
+    return emit(f"call {result} @llvm.vector.reduce.{word}.{spelled}({operand})")
+
+
+def _cast(source: DType, target: DType, lanes: int, arg: str, emit: Emit) -> str:
+    before, after = type_name(source, lanes), type_name(target, lanes)
+    unsigned = source in (DType.U8, DType.BOOL)
+    wider = target.size_bytes > source.size_bytes or source is DType.BOOL
+    match source.is_float, target.is_float:
+        case _ if source is target:
+            return arg
+        case is_float, _ if target is DType.BOOL:
+            return emit(f"{'fcmp une' if is_float else 'icmp ne'} {before} {arg}, {splat(0, source, lanes)}")
+        case True, True:
+            word = "fpext" if wider else "fptrunc"
+        case True, False:
+            word = "fptoui" if target is DType.U8 else "fptosi"
+        case False, True:
+            word = "uitofp" if unsigned else "sitofp"
+        case _ if source.size_bytes == target.size_bytes and source is not DType.BOOL:
+            return arg
+        case _:
+            word = ("zext" if unsigned else "sext") if wider else "trunc"
+    return emit(f"{word} {before} {arg} to {after}")
+
+
+def _bitcast(source: DType, target: DType, lanes: int, arg: str, emit: Emit) -> str:
+    if DType.BOOL in (source, target):
+        return _cast(source, target, lanes, arg, emit)
+    before, after = type_name(source, lanes), type_name(target, lanes)
+    return arg if before == after else emit(f"bitcast {before} {arg} to {after}")

@@ -1,0 +1,474 @@
+"""LLVM IR as text from a Kernel: one function a phase.
+
+    define void @symbol_p0(ptr %args, i64 %begin, i64 %end)
+
+`args` points at the addresses of the parameters, then of the scratch buffers, each aligned to 64 bytes. A parallel
+phase runs the iterations begin .. end - 1 of its loop; any other phase ignores both. Nothing is said about aliasing,
+so buffers may be shared in place, and no name of a kernel reaches the text.
+
+Where an instruction goes: a value that depends on loop variables alone is written once, at the head of the outermost
+loop that knows them all, and found again by its text (so that common subexpressions and loop-invariant code need no
+pass). What depends on memory is written where it stands and reused inside its basic block, until a store may have
+changed it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from math import prod
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from .address import Address, AddressBook
+from .dtype import DType
+from .expr import HORIZONTAL, Const, Expr, Load, Number, Op, Ramp, Var, apply
+from .instructions import literal, memory_type, select, splat, suffix, type_name, vector_in_memory
+from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Scope, Stmt, Store
+from .math import expand
+from .target import Target
+
+LOCAL = 1 << 30
+"""The depth of a value that only its own basic block knows. Loops count from 1, and 0 is the whole function."""
+
+FOLD: Mapping[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "lt": operator.lt,
+    "le": operator.le,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+"""Arithmetic on known indices, without the cost of numpy's scalars."""
+
+DIVISIONS = frozenset({"div", "floordiv", "mod"})
+
+
+class Value(NamedTuple):
+    """An operand: its text without the type, and the depth of the loop that knows it."""
+
+    text: str
+    dtype: DType
+    lanes: int
+    depth: int
+    number: Number | None = None  # the value, where known
+
+
+class Memory(NamedTuple):
+    """A buffer as a function sees it, with what is asked of it often."""
+
+    buffer: Buffer
+    space: str  # what may overlap it: all global buffers (empty), or its own alloca alone
+    base: str  # pointer to the first element; empty until it is needed
+    dtype: DType
+    size_bytes: int  # of an element
+    register: bool
+
+
+class Place(NamedTuple):
+    """What a load reads or a store writes: lanes side by side from `pointer + offset`."""
+
+    pointer: str
+    offset: int  # bytes
+    lanes: int
+    used: int  # leading lanes that touch memory
+
+
+def emit(kernel: Kernel, target: Target, symbol: str) -> str:
+    """The module of a kernel: functions `symbol_p0`, `symbol_p1`, ... in the order of its phases.
+
+    Raises ValueError for an op that its dtype doesn't have, and for a parallel loop inside a phase.
+    """
+    book = AddressBook()
+    masks = target.triple.startswith("x86_64") and target.vector_bits >= 512
+    buffers = (*kernel.params, *kernel.scratch)
+    texts = [
+        _Function(book, buffers, masks).text(f"{symbol}_p{number}", phase)
+        for number, phase in enumerate(kernel.body.body)
+    ]
+    return "\n\n".join([f'target triple = "{target.triple}"', *texts]) + "\n"
+
+
+class _Function:
+    """The text of one phase, written front to back but for the heads of loops, which are filled in as needed."""
+
+    def __init__(self, book: AddressBook, buffers: tuple[Buffer, ...], masks: bool) -> None:
+        self._book = book
+        self._expanded: dict[int, tuple[Expr, Expr]] = {}  # identity of a value -> itself, and the same expanded
+        self._masks = masks  # whether the machine has masked loads and stores
+        self._names = 0
+        self._vars: dict[str, Value] = {}
+        self._arguments = {buffer.name: number for number, buffer in enumerate(buffers)}
+        self._buffers = {buffer.name: _seen(buffer, "") for buffer in buffers}
+        self._allocas: dict[int, str] = {}  # identity of an Alloc -> pointer
+        self._frame: list[str] = []  # allocas
+        self._heads: list[list[str]] = [[]]  # by depth
+        self._lines: list[str] = []
+        self._parts: list[list[str]] = [self._frame, self._heads[0], self._lines]
+        self._found: dict[str, str] = {}  # instruction -> name, for depths below LOCAL
+        self._enter("%entry")
+
+    def text(self, name: str, phase: Stmt) -> str:
+        """The whole function."""
+        match phase:
+            case For(var, _, body, LoopKind.PARALLEL):
+                self._loop(var, "%begin", "%end", body)
+            case _:
+                self._statement(phase)
+        lines = "\n".join(chain.from_iterable(self._parts))
+        return f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{\nentry:\n{lines}\n  ret void\n}}"
+
+    # Statements.
+
+    def _statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Store():
+                self._store(stmt)
+            case Block(body):
+                for part in body:
+                    self._statement(part)
+            case For(kind=LoopKind.PARALLEL):
+                raise ValueError(f"parallel loop {stmt.var} inside a phase")
+            case For(var, extent, body, kind) if kind is LoopKind.UNROLL or extent <= 1:
+                outer = self._vars.get(var)
+                for value in range(extent):
+                    self._vars[var] = Value(str(value), DType.I64, 1, 0, value)
+                    self._statement(body)
+                self._bind(var, outer)
+            case For(var, extent, body):
+                self._loop(var, "0", str(extent), body)
+            case If(condition, then):
+                self._branch(condition, then)
+            case Alloc(buffer, body):
+                self._allocate(stmt, buffer, body)
+
+    def _loop(self, var: str, first: str, last: str, body: Stmt) -> None:
+        """Run `body` for var = first .. last - 1. Only the range of a parallel loop may be empty."""
+        entry, header, after = self._block, self._name("b"), self._name("b")
+        if first == "0":
+            self._lines.append(f"  br label {header}")
+        else:
+            some = self._once(f"icmp slt i64 {first}, {last}", LOCAL)
+            self._lines.append(f"  br i1 {some}, label {header}, label {after}")
+        counter, outer, top = self._name("i"), self._vars.get(var), [""]
+        self._heads.append([])
+        self._vars[var] = Value(counter, DType.I64, 1, len(self._heads) - 1)
+        self._lines = []
+        self._parts += [top, self._heads[-1], self._lines]
+        self._enter(header)
+        self._statement(body)
+        following = self._once(f"add nuw nsw i64 {counter}, 1", LOCAL)
+        again = self._once(f"icmp ne i64 {following}, {last}", LOCAL)
+        self._lines += [f"  br i1 {again}, label {header}, label {after}", f"{after[1:]}:"]
+        top[0] = f"{header[1:]}:\n  {counter} = phi i64 [ {first}, {entry} ], [ {following}, {self._block} ]"
+        self._heads.pop()
+        self._bind(var, outer)
+        self._enter(after)
+
+    def _branch(self, condition: Expr, then: Stmt) -> None:
+        self._memo.clear()
+        value = self._value(self._expand(condition))
+        if value.number is not None:
+            if value.number:
+                self._statement(then)
+            return
+        inside, after = self._name("b"), self._name("b")
+        self._lines += [f"  br i1 {value.text}, label {inside}, label {after}", f"{inside[1:]}:"]
+        self._enter(inside)
+        self._statement(then)
+        self._lines += [f"  br label {after}", f"{after[1:]}:"]
+        self._enter(after)
+
+    def _allocate(self, stmt: Alloc, buffer: Buffer, body: Stmt) -> None:
+        pointer = self._allocas.get(id(stmt))
+        if pointer is None:
+            pointer = self._allocas[id(stmt)] = self._name("m")
+            kind = memory_type(buffer.dtype)
+            self._frame.append(f"  {pointer} = alloca [{prod(buffer.shape)} x {kind}], align 64")
+        outer = self._buffers.get(buffer.name)
+        self._buffers[buffer.name] = _seen(buffer, pointer)
+        shared = buffer.scope is Scope.SHARED  # stays on the stack, where those of other times may share its place
+        if shared:
+            self._lines.append(f"  call void @llvm.lifetime.start.p0(ptr {pointer})")
+        self._statement(body)
+        if shared:
+            self._lines.append(f"  call void @llvm.lifetime.end.p0(ptr {pointer})")
+        if outer is None:
+            del self._buffers[buffer.name]
+        else:
+            self._buffers[buffer.name] = outer
+
+    def _store(self, stmt: Store) -> None:
+        self._memo.clear()  # other values of variables, or other contents of memory, than for the last statement
+        memory = self._memory(stmt.tensor)
+        address = self._book.address(stmt, memory.buffer)
+        value = self._broadcast(self._value(self._expand(stmt.value)), address.lanes)
+        if address.lanes > 1 and address.step != memory.size_bytes:
+            self._scatter(stmt, memory, address, value)
+        else:
+            self._write(memory, self._place(memory, address), value)
+
+    # Memory.
+
+    def _memory(self, name: str) -> Memory:
+        memory = self._buffers[name]
+        if not memory.base:  # an argument that nothing has touched so far
+            slot = self._at("%args", 8 * self._arguments[name], 0)
+            memory = self._buffers[name] = memory._replace(base=self._once(f"load ptr, ptr {slot}", 0))
+        return memory
+
+    def _pointer(self, memory: Memory, address: Address) -> tuple[str, int]:
+        """A pointer, and the bytes to add to it. What is known furthest outside is added first, constants last."""
+        parts = []
+        offset = address.offset
+        for expr, scale in address.terms:
+            value = self._vars[expr.name] if isinstance(expr, Var) else self._value(expr)
+            if value.number is None:
+                parts.append((value.depth, scale, value.text))
+            else:
+                offset += scale * int(value.number)
+        if len(parts) > 1:
+            parts.sort(key=itemgetter(0))
+        pointer = memory.base
+        for depth, scale, text in parts:
+            if scale > 0:
+                pointer = self._once(f"getelementptr [{scale} x i8], ptr {pointer}, i64 {text}", depth)
+            else:
+                moved = self._once(f"mul i64 {text}, {scale}", depth)
+                pointer = self._once(f"getelementptr i8, ptr {pointer}, i64 {moved}", depth)
+        return pointer, offset
+
+    def _place(self, memory: Memory, address: Address) -> Place:
+        pointer, offset = self._pointer(memory, address)
+        return Place(pointer, offset, address.lanes, address.used)
+
+    def _at(self, pointer: str, offset: int, depth: int = LOCAL) -> str:
+        return self._once(f"getelementptr i8, ptr {pointer}, i64 {offset}", depth) if offset else pointer
+
+    def _load(self, node: Load) -> Value:
+        memory = self._memory(node.tensor)
+        address = self._book.address(node, memory.buffer)
+        if address.lanes > 1 and address.step != memory.size_bytes:
+            return self._gather(node, memory, address)
+        return self._read(memory, self._place(memory, address))
+
+    def _read(self, memory: Memory, place: Place) -> Value:
+        known = self._contents.setdefault(memory.space, {})
+        found = known.get(place)
+        if found is None:
+            found = Value(self._fetch(memory, place), memory.dtype, place.lanes, LOCAL)
+            self._learn(memory, place, found)
+        return found
+
+    def _write(self, memory: Memory, place: Place, value: Value) -> None:
+        known = self._contents.setdefault(memory.space, {})
+        if not memory.register or place.pointer != memory.base:
+            known.clear()
+        elif known.pop(place, None) is None:
+            for other in _overlapping(memory, place, known):
+                del known[other]
+        self._put(memory, place, value.text)
+        if place.used == place.lanes:
+            self._learn(memory, place, value)
+
+    def _learn(self, memory: Memory, place: Place, value: Value) -> None:
+        """Note what a place holds. The known places of a register buffer are slots that don't overlap."""
+        known = self._contents[memory.space]
+        slot = memory.register and place.pointer == memory.base
+        if place in known or not memory.register or (slot and not _overlapping(memory, place, known)):
+            known[place] = value
+
+    def _fetch(self, memory: Memory, place: Place) -> str:
+        """Load a place: the name of the value."""
+        pointer, offset, lanes, used = place
+        where, size, dtype = self._at(pointer, offset), memory.size_bytes, memory.dtype
+        kind = memory_type(dtype, lanes)
+        if used == lanes:
+            name = self._fresh(f"load {kind}, ptr {where}, align {size}")
+        elif self._masks:
+            operands = f"ptr align {size} {where}, {_mask(lanes, used)}, {kind} zeroinitializer"
+            name = self._fresh(f"call {kind} @llvm.masked.load.{suffix(dtype, lanes)}.p0({operands})")
+        else:
+            part = vector_in_memory(dtype, used)
+            short = self._fresh(f"load {part}, ptr {where}, align {size}")
+            picks = _picks(min(lane, used) for lane in range(lanes))
+            name = self._fresh(f"shufflevector {part} {short}, {part} zeroinitializer, {picks}")
+        return self._fresh(f"icmp ne {kind} {name}, zeroinitializer") if dtype is DType.BOOL else name
+
+    def _put(self, memory: Memory, place: Place, text: str) -> None:
+        """Store a value to a place."""
+        pointer, offset, lanes, used = place
+        where, size, dtype = self._at(pointer, offset), memory.size_bytes, memory.dtype
+        kind = memory_type(dtype, lanes)
+        if dtype is DType.BOOL:
+            text = self._once(f"zext {type_name(dtype, lanes)} {text} to {kind}", LOCAL)
+        if used == lanes:
+            self._lines.append(f"  store {kind} {text}, ptr {where}, align {size}")
+        elif self._masks:
+            operands = f"{kind} {text}, ptr align {size} {where}, {_mask(lanes, used)}"
+            self._lines.append(f"  call void @llvm.masked.store.{suffix(dtype, lanes)}.p0({operands})")
+        else:
+            part = vector_in_memory(dtype, used)
+            short = self._fresh(f"shufflevector {kind} {text}, {kind} poison, {_picks(range(used))}")
+            self._lines.append(f"  store {part} {short}, ptr {where}, align {size}")
+
+    def _gather(self, node: Load, memory: Memory, address: Address) -> Value:
+        kind, element = type_name(node.dtype, node.lanes), type_name(node.dtype)
+        text = "poison" if address.used == address.lanes else "zeroinitializer"
+        for lane, place in enumerate(self._elements(node, memory, address)):
+            value = self._read(memory, place)
+            text = self._once(f"insertelement {kind} {text}, {element} {value.text}, i64 {lane}", LOCAL)
+        return Value(text, node.dtype, node.lanes, LOCAL)
+
+    def _scatter(self, stmt: Store, memory: Memory, address: Address, value: Value) -> None:
+        kind = type_name(value.dtype, value.lanes)
+        for lane, place in enumerate(self._elements(stmt, memory, address)):
+            element = self._once(f"extractelement {kind} {value.text}, i64 {lane}", LOCAL)
+            self._write(memory, place, Value(element, value.dtype, 1, LOCAL))
+
+    def _elements(self, access: Load | Store, memory: Memory, address: Address) -> list[Place]:
+        """The single elements that a vector access touches, one a lane in use."""
+        if address.step is None:
+            return [self._place(memory, element) for element in self._book.elements(access, memory.buffer)]
+        pointer, offset = self._pointer(memory, address)
+        return [Place(pointer, offset + lane * address.step, 1, 1) for lane in range(address.used)]
+
+    # Values.
+
+    def _expand(self, value: Expr) -> Expr:
+        """The value without the ops that no instruction computes."""
+        found = self._expanded.get(id(value))
+        if found is None:
+            found = self._expanded[id(value)] = (value, expand(value))
+        return found[1]
+
+    def _value(self, node: Expr) -> Value:
+        if isinstance(node, Var):
+            return self._vars[node.name]
+        found = self._memo.get(id(node))
+        if found is None:
+            match node:
+                case Load():
+                    found = self._load(node)
+                case Op():
+                    found = self._op(node)
+                case Const(value, dtype):
+                    found = Value(literal(value, dtype), dtype, 1, 0, value)
+                case Ramp(base, lanes):
+                    found = self._ramp(self._value(base), lanes)
+            self._memo[id(node)] = found
+        return found
+
+    def _ramp(self, base: Value, lanes: int) -> Value:
+        first = 0 if base.number is None else int(base.number)
+        steps = f"<{', '.join(f'i64 {first + lane}' for lane in range(lanes))}>"
+        if base.number is not None:
+            return Value(steps, DType.I64, lanes, 0)
+        start = self._broadcast(base, lanes)
+        text = self._once(f"add {type_name(DType.I64, lanes)} {start.text}, {steps}", base.depth)
+        return Value(text, DType.I64, lanes, base.depth)
+
+    def _op(self, node: Op) -> Value:
+        first = self._value(node.args[0])
+        if node.name == "select" and first.number is not None:
+            return self._value(node.args[1 if first.number else 2])
+        args = [first, *map(self._value, node.args[1:])]
+        across = node.name in HORIZONTAL
+        numbers = [arg.number for arg in args if arg.number is not None]
+        if len(numbers) == len(args) and not across:
+            number = _folded(node, numbers)
+            return Value(literal(number, node.dtype), node.dtype, 1, 0, number)
+        lanes = node.args[0].lanes if across else max(arg.lanes for arg in args)
+        depth = max(arg.depth for arg in args)
+        if node.name in DIVISIONS and not node.dtype.is_float and not args[1].number:
+            depth = LOCAL  # it might divide by zero, so it must not leave the condition that it stands under
+        scalar_condition = node.name == "select" and first.lanes == 1
+        texts = [self._broadcast(arg, lanes).text for arg in (args[1:] if scalar_condition else args)]
+        if scalar_condition:
+            texts.insert(0, first.text)
+        name = select(node, lanes, texts, first.lanes, partial(self._once, depth=depth))
+        return Value(name, node.dtype, 1 if across else lanes, depth)
+
+    def _broadcast(self, value: Value, lanes: int) -> Value:
+        if value.lanes == lanes:
+            return value
+        if value.number is not None:
+            return Value(splat(value.number, value.dtype, lanes), value.dtype, lanes, 0)
+        kind, element, depth = type_name(value.dtype, lanes), type_name(value.dtype), value.depth
+        first = self._once(f"insertelement {kind} poison, {element} {value.text}, i64 0", depth)
+        text = self._once(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer", depth)
+        return Value(text, value.dtype, lanes, depth)
+
+    # Text.
+
+    def _once(self, instruction: str, depth: int) -> str:
+        """The name of an instruction's value; the same instruction is written once where it is known."""
+        known = self._local if depth == LOCAL else self._found
+        name = known.get(instruction)
+        if name is None:
+            name = known[instruction] = self._name("v")
+            (self._lines if depth == LOCAL else self._heads[depth]).append(f"  {name} = {instruction}")
+        return name
+
+    def _fresh(self, instruction: str) -> str:
+        """The name of the value of an instruction written here, whatever was written before."""
+        name = self._name("v")
+        self._lines.append(f"  {name} = {instruction}")
+        return name
+
+    def _name(self, letter: str) -> str:
+        self._names += 1
+        return f"%{letter}{self._names}"
+
+    def _enter(self, block: str) -> None:
+        """From here on the lines belong to another basic block."""
+        self._block = block
+        self._local: dict[str, str] = {}  # instruction -> name
+        self._contents: dict[str, dict[Place, Value]] = {}  # by space
+        self._memo: dict[int, Value] = {}  # by identity of the node
+
+    def _bind(self, var: str, value: Value | None) -> None:
+        """Give a name back the meaning that it has outside a loop."""
+        if value is None:
+            self._vars.pop(var, None)
+        else:
+            self._vars[var] = value
+
+
+def _seen(buffer: Buffer, pointer: str) -> Memory:
+    register = buffer.scope is Scope.REGISTER
+    return Memory(buffer, pointer, pointer, buffer.dtype, buffer.dtype.size_bytes, register)
+
+
+def _overlapping(memory: Memory, place: Place, known: Mapping[Place, Value]) -> list[Place]:
+    """The other slots of a register buffer that share bytes with a slot."""
+    first, size = place.offset, memory.size_bytes
+    end = first + place.lanes * size
+    return [p for p in known if p.offset < end and first < p.offset + p.lanes * size and p != place]
+
+
+def _mask(lanes: int, used: int) -> str:
+    """The leading lanes, as the mask of a load or store."""
+    bits = ", ".join("i1 true" if lane < used else "i1 false" for lane in range(lanes))
+    return f"<{lanes} x i1> <{bits}>"
+
+
+def _picks(lanes: Iterable[int]) -> str:
+    """A shuffle's choice of lanes."""
+    picks = [f"i32 {lane}" for lane in lanes]
+    return f"<{len(picks)} x i32> <{', '.join(picks)}>"
+
+
+def _folded(node: Op, numbers: Sequence[Number]) -> Number:
+    """The value of an op on known numbers."""
+    if node.name in FOLD and node.args[0].dtype is DType.I64:
+        return FOLD[node.name](*map(int, numbers))
+    with np.errstate(all="ignore"):
+        values = [arg.dtype.numpy.type(number) for arg, number in zip(node.args, numbers, strict=True)]
+        result: Number = np.asarray(apply(node, *values)).item()
+    return result
