@@ -144,7 +144,7 @@ class Op(Arithmetic):
 
     def __str__(self) -> str:
         sign = INFIX.get(self.name)
-        if sign:
+        if sign and len(self.args) == 2:
             return f"({self.args[0]} {sign} {self.args[1]})"
         name = f"cast.{self.dtype.value}" if self.name == "cast" else self.name
         return f"{name}({', '.join(map(str, self.args))})"

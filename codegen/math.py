@@ -32,15 +32,21 @@ def expand(expr: Expr) -> Expr:
     return transform(expr, _expanded)
 
 
+def has_expansion(node: Op) -> bool:
+    """Whether `expand` knows a transcendental op: on float32 all, and powers that are products on any dtype."""
+    if node.name == "pow" and _is_product(node.args[1]):
+        return node.dtype.is_float or node.args[1].value >= 0
+    return node.dtype is DType.F32
+
+
 def _expanded(node: Expr) -> Expr:
-    match node:
-        case Op(name, args, dtype) if name in TRANSCENDENTAL:
-            if name == "pow" and _is_product(args[1]):
-                return _product(args[0], int(args[1].value))
-            if dtype is not DType.F32:
-                raise ValueError(f"{name} of {dtype} has no expansion, only of {DType.F32}")
-            return EXPANSIONS[name](*args)
-    return node
+    if not isinstance(node, Op) or node.name not in TRANSCENDENTAL:
+        return node
+    if not has_expansion(node):
+        raise ValueError(f"{node.name} of {node.dtype} has no expansion: {str(node)[:80]}")
+    if node.name == "pow" and _is_product(node.args[1]):
+        return _product(node.args[0], int(node.args[1].value))
+    return EXPANSIONS[node.name](*node.args)
 
 
 def _horner(coefficients: Sequence[float], x: Expr) -> Expr:
@@ -129,10 +135,8 @@ def _is_product(exponent: Expr) -> TypeGuard[Const]:
 
 
 def _product(x: Expr, exponent: int) -> Expr:
-    """x to a whole power by squaring: relative error 6e-8 a factor. Raises ValueError for inverses of integers."""
+    """x to a whole power by squaring: relative error 6e-8 a factor."""
     if exponent < 0:
-        if not x.dtype.is_float:
-            raise ValueError(f"{x.dtype} to the power {exponent} is no {x.dtype}")
         return op("div", 1.0, _product(x, -exponent))
     result: Expr | None = None
     while exponent:

@@ -177,7 +177,7 @@ def test_integer_powers_and_refusals():
     n = Load("n", (Var("i"),), DType.I64)
     cube = expand(op("pow", n, 3))
     assert evaluate(cube, {"i": 0}, lambda *_: np.arange(5)).tolist() == [0, 1, 8, 27, 64]
-    with pytest.raises(ValueError, match="power -1"):
+    with pytest.raises(ValueError, match="pow of int64"):
         expand(op("pow", n, -1))
     with pytest.raises(ValueError, match="exp of float64"):
         expand(op("exp", Load("x", (), DType.F64)))

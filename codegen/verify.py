@@ -1,0 +1,227 @@
+"""The rules of the loop IR, checked without running anything.
+
+`verify` is for kernels that a sketch wrote: what it refuses is a bug in the sketch. The emitters rely on every rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from .dtype import DType
+from .expr import COMPARISONS, HORIZONTAL, OPS, TRANSCENDENTAL, Expr, Load, Op, Ramp, Var, arity, children, walk
+from .index import Domain, contiguous
+from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Scope, Stmt, Store
+from .math import has_expansion
+
+FLOATS = frozenset({DType.F32, DType.F64})
+INTEGERS = frozenset({DType.I64, DType.I32, DType.I8, DType.U8})
+NUMBERS = FLOATS | INTEGERS
+BOOLS = frozenset({DType.BOOL})
+
+DTYPES: Mapping[str, frozenset[DType]] = {
+    **dict.fromkeys(("sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid"), FLOATS),
+    **dict.fromkeys(("floordiv", "mod", "shl", "shr"), INTEGERS),
+    **dict.fromkeys(("and", "or", "not"), BOOLS),
+    **dict.fromkeys(("eq", "ne", "select", "cast"), NUMBERS | BOOLS),
+}
+"""What ops take; all others take NUMBERS."""
+
+
+class VerifyError(Exception):
+    """A kernel breaks a rule. Says in which statement, which value, and which limit."""
+
+
+def verify(kernel: Kernel) -> None:
+    """Check a kernel. Raises VerifyError.
+
+    Every name is bound once, every index has the rank of its buffer and is proven to be inside it under the loops and
+    conditions around it, dtypes and lanes fit, parallel loops are phases, registers are indexed by what unrolling
+    makes constant, and every transcendental op has an expansion.
+    """
+    buffers: dict[str, Buffer] = {}
+    for buffer in kernel.params + kernel.scratch:
+        if buffer.name in buffers:
+            raise VerifyError(f"buffer {buffer.name} exists twice")
+        _buffer(buffer, {Scope.GLOBAL})
+        buffers[buffer.name] = buffer
+    for name, packing in kernel.packings.items():
+        _packing(name, packing, {p.name: p for p in kernel.params}.get(name))
+    place = _Place(buffers, frozenset(kernel.packings), {}, Domain({}), ())
+    for phase in kernel.body.body:
+        match phase:
+            case For(kind=LoopKind.PARALLEL):
+                place.enter(phase).statement(phase.body)
+            case _:
+                place.statement(phase)
+
+
+def _buffer(buffer: Buffer, scopes: set[Scope]) -> None:
+    if buffer.scope not in scopes:
+        raise VerifyError(f"buffer {buffer}: can't be {buffer.scope} here")
+    if any(extent < 1 for extent in buffer.shape):
+        raise VerifyError(f"buffer {buffer}: every extent must be 1 at least")
+
+
+def _packing(name: str, packing: Packing, param: Buffer | None) -> None:
+    if param is None:
+        raise VerifyError(f"packing of {name}: no such parameter")
+    rank = len(packing.order)
+    if sorted(packing.order) != list(range(rank)) or len(packing.padded) != rank or len(packing.splits) != rank:
+        raise VerifyError(f"packing of {name}: order {packing.order}, padded {packing.padded}, splits {packing.splits}")
+    if any(prod(split) != extent for split, extent in zip(packing.splits, packing.padded, strict=True)):
+        raise VerifyError(f"packing of {name}: splits {packing.splits} don't multiply to padded {packing.padded}")
+    if sorted(packing.parts) != list(range(sum(map(len, packing.splits)))):
+        raise VerifyError(f"packing of {name}: parts {packing.parts} of splits {packing.splits}")
+    if packing.shape != param.shape:
+        raise VerifyError(f"packing of {name}: shape {packing.shape}, but the parameter has {param.shape}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place in a kernel: what is visible there, and what is known."""
+
+    buffers: Mapping[str, Buffer]
+    constants: frozenset[str]  # packed parameters
+    loops: Mapping[str, LoopKind]
+    domain: Domain
+    path: tuple[str, ...]
+
+    def fail(self, what: object, why: str) -> VerifyError:
+        where = f"in {' > '.join(self.path)}: " if self.path else ""
+        if isinstance(what, Store):
+            what = f"{what.tensor}[{', '.join(map(str, what.index))}] = {what.value}"
+        return VerifyError(f"{where}{str(what)[:200]}: {why}")
+
+    def enter(self, loop: For) -> _Place:
+        """The place inside a loop."""
+        text = f"{loop.kind} {loop.var} < {loop.extent}"
+        if loop.var in self.loops:
+            raise self.fail(text, f"an outer loop has the variable {loop.var}")
+        if loop.extent < 1:
+            raise self.fail(text, "the extent must be 1 at least")
+        return replace(
+            self,
+            loops={**self.loops, loop.var: loop.kind},
+            domain=replace(self.domain, ranges={**self.domain.ranges, loop.var: (0, loop.extent - 1)}),
+            path=(*self.path, text),
+        )
+
+    def statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Block(body):
+                for part in body:
+                    self.statement(part)
+            case For(kind=LoopKind.PARALLEL, var=var):
+                raise self.fail(f"parallel {var}", "only a phase can be a parallel loop")
+            case For(body=body):
+                self.enter(stmt).statement(body)
+            case If(condition, then):
+                self.values(condition)
+                if condition.dtype is not DType.BOOL or condition.lanes != 1:
+                    raise self.fail(f"if {condition}", "the condition must be one bool")
+                guarded = replace(self, domain=self.domain.given(condition), path=(*self.path, f"if {condition}"))
+                guarded.statement(then)
+            case Alloc(buffer, body):
+                if buffer.name in self.buffers:
+                    raise self.fail(f"alloc {buffer}", "there is a buffer of that name")
+                _buffer(buffer, {Scope.SHARED, Scope.REGISTER})
+                replace(self, buffers={**self.buffers, buffer.name: buffer}).statement(body)
+            case Store():
+                self.store(stmt)
+
+    def store(self, stmt: Store) -> None:
+        self.values(stmt.value, *stmt.index)
+        buffer = self.access(stmt)
+        lanes = max((i.lanes for i in stmt.index), default=1)
+        if stmt.tensor in self.constants:
+            raise self.fail(stmt, f"{stmt.tensor} is a packed constant")
+        if stmt.value.dtype is not buffer.dtype:
+            raise self.fail(stmt, f"a value of {stmt.value.dtype} into {buffer.dtype}")
+        if stmt.value.lanes not in (1, lanes):
+            raise self.fail(stmt, f"a value of {stmt.value.lanes} lanes to {lanes} places")
+
+    def access(self, access: Load | Store) -> Buffer:
+        """The buffer that a load or store touches, with everything about its index checked."""
+        buffer = self.buffers.get(access.tensor)
+        if buffer is None:
+            raise self.fail(access, f"there is no buffer {access.tensor}")
+        if len(access.index) != len(buffer.shape):
+            raise self.fail(access, f"{len(access.index)} indices for the {len(buffer.shape)} dimensions of {buffer}")
+        lanes = max((i.lanes for i in access.index), default=1)
+        if any(i.lanes not in (1, lanes) for i in access.index):
+            raise self.fail(access, f"indices of {[i.lanes for i in access.index]} lanes")
+        if access.count is not None and not (lanes > 1 and 1 <= access.count <= lanes):
+            raise self.fail(access, f"count {access.count} of {lanes} lanes")
+        if buffer.scope is Scope.REGISTER:
+            self.register(access, lanes)
+        if not self.domain.empty:
+            self.inside(access, buffer)
+        return buffer
+
+    def register(self, access: Load | Store, lanes: int) -> None:
+        for node in walk(*access.index):
+            if isinstance(node, Load):
+                raise self.fail(access, f"a register's index depends on {node}")
+            if isinstance(node, Var) and self.loops[node.name] is not LoopKind.UNROLL:
+                raise self.fail(access, f"a register's index depends on {node.name}, whose loop is not unrolled")
+        if lanes > 1 and not contiguous(access.index):
+            raise self.fail(access, "a register vector must be consecutive elements")
+
+    def inside(self, access: Load | Store, buffer: Buffer) -> None:
+        domain = replace(self.domain, count=access.count)
+        for d, (index, extent) in enumerate(zip(access.index, buffer.shape, strict=True)):
+            if index.dtype is not DType.I64:
+                raise self.fail(access, f"index {d} of {buffer.name} is {index.dtype}, not {DType.I64}")
+            bounds = domain.bounds(index)
+            if bounds is None:
+                raise self.fail(access, f"index {d} of {buffer.name}, {index}, depends on data and is not clamped")
+            if bounds[0] < 0 or bounds[1] >= extent:
+                spread = f"{bounds[0]} .. {bounds[1]}"
+                raise self.fail(access, f"index {d} of {buffer.name}, {index}, is in {spread}, the limit {extent - 1}")
+
+    def values(self, *roots: Expr) -> None:
+        """Check every node of expressions."""
+        nodes = list(walk(*roots))
+        for node in nodes:
+            if isinstance(node, Var) and node.name not in self.loops:
+                raise self.fail(node, "there is no loop of that variable")
+        for node in nodes:
+            match node:
+                case Ramp(base, lanes):
+                    if base.lanes != 1 or lanes < 2 or base.dtype is not DType.I64:
+                        raise self.fail(node, f"{lanes} lanes from a base of {base.lanes} lanes of {base.dtype}")
+                case Load():
+                    buffer = self.access(node)
+                    if node.dtype is not buffer.dtype:
+                        raise self.fail(node, f"reads {node.dtype} from {buffer}")
+                case Op():
+                    self.op(node)
+
+    def op(self, node: Op) -> None:
+        args = children(node)
+        kinds = [a.dtype for a in args]
+        if node.name not in OPS or len(args) != arity(node.name):
+            raise self.fail(node, f"no op {node.name} of {len(args)} arguments")
+        lanes = max(a.lanes for a in args)
+        if any(a.lanes not in (1, lanes) for a in args):
+            raise self.fail(node, f"arguments of {[a.lanes for a in args]} lanes")
+        if node.name in HORIZONTAL and lanes == 1:
+            raise self.fail(node, "there are no lanes to join")
+        if not self.typed(node.name, kinds, node.dtype):
+            raise self.fail(node, f"{node.name} of {', '.join(kinds)} to {node.dtype}")
+        if node.name in TRANSCENDENTAL and not has_expansion(node):
+            raise self.fail(node, f"{node.name} of {node.dtype} has no expansion")
+
+    @staticmethod
+    def typed(name: str, kinds: list[DType], result: DType) -> bool:
+        """Whether an op takes these dtypes to that one."""
+        allowed = DTYPES.get(name, NUMBERS)
+        if name == "bitcast":
+            return kinds[0].size_bytes == result.size_bytes and DType.BOOL not in (kinds[0], result)
+        if name == "select":
+            return kinds[0] is DType.BOOL and kinds[1] is kinds[2] is result
+        if any(kind is not kinds[0] for kind in kinds) or kinds[0] not in allowed:
+            return False
+        return name == "cast" or result is (DType.BOOL if name in COMPARISONS else kinds[0])
