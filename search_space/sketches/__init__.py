@@ -39,6 +39,18 @@ def default_schedule(task: Task, target: Target) -> Schedule:
     return spaces(task, target)[0].default
 
 
+def holds(task: Task, target: Target, schedule: Schedule) -> bool:
+    """Whether a schedule is a legal point for the task: one of an older version or another shape is not."""
+    try:
+        one = sketch(schedule.sketch)
+        if one.applies(task, target):
+            one.space(task, target).row(schedule)
+            return True
+    except Illegal:
+        pass
+    return False
+
+
 def lower(candidate: Candidate) -> Kernel:
     """The kernel that a candidate stands for. Raises Illegal if its schedule is in no space of its task."""
     one = sketch(candidate.schedule.sketch)

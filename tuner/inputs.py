@@ -1,0 +1,23 @@
+"""Inputs made up for a model, to run it without the user's data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .model import Model
+
+
+def example_feeds(model: Model, seed: int = 0) -> dict[str, Any]:
+    """One array for each input, by its label: floats around zero, small whole numbers, true and false."""
+    rng = np.random.default_rng(seed)
+    feeds: dict[str, Any] = {}
+    for value in model.graph.inputs:
+        kind = model.graph.type(value.tensor)
+        shape = kind.shape or ()
+        if np.issubdtype(np.dtype(kind.dtype), np.floating):
+            feeds[value.label] = rng.standard_normal(shape).astype(kind.dtype)
+        else:
+            feeds[value.label] = rng.integers(0, 2, shape).astype(kind.dtype)
+    return feeds

@@ -1,0 +1,316 @@
+"""TuningJob: the loop from a model to records. Read `TuningJob.run` first.
+
+    scheduler picks a task -> strategy proposes schedules, the cost model ranking them -> pool builds, checks and times
+    -> store keeps each measurement at once -> strategy and cost model learn
+
+All state is in the database: a job killed at any moment goes on where it was when the same command runs again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tunewright.codegen.build import ObjectCache
+from tunewright.codegen.target import Target
+from tunewright.costmodel.model import Trials
+from tunewright.costmodel.roofline import limit_s
+from tunewright.costmodel.xgb import XGBModel
+from tunewright.db.store import Job, JobSpec, JobState, JobTask, Store
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.search_space.space import Space
+from tunewright.workers.pool import Pool
+
+from .inputs import example_feeds
+from .latency import side_by_side
+from .limits import Limits, measure
+from .model import Model
+from .report import Report, TaskReport
+from .scheduler import TaskScheduler
+from .session import InferenceSession
+from .strategy import STRATEGIES, Strategy
+
+HISTORY = 5_000
+"""Most trials of the database that the cost model learns from, the newest first."""
+
+REFIT = 16
+"""Trials between two fits of the cost model."""
+
+HOPELESS = 3.0
+"""A candidate this many times slower than the best is not timed to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """When to stop: after so many trials of the job, or so many seconds of this process, whichever comes first."""
+
+    trials: int
+    seconds: float = float("inf")
+
+
+@dataclass(slots=True)
+class TaskState:
+    """What the job knows of one task."""
+
+    task: Task
+    occurrences: int
+    default: Schedule
+    spaces: tuple[Space, ...]
+    strategy: Strategy
+    measured: dict[str, tuple[Schedule, Measurement]] = field(default_factory=dict)  # by schedule key
+
+    @property
+    def best(self) -> tuple[Schedule, Measurement] | None:
+        """The fastest trial; the first of equals."""
+        done = [m for m in self.measured.values() if m[1].status is Status.OK]
+        return min(done, key=lambda m: m[1].median_s or float("inf"), default=None)
+
+    @property
+    def default_s(self) -> float | None:
+        """The time of the default schedule, if it has been measured and works."""
+        entry = self.measured.get(self.default.key)
+        return entry[1].median_s if entry else None
+
+    @property
+    def best_s(self) -> float | None:
+        return self.best[1].median_s if self.best else None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a job stands, after each trial."""
+
+    stage: str  # "searching", "confirming" or "done"
+    trials: int
+    budget: Budget
+    elapsed_s: float
+    tasks: Sequence[TaskState]
+    last: tuple[TaskState, Schedule, Measurement] | None = None
+
+    @property
+    def speedup(self) -> float | None:
+        """Time of all tasks on their defaults over that on their best; None before each has both."""
+        if any(t.default_s is None or t.best_s is None for t in self.tasks) or not self.tasks:
+            return None
+        default_s = sum(t.occurrences * (t.default_s or 0.0) for t in self.tasks)
+        return default_s / sum(t.occurrences * (t.best_s or 0.0) for t in self.tasks)
+
+    @property
+    def left_s(self) -> float | None:
+        """Expected seconds until the budget is spent."""
+        by_time = self.budget.seconds - self.elapsed_s
+        by_trials = float("inf")
+        if self.trials:
+            by_trials = self.elapsed_s / self.trials * (self.budget.trials - self.trials)
+        left = min(by_time, by_trials)
+        return max(left, 0.0) if np.isfinite(left) else None
+
+
+Watch = Callable[[Progress], None]
+
+
+class TuningJob:
+    """One model on one target within one budget."""
+
+    def __init__(
+        self,
+        model: Model,
+        target: Target,
+        store: Store,
+        pool: Pool,
+        budget: Budget,
+        *,
+        seed: int = 0,
+        strategy: str = "evolutionary",
+        watch: Watch | None = None,
+    ) -> None:
+        self._model, self._target, self._store, self._pool, self._budget = model, target, store, pool, budget
+        self._watch = watch or (lambda progress: None)
+        self._started = time.monotonic()
+        self._job = self._open(seed, strategy)
+        self._own = len(store.trials(self._job.id))
+        self._costs = XGBModel(seed)
+        self._tasks = [self._state(task, count, strategy, seed) for task, count in model.tasks.values()]
+        keys = {state.task.key: n for n, state in enumerate(self._tasks)}
+        self._others = list(_history(store, target, keys))
+        self._unlearned = REFIT
+        self._scheduler = TaskScheduler(
+            [state.occurrences for state in self._tasks],
+            [limit_s(state.task, target) for state in self._tasks],
+            [[_time_s(m) for _, m in state.measured.values()] for state in self._tasks],
+        )
+
+    def _open(self, seed: int, strategy: str) -> Job:
+        self._store.add_target(self._target)
+        for task, _ in self._model.tasks.values():
+            self._store.add_task(task)
+        seconds = self._budget.seconds
+        spec = JobSpec(
+            model_sha256=self._model.sha256,
+            target_key=self._target.key,
+            tasks=tuple(JobTask(key, count) for key, (_, count) in self._model.tasks.items()),
+            settings={
+                "trials": self._budget.trials,
+                "seconds": seconds if np.isfinite(seconds) else None,
+                "seed": seed,
+                "strategy": strategy,
+            },
+        )
+        return self._store.open_job(spec, self._model.label)
+
+    def _state(self, task: Task, occurrences: int, strategy: str, seed: int) -> TaskState:
+        records = self._store.records(task.key, self._target.key)
+        offered = spaces(task, self._target)
+        made = STRATEGIES[strategy](task, self._target, offered, self._costs, seed, records)
+        measured = {record.schedule.key: (record.schedule, record.measurement) for record in records}
+        return TaskState(task, occurrences, default_schedule(task, self._target), offered, made, measured)
+
+    def run(self) -> Report:
+        """Search until the budget is spent, then time the findings. On KeyboardInterrupt the job is left as paused."""
+        try:
+            self._search()
+            return self._finish()
+        except KeyboardInterrupt:
+            self._store.pause_job(self._job.id)
+            raise
+
+    def _search(self) -> None:
+        self._report_progress("searching")
+        while not self._out_of_time():
+            batch = self._scheduler.next_batch(self._budget.trials - self._own)
+            if batch is None:
+                return
+            index, size = batch
+            self._learn()
+            state = self._tasks[index]
+            schedules = state.strategy.ask(size)
+            if len(schedules) < size:
+                self._scheduler.exhaust(index)
+            if schedules:
+                self._measure(index, schedules)
+
+    def _measure(self, index: int, schedules: Sequence[Schedule]) -> None:
+        state = self._tasks[index]
+        candidates = [Candidate(state.task, self._target, schedule) for schedule in schedules]
+        limit = HOPELESS * state.best_s if state.best_s else None
+        with closing(_as_generator(self._pool.measure(candidates, limit))) as results:
+            for candidate, measurement in results:
+                self._keep(index, candidate.schedule, measurement)
+                if self._out_of_time():
+                    return
+
+    def _keep(self, index: int, schedule: Schedule, measurement: Measurement) -> None:
+        state = self._tasks[index]
+        self._store.record(Record(state.task.key, self._target.key, schedule, measurement), self._job.id)
+        state.measured[schedule.key] = schedule, measurement
+        state.strategy.tell([(schedule, measurement)])
+        self._scheduler.tell(index, [_time_s(measurement)])
+        self._own += 1
+        self._unlearned += 1
+        self._report_progress("searching", (state, schedule, measurement))
+
+    def _learn(self) -> None:
+        if self._unlearned < REFIT:
+            return
+        own = [
+            Trials.of(state.task, self._target, space, state.measured.values())
+            for state in self._tasks
+            for space in state.spaces
+        ]
+        self._costs.fit([*self._others, *own])
+        self._unlearned = 0
+
+    def _out_of_time(self) -> bool:
+        return time.monotonic() - self._started >= self._budget.seconds
+
+    def _report_progress(self, stage: str, last: tuple[TaskState, Schedule, Measurement] | None = None) -> None:
+        elapsed_s = time.monotonic() - self._started
+        self._watch(Progress(stage, self._own, self._budget, elapsed_s, self._tasks, last))
+
+    def _finish(self) -> Report:
+        self._report_progress("confirming")
+        limits = measure(self._target)
+        tasks = [self._confirmed(state, limits) for state in self._tasks]
+        default_s, tuned_s = self._whole_model(tasks)
+        statuses = self._store.statuses(self._job.id)
+        report = Report(
+            job_id=self._job.id,
+            model=self._model.label,
+            target=str(self._target),
+            trials=self._own,
+            seconds=time.monotonic() - self._started,
+            tasks=tuple(tasks),
+            default_s=default_s,
+            tuned_s=tuned_s,
+            peak_gflops=limits.peak_flops_s / 1e9,
+            failed={status.value: count for status, count in statuses.items() if status is not Status.OK},
+        )
+        self._store.finish_job(self._job.id, JobState.SUCCEEDED, report.to_json())
+        self._report_progress("done")
+        return report
+
+    def _confirmed(self, state: TaskState, limits: Limits) -> TaskReport:
+        """Default and best timed in turn: what is reported is their ratio in one process, not two trials' luck."""
+        schedule = state.best[0] if state.best else state.default
+        times = [state.default_s, state.best_s]
+        if state.best and schedule != state.default and state.default_s is not None:
+            pair = [Candidate(state.task, self._target, s) for s in (state.default, schedule)]
+            times = [m.median_s for m in self._pool.compare(pair)]
+        default_s, best_s = times
+        if default_s is not None and (best_s is None or best_s > default_s):
+            schedule, best_s = state.default, default_s
+        return TaskReport(
+            key=state.task.key,
+            op=state.task.op,
+            occurrences=state.occurrences,
+            trials=len(state.measured),
+            flops=state.task.flops,
+            default_s=default_s,
+            best_s=best_s,
+            fraction_of_peak=state.task.flops / best_s / limits.peak_flops_s if best_s else None,
+            schedule=schedule.to_json(),
+        )
+
+    def _whole_model(self, tasks: Sequence[TaskReport]) -> tuple[float, float]:
+        """Seconds of one run of the model, on default and on found schedules, run in turn."""
+        found = {task.key: Schedule.from_json(task.schedule) for task in tasks}
+        feeds = example_feeds(self._model)
+        with (
+            InferenceSession.of(self._model, self._target, {}) as default,
+            InferenceSession.of(self._model, self._target, found) as tuned,
+        ):
+            calls = {"default": lambda: default.run(None, feeds), "tuned": lambda: tuned.run(None, feeds)}
+            times = side_by_side(calls)
+        return times["default"].median_s, times["tuned"].median_s
+
+
+def _as_generator(results: Iterator[tuple[Candidate, Measurement]]) -> Iterator[tuple[Candidate, Measurement]]:
+    """A closable iterator, whatever the pool returned."""
+    yield from results
+
+
+def _time_s(measurement: Measurement) -> float:
+    return measurement.median_s if measurement.median_s is not None else float("inf")
+
+
+def _history(store: Store, target: Target, own: Mapping[str, int]) -> Iterator[Trials]:
+    """What other tasks and targets of the kind taught, for the cost model."""
+    groups: dict[tuple[str, str], tuple[Task, Target, list[tuple[Schedule, Measurement]]]] = {}
+    for number, (candidate, measurement) in enumerate(store.examples(target.kind)):
+        if number >= HISTORY:
+            break
+        key = candidate.task.key, candidate.target.key
+        if candidate.task.key in own and candidate.target.key == target.key:
+            continue
+        group = groups.setdefault(key, (candidate.task, candidate.target, []))
+        group[2].append((candidate.schedule, measurement))
+    for task, machine, measured in groups.values():
+        for space in spaces(task, machine):
+            yield Trials.of(task, machine, space, measured)
