@@ -24,7 +24,7 @@ DTYPES: Mapping[str, frozenset[DType]] = {
     **dict.fromkeys(("sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid"), FLOATS),
     **dict.fromkeys(("floordiv", "mod", "shl", "shr"), INTEGERS),
     **dict.fromkeys(("and", "or", "not"), BOOLS),
-    **dict.fromkeys(("eq", "ne", "select", "cast"), NUMBERS | BOOLS),
+    **dict.fromkeys(("eq", "ne", "min", "max", "select", "cast"), NUMBERS | BOOLS),
 }
 """What ops take; all others take NUMBERS."""
 
