@@ -39,12 +39,12 @@ class Tiling:
 
     `tiles` goes from the innermost level outwards; each level maps every axis of the stage, reduction axes too, to
     the extent [points] that one pass over that level covers. `chunks` [points] is how many pieces the parallel loop
-    has; `vector_axis` is the axis laid along vector lanes.
+    has. `vector_axis` is the axis laid along the lanes ("": none), or an array [points] of them where a knob decides.
     """
 
     stage: Stage
     tiles: tuple[Mapping[str, NDArray[np.int64]], ...]
-    vector_axis: str
+    vector_axis: str | NDArray[np.str_]
     chunks: NDArray[np.int64]
 
 

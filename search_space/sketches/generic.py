@@ -1,6 +1,6 @@
 """Generic: any task as tiled, vectorised loops, derived from its index expressions alone.
 
-Pieces that pass data within rows only run together, row by row (`search_space.groups`); the others are phases of
+Pieces that pass data within rows only run together, row by row (`search_space.rows`); the others are phases of
 their own. The knobs are for the piece where most of the work is; the rest takes fair numbers (`plain_nest`).
 """
 
@@ -19,11 +19,11 @@ from tunewright.codegen.ir import Alloc, Block, For, If, Kernel, LoopKind, Stmt,
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..groups import Group, groups
 from ..loops import lower
 from ..nest import Nest
 from ..phases import buffer, plain_nest, plain_phase, vector_axes
 from ..pieces import Piece, pieces
+from ..rows import RowGroup, row_groups
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 
@@ -35,7 +35,7 @@ BODY_LIMIT = 256
 class Layout:
     """What the knobs refer to: the groups, the piece that they tile, and its axes."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     main: Piece
     rows: tuple[str, ...]  # axes whose loop is around the whole group
     vectors: tuple[str, ...]  # axes that may lie along the lanes, best first
@@ -49,7 +49,7 @@ class Layout:
 @lru_cache(maxsize=256)
 def layout(task: Task, lanes: int) -> Layout:
     """The task's loops before any number is chosen."""
-    found = groups(task, pieces(task))
+    found = row_groups(task, pieces(task))
     group = max(found, key=lambda g: g.main.stage.points)
     rows = tuple(axis.name for axis in group.rows)
     axes = [a for a in vector_axes(group.main, lanes) if a not in rows]
@@ -139,7 +139,7 @@ def _nest(plan: Layout, values: Mapping[str, int], target: Target) -> Nest:
     return nest.with_chunks(values["chunk_points"])
 
 
-def _row_loop(group: Group, main: Piece, nest: Nest | None, chunk_points: int, target: Target) -> Stmt:
+def _row_loop(group: RowGroup, main: Piece, nest: Nest | None, chunk_points: int, target: Target) -> Stmt:
     """One parallel loop over the rows, all pieces of the group inside."""
     total = prod(axis.extent for axis in group.rows)
     points = sum(p.stage.points for p in group.pieces) // total
@@ -189,7 +189,8 @@ def _tiling(plan: Layout, target: Target, columns: Columns) -> Tiling:
     chunks = one
     for axis in stage.axes:
         chunks = chunks * -(-extents[axis.name] // chunk[axis.name])
-    return Tiling(stage, (tile, whole, chunk, extents), plan.vectors[0], chunks)
+    along = np.array(plan.vectors)[columns["along"]]
+    return Tiling(stage, (tile, whole, chunk, extents), along, chunks)
 
 
 def _unroll_columns(plan: Layout, vector: str, copies: NDArray[np.int64]) -> Mapping[str, NDArray[np.int64]]:

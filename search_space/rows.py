@@ -1,4 +1,4 @@
-"""Groups: pieces that can run row by row, one after another, without leaving the cache.
+"""Rows: pieces that can run row by row, one after another, without leaving the cache.
 
 Softmax and layer normalisation are several pieces over the same rows: maximum, exponentials, sum, quotient. When every
 tensor that passes between them stays within a row, one parallel loop over the rows holds them all, and the tensors
@@ -22,7 +22,7 @@ ROW_LIMIT_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     """Pieces run together. `rows` are the axes of the loop around them, with equal names in all pieces."""
 
     pieces: tuple[Piece, ...]
@@ -35,9 +35,9 @@ class Group:
         return max(self.pieces, key=lambda piece: piece.stage.points)
 
 
-def groups(task: Task, parts: Sequence[Piece]) -> list[Group]:
+def row_groups(task: Task, parts: Sequence[Piece]) -> list[RowGroup]:
     """All pieces, in order, as few groups as possible."""
-    done: list[Group] = []
+    done: list[RowGroup] = []
     start = 0
     while start < len(parts):
         for stop in range(len(parts), start, -1):
@@ -49,10 +49,10 @@ def groups(task: Task, parts: Sequence[Piece]) -> list[Group]:
     return done
 
 
-def _group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> Group | None:
+def _group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:
     inside = list(parts[start:stop])
     if len(inside) == 1:
-        return Group((inside[0],))
+        return RowGroup((inside[0],))
     outside = {x.tensor for p in (*parts[:start], *parts[stop:]) for x in p.reads} | {t.name for t in task.outputs}
     made = [p.output for p in inside]
     kept = [name for name in made if name not in outside]
@@ -100,7 +100,7 @@ def _stays(pieces: Sequence[Piece], name: str, dims: tuple[int, ...] | None, row
 
 def _localised(
     task: Task, pieces: Sequence[Piece], rows: tuple[Axis, ...], dims: dict[str, tuple[int, ...] | None]
-) -> Group | None:
+) -> RowGroup | None:
     """The group with its inner tensors cut down to one row."""
     buffers = []
     for name, drop in dims.items():
@@ -127,7 +127,7 @@ def _localised(
         )
         for p in pieces
     ]
-    return Group(tuple(fresh), rows, tuple(buffers))
+    return RowGroup(tuple(fresh), rows, tuple(buffers))
 
 
 def _is(node: Expr, tensor: str) -> bool:

@@ -1,0 +1,175 @@
+"""Every sketch agrees with the oracle, on any schedule: in the interpreter, and built for this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tunewright.codegen import interp
+from tunewright.codegen.build import build
+from tunewright.codegen.host import detect
+from tunewright.codegen.ir import Kernel
+from tunewright.codegen.runtime.memory import guarded_empty
+from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.pool import shared_pool
+from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
+from tunewright.graph.fusion import Call, fuse
+from tunewright.graph.onnx_import import load
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.rewrites import rewrite
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Illegal, Schedule
+from tunewright.search_space.sketches import SKETCHES, lower, sketch
+
+TARGET = detect(2)
+
+MODELS = {
+    "gemm": "x[{a}, {b}] w[{b}, {c}] | y = MatMul(x, w) | y[{a}, {c}] ; w",
+    "dense": "x[{a}, {b}] w[{b}, {c}] z[{c}] | t = MatMul(x, w) u = Add(t, z) y = Relu(u) | y[{a}, {c}] ; w z",
+    "batched": "x[{d}, {a}, {b}] w[{d}, {b}, {c}] | y = MatMul(x, w) | y[{d}, {a}, {c}]",
+    "attention": "x[{d}, {a}, {b}] w[{d}, {c}, {b}] | t = Transpose<perm=[0, 2, 1]>(w) y = MatMul(x, t)"
+    " | y[{d}, {a}, {c}]",
+    "conv": "x[1, {d}, {a}, {b}] w[{c}, {d}, 3, 3] z[{c}] | t = Conv<pads=[1, 1, 1, 1]>(x, w, z) y = Relu(t)"
+    " | y[1, {c}, {a}, {b}] ; w z",
+    "strided": "x[2, {d}, {a}, {b}] w[{c}, {d}, 3, 2] | y = Conv<pads=[1, 0, 1, 1], strides=[2, 1]>(x, w) | y ; w",
+    "residual": "x[1, {d}, {a}, {b}] w[{c}, {d}, 1, 1] r[1, {c}, {a}, {b}] | t = Conv(x, w) y = Add(t, r) | y ; w",
+    "grouped": "x[1, {2d}, {a}, {b}] w[{2c}, {d}, 3, 3] | y = Conv<group=2, pads=[1, 1, 1, 1]>(x, w) | y ; w",
+    "depthwise": "x[1, {c}, {a}, {b}] w[{c}, 1, 3, 3] | y = Conv<group={c}, pads=[1, 1, 1, 1]>(x, w) | y ; w",
+    "transposed": "x[1, {d}, {a}, {b}] w[{d}, {c}, 2, 2] | y = ConvTranspose<strides=[2, 2]>(x, w) | y ; w",
+    "max_pool": "x[1, {c}, {a}, {b}] | y = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]>(x) | y",
+    "average": "x[1, {c}, {a}, {b}] | y = GlobalAveragePool(x) | y",
+    "softmax": "x[{d}, {a}, {c}] | y = Softmax(x) | y",
+    "layer_norm": "x[{a}, {c}] s[{c}] z[{c}] | y = LayerNormalization(x, s, z) | y ; s z",
+    "gelu": "x[{a}, {c}] | y = Gelu(x) | y",
+    "broadcast": "x[{a}, {c}] z[{c}] | t = Mul(x, z) u = Sigmoid(t) y = Add(u, x) | y",
+    "transpose": "x[{a}, {b}, {c}] | y = Transpose<perm=[2, 0, 1]>(x) | y",
+    "concat": "x[{a}, {b}] z[{a}, {c}] | y = Concat<axis=1>(x, z) | y",
+    "row_sum": "x[{a}, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{a}] ; axes",
+}  # fmt: skip
+"""Small models: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes."""
+
+
+def tasks_of(text: str, sizes: dict[str, int]) -> list[Task]:
+    """The tasks that a line of MODELS comes down to."""
+    names = {**sizes, "2c": 2 * sizes["c"], "2d": 2 * sizes["d"]}
+    for name, size in names.items():
+        text = text.replace("{" + name + "}", str(size))
+    inputs, nodes, rest = text.split("|")
+    output, _, constants = rest.partition(";")
+    known = set(constants.split())
+    head = ", ".join(
+        f"float{s} {n}" if s else f"float {n}" for n, s in map(_declared, inputs.replace(", ", ",").split())
+    )
+    out_name, out_shape = _declared(output.replace(", ", ",").strip())
+    parts = nodes.strip().replace(") ", ")\n")
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 20]> m ({head}) => (float{out_shape} {out_name}) {{ {parts} }}'
+    )
+    return fuse_model(model, known)
+
+
+def _declared(text: str) -> tuple[str, str]:
+    name, bracket, shape = text.partition("[")
+    return name, bracket + shape
+
+
+def fuse_model(model: Any, constants: set[str]) -> list[Task]:
+    rng = np.random.default_rng(0)
+    graph = model.graph
+    for value in [v for v in graph.input if v.name in constants]:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        array = rng.standard_normal(shape).astype(np.float32)
+        graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
+        graph.input.remove(value)
+    if "axes" in constants:
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axes"))
+    steps = fuse(rewrite(load(model.SerializeToString())))
+    return [step.task for step in steps if isinstance(step, Call)]
+
+
+def agree(found: Sequence[Any], wanted: Sequence[Any]) -> None:
+    for mine, theirs in zip(found, wanted, strict=True):
+        scale = max(float(np.abs(theirs).max()), 1e-6)
+        np.testing.assert_allclose(mine.reshape(theirs.shape), theirs, rtol=0, atol=2e-5 * scale)
+
+
+def operands(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
+    return [
+        kernel.packings[t.name].apply(array) if t.name in kernel.packings else array
+        for t, array in zip(task.inputs, arrays, strict=True)
+    ]
+
+
+def interpreted(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
+    outputs = [np.zeros(b.shape, b.dtype.numpy) for b in kernel.params[len(task.inputs) :]]
+    interp.run(kernel, [*operands(task, kernel, arrays), *outputs])
+    return outputs
+
+
+def native(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
+    memory = [guarded_empty(b.shape, b.dtype) for b in kernel.params]
+    for place, array in zip(memory, operands(task, kernel, arrays), strict=False):
+        place.array[...] = array.reshape(place.array.shape)
+    with Program([(build(kernel, TARGET), [m.array for m in memory])], shared_pool(TARGET.threads)) as program:
+        program.run()
+    assert [m.check() for m in memory] == [None] * len(memory)
+    return [m.array for m in memory[len(task.inputs) :]]
+
+
+def schedules(task: Task, target: Target, name: str, count: int, seed: int) -> list[Schedule]:
+    space = sketch(name).space(task, target)
+    rows = space.sample(count, np.random.default_rng(seed))
+    return [space.default, *map(space.schedule, rows)]
+
+
+SIZES = st.fixed_dictionaries(
+    {
+        "a": st.sampled_from([2, 3, 5, 7, 13]),
+        "b": st.sampled_from([2, 3, 5, 8, 11]),
+        "c": st.sampled_from([2, 7, 8, 16, 17, 31, 37, 67]),
+        "d": st.sampled_from([2, 3, 4, 5]),
+    }
+)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(deadline=None, max_examples=4)
+@given(sizes=SIZES, seed=st.integers(0, 2**31))
+def test_random_schedules_agree_with_the_oracle(name: str, sizes: dict[str, int], seed: int) -> None:
+    for task in tasks_of(MODELS[name], sizes):
+        arrays = example_inputs(task, seed)
+        wanted = reference(task, arrays)
+        for one in SKETCHES:
+            if not one.applies(task, TARGET):
+                continue
+            for schedule in schedules(task, TARGET, one.name, 2, seed):
+                kernel = lower(Candidate(task, TARGET, schedule))
+                verify(kernel)
+                agree(native(task, kernel, arrays), wanted)
+                agree(interpreted(task, kernel, arrays), wanted)
+
+
+@pytest.mark.parametrize("one", SKETCHES, ids=lambda s: s.name)
+def test_a_schedule_outside_the_space_is_illegal(one: Any) -> None:
+    (task,) = tasks_of(MODELS["dense"], {"a": 5, "b": 3, "c": 32, "d": 2})
+    default = one.space(task, TARGET).default
+    first = default.values[0][0]
+    for values in (((first, 10**6), *default.values[1:]), default.values[:-1]):
+        with pytest.raises(Illegal):
+            lower(Candidate(task, TARGET, Schedule(one.name, one.version, values)))
+
+
+def test_lowering_is_pure() -> None:
+    (task,) = tasks_of(MODELS["conv"], {"a": 7, "b": 5, "c": 17, "d": 3})
+    for one in SKETCHES:
+        for schedule in schedules(task, TARGET, one.name, 3, 0):
+            candidate = Candidate(task, TARGET, schedule)
+            assert str(lower(candidate)) == str(lower(candidate))
