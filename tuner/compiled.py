@@ -18,7 +18,8 @@ from tunewright.codegen.runtime.plan import Access, Memory, plan
 from tunewright.codegen.runtime.plan import View as MemoryView
 from tunewright.codegen.target import Target
 from tunewright.graph.fallback import EvaluationError, evaluate
-from tunewright.graph.fusion import Call, Fallback, View
+from tunewright.graph.fusion import Call, Fallback
+from tunewright.graph.ops import View
 from tunewright.graph.ir import Node
 from tunewright.graph.task import Tensor, in_place
 from tunewright.search_space.measurement import Candidate

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tunewright.graph.fusion import Call, Fallback, Step, fuse
+from tunewright.graph.fusion import Call, Fallback, Step, partition
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
@@ -47,4 +47,4 @@ def open_model(source: Path | str | bytes, dims: Mapping[str, int] | None = None
     graph = rewrite(load(source, dims or {}))
     data = source if isinstance(source, bytes) else source.read_bytes()
     label = "model" if isinstance(source, bytes) else source.name
-    return Model(label, hashlib.sha256(data).hexdigest(), graph, tuple(fuse(graph)))
+    return Model(label, hashlib.sha256(data).hexdigest(), graph, tuple(partition(graph)))

@@ -20,7 +20,7 @@ from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
-from tunewright.graph.fusion import Call, fuse
+from tunewright.graph.fusion import Call, partition
 from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import rewrite
@@ -91,7 +91,7 @@ def fuse_model(model: Any, constants: set[str]) -> list[Task]:
         graph.input.remove(value)
     if "axes" in constants:
         graph.initializer.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axes"))
-    steps = fuse(rewrite(load(model.SerializeToString())))
+    steps = partition(rewrite(load(model.SerializeToString())))
     return [step.task for step in steps if isinstance(step, Call)]
 
 
