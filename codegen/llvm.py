@@ -82,7 +82,8 @@ class Place(NamedTuple):
 def emit(kernel: Kernel, target: Target, symbol: str) -> str:
     """The module of a kernel: functions `symbol_p0`, `symbol_p1`, ... in the order of its phases.
 
-    Raises ValueError for an op that its dtype doesn't have, and for a parallel loop inside a phase.
+    Raises ValueError for an op that its dtype doesn't have, for a parallel loop inside a phase, and for lanes that
+    don't match.
     """
     book = AddressBook()
     masks = target.triple.startswith("x86_64") and target.vector_bits >= 512
@@ -116,12 +117,15 @@ class _Function:
     def text(self, name: str, phase: Stmt) -> str:
         """The whole function."""
         match phase:
-            case For(var, _, body, LoopKind.PARALLEL):
+            case For(var, extent, body, LoopKind.PARALLEL):
+                note = f"; iterations 0 .. {extent - 1} in parallel\n"
                 self._loop(var, "%begin", "%end", body)
             case _:
+                note = ""
                 self._statement(phase)
         lines = "\n".join(chain.from_iterable(self._parts))
-        return f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{\nentry:\n{lines}\n  ret void\n}}"
+        head = f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{"
+        return f"{note}{head}\nentry:\n{lines}\n  ret void\n}}"
 
     # Statements.
 
@@ -270,7 +274,7 @@ class _Function:
         if not memory.register or place.pointer != memory.base:
             known.clear()
         elif known.pop(place, None) is None:
-            for other in _overlapping(memory, place, known):
+            for other in self._overlapping(memory, place):
                 del known[other]
         self._put(memory, place, value.text)
         if place.used == place.lanes:
@@ -280,8 +284,19 @@ class _Function:
         """Note what a place holds. The known places of a register buffer are slots that don't overlap."""
         known = self._contents[memory.space]
         slot = memory.register and place.pointer == memory.base
-        if place in known or not memory.register or (slot and not _overlapping(memory, place, known)):
+        if place in known or not memory.register or (slot and not self._overlapping(memory, place)):
             known[place] = value
+
+    def _overlapping(self, memory: Memory, place: Place) -> list[Place]:
+        """The other known slots of a register buffer that share bytes with a slot."""
+        first, span = place.offset, place.lanes * memory.size_bytes
+        grid = self._grids.setdefault(memory.space, span)
+        if grid == span and first % span == 0:
+            return []  # all slots are of this size and next to each other: the common case, and quick
+        self._grids[memory.space] = 0
+        known = self._contents[memory.space]
+        ends = first + span
+        return [p for p in known if p.offset < ends and first < p.offset + p.lanes * memory.size_bytes and p != place]
 
     def _fetch(self, memory: Memory, place: Place) -> str:
         """Load a place: the name of the value."""
@@ -397,6 +412,8 @@ class _Function:
     def _broadcast(self, value: Value, lanes: int) -> Value:
         if value.lanes == lanes:
             return value
+        if value.lanes > 1:
+            raise ValueError(f"a vector of {value.lanes} lanes where {lanes} are wanted")
         if value.number is not None:
             return Value(splat(value.number, value.dtype, lanes), value.dtype, lanes, 0)
         kind, element, depth = type_name(value.dtype, lanes), type_name(value.dtype), value.depth
@@ -430,6 +447,7 @@ class _Function:
         self._block = block
         self._local: dict[str, str] = {}  # instruction -> name
         self._contents: dict[str, dict[Place, Value]] = {}  # by space
+        self._grids: dict[str, int] = {}  # space -> bytes of each known slot, if they lie on a grid; 0 if they don't
         self._memo: dict[int, Value] = {}  # by identity of the node
 
     def _bind(self, var: str, value: Value | None) -> None:
@@ -443,13 +461,6 @@ class _Function:
 def _seen(buffer: Buffer, pointer: str) -> Memory:
     register = buffer.scope is Scope.REGISTER
     return Memory(buffer, pointer, pointer, buffer.dtype, buffer.dtype.size_bytes, register)
-
-
-def _overlapping(memory: Memory, place: Place, known: Mapping[Place, Value]) -> list[Place]:
-    """The other slots of a register buffer that share bytes with a slot."""
-    first, size = place.offset, memory.size_bytes
-    end = first + place.lanes * size
-    return [p for p in known if p.offset < end and first < p.offset + p.lanes * size and p != place]
 
 
 def _mask(lanes: int, used: int) -> str:

@@ -1,9 +1,13 @@
-"""What every test gets: a data folder of its own, and property tests that do not depend on the machine's speed."""
+"""What every test gets: a data folder of its own, and property tests that do not depend on the machine's speed.
+
+`golden` compares text with the file kept in tests/golden; `pytest --update-golden` keeps the new text instead.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -22,3 +26,27 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(home / name.lower()))
         yield
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="keep what the code gives now as the golden text")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)`: the text is that of the file tests/golden/name."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"no {path}; pytest --update-golden makes it"
+        assert text == path.read_text(encoding="utf-8"), (
+            f"not as in {path}; if it should change: pytest --update-golden"
+        )
+
+    return compare

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tunewright.codegen import host
+from tunewright.codegen.build import build
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import const
+from tunewright.codegen.ir import Block, Buffer, Kernel, Store
+from tunewright.codegen.target import Target
+
+
+def cpu(root: Path, core: int, caches: list[tuple[str, str, str]]) -> Path:
+    """A tree like Linux's, with level, type and size of each cache."""
+    for number, (level, kind, size) in enumerate(caches):
+        folder = root / f"cpu{core}" / "cache" / f"index{number}"
+        folder.mkdir(parents=True)
+        (folder / "level").write_text(level + "\n")
+        (folder / "type").write_text(kind + "\n")
+        (folder / "size").write_text(size + "\n")
+    return root
+
+
+def test_this_machine_is_a_target_that_code_can_be_built_for():
+    target = host.detect()
+    assert target.kind == "cpu"
+    assert target.threads == len(host.available_cores())
+    assert target.vector_bits in (128, 256, 512)
+    assert target.vector_registers in (16, 32)
+    assert min(target.l1_bytes, target.l2_bytes) > 0
+    features = [feature[1:] for feature in target.features.split(",")]
+    assert features == sorted(features)
+    assert Target.from_json(target.to_json()) == target == host.detect()
+    kernel = Kernel((Buffer("x", (1,), DType.F32),), (), Block((Store("x", (const(0),), const(1.0)),)))
+    assert build(kernel, target).object_code
+
+
+def test_threads_are_the_cores_allowed_unless_given(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5, 3, 0}, raising=False)
+    monkeypatch.setattr(host, "read_caches", lambda _, core: host.Caches(core, core, core))
+    assert host.available_cores() == [0, 3, 5]
+    assert host.detect().threads == 3
+    assert host.detect(threads=1).threads == 1
+
+
+def test_cores_where_the_system_knows_no_affinity(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert host.available_cores() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("features", "want"),
+    [
+        ({"sse2", "avx", "avx2", "avx512f"}, (512, 32)),
+        ({"sse2", "avx", "avx2"}, (256, 16)),
+        ({"sse2", "avx"}, (128, 16)),
+        ({"neon", "fp-armv8"}, (128, 32)),
+    ],
+)
+def test_vector_registers(features, want):
+    assert host._vectors(features) == want
+
+
+def test_caches_are_those_of_the_core(tmp_path):
+    cpu(tmp_path, 0, [("1", "Data", "32K"), ("2", "Unified", "256K")])
+    cpu(
+        tmp_path,
+        2,
+        [("1", "Data", "48K"), ("1", "Instruction", "64K"), ("2", "Unified", "1M"), ("3", "Unified", "32M")],
+    )
+    assert host.read_caches(tmp_path, 2) == (48 << 10, 1 << 20, 32 << 20)
+    assert host.read_caches(tmp_path, 0) == (32 << 10, 256 << 10, 0)
+
+
+def test_unknown_caches_have_stated_sizes(tmp_path):
+    assert host.read_caches(tmp_path / "absent", 0) == host.DEFAULT_CACHES
+    cpu(tmp_path, 0, [("1", "Data", "?"), ("2", "Unified", "512K")])
+    assert host.read_caches(tmp_path, 0) == (host.DEFAULT_CACHES.l1_bytes, 512 << 10, 0)
+
+
+def test_provenance_names_machine_and_versions(tmp_path):
+    about = host.machine()
+    assert set(about) == {"processor", "system", "python", "llvmlite", "llvm", "numpy"}
+    assert all(about.values())
+    assert about["llvm"].count(".") == 2
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n\nprocessor\t: 1\nmodel name\t: Other\n")
+    assert host._processor(info) == "Some CPU @ 2 GHz"
+    assert host._processor(tmp_path / "absent") == ""
