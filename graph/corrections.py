@@ -1,0 +1,128 @@
+"""Where ONNX's reference evaluator is wrong or unfinished, the ops as they should be (found with onnx 1.23.2).
+
+- LSTM, GRU, RNN: activations, clipping, sequence lengths and more are ignored (`recurrent`).
+- Loop: stacks scan outputs with `vstack`, wrong unless they are vectors, and fails after no iteration.
+- Scan: only along axis 0 and forwards.
+- MaxPool: mixes up the pads of different axes unless beginning and end are equal.
+- CastLike: fails from opset 25 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import helper
+from onnx.reference.op_run import OpRun
+
+from .ir import Array, Node
+from .recurrent import RECURRENT_OPS, evaluate_recurrent
+
+
+def max_pool(x: Array, attrs: Mapping[str, Any]) -> Array:
+    """The pool of a node with explicit attributes (see `onnx_import.normal`), without indices."""
+    kernel, strides, dilations, pads = (attrs[key] for key in ("kernel_shape", "strides", "dilations", "pads"))
+    count = len(kernel)
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype.name).min
+    widths = [(0, 0), (0, 0), *zip(pads[:count], pads[count:], strict=True)]
+    padded = np.pad(x, widths, constant_values=lowest)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=tuple(range(2, 2 + count)))
+    steps = [slice(None)] * 2 + [slice(None, None, s) for s in strides] + [slice(None, None, d) for d in dilations]
+    return np.asarray(windows[tuple(steps)].max(axis=tuple(range(2 + count, 2 + 2 * count))), x.dtype)
+
+
+class _Corrected(OpRun):
+    """Base of the classes that the evaluator takes in place of its own."""
+
+    op_domain = ""
+
+    def _attrs(self) -> dict[str, Any]:
+        """The attributes that the node has."""
+        return {item.name: getattr(self, item.name) for item in self.onnx_node.attribute}
+
+
+class _Recurrent(_Corrected):
+    def _run(self, *inputs: Any, **_: Any) -> tuple[Any, ...]:
+        node = self.onnx_node
+        plain = Node(node.op_type, tuple(node.input), tuple(node.output), self._attrs())
+        return tuple(evaluate_recurrent(plain, inputs))
+
+
+class _CastLike(_Corrected):
+    def _run(self, x: Array, like: Array, **_: Any) -> tuple[Array]:
+        return (x.astype(like.dtype),)
+
+
+class _WithBody(_Corrected):
+    body: Any  # an evaluator
+
+    def need_context(self) -> bool:
+        """Bodies read tensors around them."""
+        return True
+
+    def _step(self, context: Mapping[str, Any] | None, values: Sequence[Any]) -> list[Any]:
+        feeds = {**(context or {}), **dict(zip(self.body.input_names, values, strict=True))}
+        return list(self.body.run(None, feeds))
+
+    def _stacked(self, kept: Sequence[Any], axis: int, position: int) -> Any:
+        """Scan outputs of all iterations; of none an empty tensor, as far as its type is declared."""
+        if kept:
+            return np.stack(kept, axis=axis)
+        kind = self.body.output_types[position].tensor_type
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type) if kind.elem_type else np.float32
+        return np.empty((0, *(dim.dim_value for dim in kind.shape.dim)), dtype)
+
+
+class _Loop(_WithBody):
+    def _run(self, trips: Any, condition: Any, *state: Any, context: Any = None, **_: Any) -> tuple[Any, ...]:
+        states = list(state)
+        count = len(self.body.output_names) - 1 - len(states)
+        scans: list[list[Any]] = [[] for _ in range(count)]
+        going = condition is None or bool(np.asarray(condition).item())
+        limit = None if trips is None else int(np.asarray(trips).item())
+        iteration = 0
+        while going and (limit is None or iteration < limit):
+            results = self._step(context, [np.asarray(iteration, np.int64), np.asarray(going), *states])
+            going = bool(np.asarray(results[0]).item())
+            states = results[1 : 1 + len(states)]
+            for kept, value in zip(scans, results[1 + len(states) :], strict=True):
+                kept.append(value)
+            iteration += 1
+        first = 1 + len(states)
+        return (*states, *(self._stacked(kept, 0, first + k) for k, kept in enumerate(scans)))
+
+
+class _Scan(_WithBody):
+    def _run(self, *values: Any, context: Any = None, **_: Any) -> tuple[Any, ...]:
+        if self.run_params["opsets"][""] < 9:
+            raise NotImplementedError("a Scan of opset 8, over batches")
+        attrs = self._attrs()
+        count = attrs["num_scan_inputs"]
+        states, sequences = list(values[: len(values) - count]), values[len(values) - count :]
+        outputs = len(self.body.output_names) - len(states)
+        axes, back = (attrs.get(f"scan_input_{key}") or [0] * count for key in ("axes", "directions"))
+        rows = [np.moveaxis(sequence, axis, 0) for sequence, axis in zip(sequences, axes, strict=True)]
+        rows = [row[::-1] if flag else row for row, flag in zip(rows, back, strict=True)]
+        scans: list[list[Any]] = [[] for _ in range(outputs)]
+        for iteration in range(len(rows[0])):
+            results = self._step(context, [*states, *(row[iteration] for row in rows)])
+            states = results[: len(states)]
+            for kept, value in zip(scans, results[len(states) :], strict=True):
+                kept.append(value)
+        axes, back = (attrs.get(f"scan_output_{key}") or [0] * outputs for key in ("axes", "directions"))
+        ordered = [kept[::-1] if flag else kept for kept, flag in zip(scans, back, strict=True)]
+        stacked = [
+            self._stacked(kept, axis, len(states) + k) for k, (kept, axis) in enumerate(zip(ordered, axes, strict=True))
+        ]
+        return (*states, *stacked)
+
+
+CORRECTIONS = [
+    *(type(name, (_Recurrent,), {}) for name in sorted(RECURRENT_OPS)),
+    type("CastLike", (_CastLike,), {}),
+    type("Loop", (_Loop,), {}),
+    type("Scan", (_Scan,), {}),
+]
+"""For the evaluator's `new_ops`, so that they hold inside bodies as well. (MaxPool there keeps the evaluator's.)"""

@@ -1,0 +1,131 @@
+"""A graph being written: import and every rewrite add nodes to a `Draft`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .folding import Budget
+from .inference import infer
+from .ir import Array, Graph, Node, TensorType, Value
+from .onnx_form import NORMAL_VERSION, dtype_name
+
+
+class Draft:
+    """Nodes added in an order that computes them. A node whose operands are all known folds at once.
+
+    `types` and `constants` are as in `Graph`; `producers` maps a tensor to the node already added that makes it.
+    """
+
+    def __init__(self, graph: Graph | None = None) -> None:
+        self.types: dict[str, TensorType] = dict(graph.types) if graph else {}
+        self.constants: dict[str, Array] = dict(graph.constants) if graph else {}
+        self.producers: dict[str, Node] = {}
+        self._nodes: list[Node] = []
+        self._next = 1 + max((int(name[1:]) for name in self.types), default=-1)
+        self._budget: Budget | None = None
+
+    def fresh(self, kind: TensorType) -> str:
+        """A new tensor."""
+        name = f"v{self._next}"
+        self._next += 1
+        self.types[name] = kind
+        return name
+
+    def constant(self, array: Any) -> str:
+        """A new tensor of known value."""
+        array = np.asarray(array)
+        name = self.fresh(TensorType(dtype_name(array), array.shape))
+        self.constants[name] = array
+        return name
+
+    def like(self, name: str, value: float) -> str:
+        """A new constant scalar of the dtype of `name`."""
+        return self.constant(np.asarray(value, self.types[name].dtype))
+
+    def array(self, name: str) -> Array | None:
+        """The value of a tensor, if it is known."""
+        return self.constants.get(name)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a tensor, if it is known."""
+        return self.types[name].shape
+
+    def emit(self, op: str, *inputs: str, to: str = "", **attrs: Any) -> str:
+        """Add a node of one output in the normal form, of type as inferred; returns the output.
+
+        `to` names the output if it exists already (what the node stands in for). Raises TypeFault if the operands
+        don't fit.
+        """
+        node = Node(op, inputs, (to or "result",), attrs, version=NORMAL_VERSION)
+        (kind,) = infer(node, self.types, self.constants)
+        if not to:
+            to = self.fresh(kind)
+        elif self.types[to] != kind:
+            raise TypeError(f"{node} makes {kind} where {self.types[to]} is needed")
+        self.add(Node(op, inputs, (to,), attrs, version=NORMAL_VERSION))
+        return to
+
+    def add(self, node: Node) -> None:
+        """Add a node whose outputs have types, or what it comes to if all its operands are known."""
+        if all(name in self.constants for name in node.inputs if name) and "" not in node.outputs:
+            values = self._fold(node)
+            if values is not None:
+                for name, value in zip(node.outputs, values, strict=True):
+                    self.constants[name] = value
+                    self.types[name] = TensorType(self.types[name].dtype, value.shape)
+                return
+        self._nodes.append(node)
+        self.producers.update((name, node) for name in node.outputs if name)
+
+    def _fold(self, node: Node) -> list[Array] | None:
+        if self._budget is None:
+            self._budget = Budget(self.constants)
+        arrays = [self.constants.get(name) for name in node.inputs]
+        return self._budget.fold(node, arrays, [self.types[name] for name in node.outputs])
+
+    def finish(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
+        """The graph, without what no output needs."""
+        return live(Graph(tuple(inputs), tuple(outputs), tuple(self._nodes), self.constants, self.types))
+
+
+def live(graph: Graph) -> Graph:
+    """The graph without nodes, constants and optional results that no output needs.
+
+    Before: `y = Relu(x); z = Neg(x); return y`. After: `y = Relu(x); return y`.
+    """
+    needed = {value.tensor for value in graph.outputs}
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if needed.isdisjoint(node.outputs):
+            continue
+        kept.append(_trimmed(node, needed))
+        needed.update(node.inputs)
+    kept.reverse()
+    names = _names(graph, kept)
+    constants = {name: array for name, array in graph.constants.items() if name in needed}
+    types = {name: kind for name, kind in graph.types.items() if name in names or name in constants}
+    return Graph(graph.inputs, graph.outputs, tuple(kept), constants, types)
+
+
+def _names(graph: Graph, nodes: Iterable[Node]) -> set[str]:
+    names = {value.tensor for value in (*graph.inputs, *graph.outputs)}
+    for node in nodes:
+        names.update(node.inputs, node.outputs)
+    return names
+
+
+_OPTIONAL_RESULTS = frozenset({"BatchNormalization", "Dropout", "GRU", "LSTM", "LayerNormalization", "MaxPool", "RNN"})
+
+
+def _trimmed(node: Node, needed: set[str]) -> Node:
+    if node.op not in _OPTIONAL_RESULTS or node.domain:
+        return node
+    outputs = [name if name in needed else "" for name in node.outputs]
+    if node.op not in ("LSTM", "GRU", "RNN"):
+        outputs[0] = node.outputs[0]  # the only one that is not optional
+    while outputs and not outputs[-1]:
+        outputs.pop()
+    return Node(node.op, node.inputs, tuple(outputs), node.attrs, node.domain, node.version)

@@ -1,0 +1,88 @@
+"""ONNX bytes or file to `Graph`: checked, shapes known, constants folded, nodes in the normal form.
+
+Read first: `load`, then the docstring of `normal`. The order of the work: `check` (structure and limits), `weights`
+(constants, external data), `dimensions` (open ones are bound), `walk` (types, folding, inlining), `normal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import ModelProto, ValueInfoProto, helper, inliner
+
+from tunewright.graph.ir import Graph
+
+from .check import check_structure, standard
+from .errors import ModelError, one_line, shown
+from .walk import Walk
+from .weights import Weights
+
+__all__ = ["MAX_MODEL_BYTES", "ModelError", "load", "shown"]
+
+MAX_MODEL_BYTES = 2**31 - 1
+"""Largest protobuf that exists; larger models keep their weights in external files."""
+
+
+def load(source: bytes | str | Path, dims: Mapping[str, int] | None = None) -> Graph:
+    """The graph of an ONNX model, given as its bytes or as a path.
+
+    `dims` binds open dimensions, by name or as "input:axis". External data is read for a path only, and only from plain
+    files inside the model's folder. Raises ModelError (one line for people) for whatever can't be used, and OSError
+    for a path that can't be read. Hostile models belong into a process with limits: parsing, inference and folding
+    run here.
+    """
+    if isinstance(source, bytes):
+        data, folder = source, None
+    else:
+        path = Path(source)
+        size_bytes = path.stat().st_size
+        if size_bytes > MAX_MODEL_BYTES:
+            raise ModelError(
+                f"the file has {size_bytes:,} bytes, more than the {MAX_MODEL_BYTES:,} that a protobuf can have; "
+                "save the model with its weights in external files"
+            )
+        data, folder = path.read_bytes(), path.parent
+    model = _parsed(data)
+    check_structure(model)
+    if model.functions:
+        model = _without_functions(model)
+    return Walk(model, Weights(folder), dims or {}).graph()
+
+
+def _parsed(data: bytes) -> ModelProto:
+    if not data:
+        raise ModelError("the model is empty (0 bytes)")
+    if len(data) > MAX_MODEL_BYTES:
+        raise ModelError(f"{len(data):,} bytes are more than the {MAX_MODEL_BYTES:,} that a protobuf can have")
+    try:
+        model: ModelProto = ModelProto.FromString(data)
+        return model
+    except DecodeError as error:
+        raise ModelError(f"not an ONNX model, or cut short: {len(data):,} bytes don't parse as a protobuf") from error
+
+
+def _without_functions(model: ModelProto) -> ModelProto:
+    """The model with the calls of its functions replaced by their bodies. They are known not to be recursive."""
+    weights = list(model.graph.initializer)
+    del model.graph.initializer[:]
+    inputs = {value.name for value in model.graph.input}
+    for tensor in weights:
+        if tensor.name not in inputs:  # so that no name made up by the inliner hits one of these
+            kind = helper.make_tensor_type_proto(tensor.data_type, None)
+            model.graph.input.append(ValueInfoProto(name=tensor.name, type=kind))
+    for function in model.functions:
+        for opset in function.opset_import:
+            opset.domain = standard(opset.domain)
+    for opset in model.opset_import:
+        opset.domain = standard(opset.domain)
+    try:
+        inlined = inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(f"the model's functions can't be expanded: {one_line(error)}") from error
+    if inlined.functions:
+        names = ", ".join(shown(function.name) for function in inlined.functions[:3])
+        raise ModelError(f"functions of the model need another opset than the model itself: {names}")
+    inlined.graph.initializer.extend(weights)
+    return inlined

@@ -1,0 +1,107 @@
+"""The graphs inside control-flow nodes, cut loose from the model around them.
+
+A body that stays in ONNX form (its condition or trip count is not known) keeps no name of the model: what it computes
+is called `b0, b1, ...`, and what it takes from around it `c0, c1, ...`, which become inputs of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+
+from .check import standard
+from .errors import ModelError, shown
+from .weights import Weights
+
+
+@dataclass(slots=True)
+class Captures:
+    """What the bodies of one node take from around it: our tensor -> the name inside, in order of appearance.
+
+    `outer` gives our tensor for a name of the model, None if there is no such.
+    """
+
+    outer: Callable[[str], str | None]
+    weights: Weights
+    names: dict[str, str] = field(default_factory=dict)
+    locals_made: int = 0
+
+    def inside(self, name: str, place: str) -> str:
+        """The name inside for a name of the model that no body defines. Raises ModelError if nothing does."""
+        tensor = self.outer(name)
+        if tensor is None:
+            raise ModelError(f"{place} reads {shown(name)}, which nothing before it computes")
+        return self.names.setdefault(tensor, f"c{len(self.names)}")
+
+    def local(self) -> str:
+        """A fresh name inside."""
+        self.locals_made += 1
+        return f"b{self.locals_made - 1}"
+
+
+def closed(node: NodeProto, outer: Callable[[str], str | None], weights: Weights) -> tuple[NodeProto, Captures]:
+    """A copy of a control-flow node with its bodies renamed and their tensors checked, and what they capture."""
+    copy = NodeProto.FromString(node.SerializeToString())
+    captures = Captures(outer, weights)
+    _rename_bodies(copy, {}, captures)
+    return copy, captures
+
+
+def _rename_bodies(node: NodeProto, scope: Mapping[str, str], captures: Captures) -> None:
+    for attribute in node.attribute:
+        attribute.ClearField("doc_string")
+        if attribute.type == AttributeProto.TENSOR:
+            _check_in(attribute.t, captures)
+        if attribute.type == AttributeProto.GRAPH:
+            _rename(attribute.g, scope, captures)
+        for graph in attribute.graphs:
+            _rename(graph, scope, captures)
+
+
+def _rename(graph: GraphProto, outer_scope: Mapping[str, str], captures: Captures) -> None:
+    scope = dict(outer_scope)
+
+    def define(name: str) -> str:
+        if name:
+            scope[name] = captures.local()
+        return scope[name] if name else ""
+
+    def resolve(name: str, place: str) -> str:
+        return scope[name] if name in scope or not name else captures.inside(name, place)
+
+    scope[""] = ""
+    for tensor in graph.initializer:
+        _check_in(tensor, captures)
+        tensor.name = (
+            scope[tensor.name] if tensor.name in scope and tensor.name not in outer_scope else define(tensor.name)
+        )
+    for value in graph.input:
+        value.name = define(value.name)
+        _loosen(value.type)
+    for node in graph.node:
+        place = f"a node {shown(node.op_type)} inside control flow"
+        node.name, node.doc_string, node.domain = "", "", standard(node.domain)
+        node.input[:] = [resolve(name, place) for name in node.input]
+        _rename_bodies(node, scope, captures)
+        node.output[:] = [define(name) for name in node.output]
+    for value in graph.output:
+        value.name = resolve(value.name, "a body of control flow")
+        _loosen(value.type)
+    graph.name = "body"
+    for field_name in ("doc_string", "value_info", "quantization_annotation", "metadata_props"):
+        graph.ClearField(field_name)
+
+
+def _check_in(tensor: TensorProto, captures: Captures) -> None:
+    """Put the checked values in place: what runs the body later must not follow a reference to a file."""
+    name = tensor.name
+    tensor.CopyFrom(numpy_helper.from_array(captures.weights.array(tensor), name))
+
+
+def _loosen(kind: object) -> None:
+    """Forget a claimed shape: inference finds the right one, or none."""
+    tensor = getattr(kind, "tensor_type", None)
+    if tensor is not None and kind.HasField("tensor_type"):  # type: ignore[attr-defined]
+        tensor.ClearField("shape")

@@ -1,0 +1,152 @@
+"""What is checked about a model before anything computes with it: counts, nesting, versions, functions.
+
+All in Python integers on the parsed protobuf; no C++ of onnx sees a model that fails here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+
+from .errors import ModelError, shown
+
+MIN_OPSET = 7
+"""The oldest opset of the standard domain: since 7 elementwise ops broadcast as in numpy."""
+
+MIN_IR_VERSION = 3
+"""The oldest file format: since 3 a model says which opsets it uses."""
+
+MAX_NODES = 200_000
+"""Most nodes, those of control flow and of expanded functions included."""
+
+MAX_TENSORS = 200_000
+"""Most weights, and most inputs and outputs of one graph."""
+
+MAX_OPERANDS = 10_000
+"""Most inputs and outputs of one node."""
+
+MAX_SUBGRAPH_DEPTH = 16
+"""Deepest nesting of control flow."""
+
+MAX_CALL_DEPTH = 64
+"""Deepest nesting of calls of the model's functions."""
+
+DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
+"""Whose ops are known."""
+
+FunctionKey = tuple[str, str, str]
+
+
+def check_structure(model: ModelProto) -> None:
+    """Raises ModelError for a model that is no model, or beyond the limits."""
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError("not an ONNX model: it holds no graph")
+    if not MIN_IR_VERSION <= model.ir_version <= onnx.IR_VERSION:
+        raise ModelError(
+            f"file format (IR) version {model.ir_version} is outside {MIN_IR_VERSION} to {onnx.IR_VERSION}; "
+            "export the model again with a current or older exporter"
+        )
+    _check_opsets(model)
+    _check_graph(model.graph, depth=0)
+    for function in model.functions:
+        for node in function.node:
+            _check_node(node, depth=0)
+    nodes = _expanded_nodes(model)
+    if nodes > MAX_NODES:
+        raise ModelError(f"{nodes:,} nodes (functions expanded) are more than {MAX_NODES:,}")
+
+
+def opsets_of(model: ModelProto) -> dict[str, int]:
+    """Domain -> version; the standard domain is the empty string."""
+    return {standard(opset.domain): opset.version for opset in model.opset_import}
+
+
+def standard(domain: str) -> str:
+    """The domain, with the standard one's long name made short."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def _check_opsets(model: ModelProto) -> None:
+    opsets = opsets_of(model)
+    if not opsets:
+        raise ModelError("not a usable ONNX model: it doesn't say which opset it uses")
+    if len(opsets) != len(model.opset_import):
+        raise ModelError("the model gives two versions for one opset domain")
+    version = opsets.get("", MIN_OPSET)
+    newest = onnx.defs.onnx_opset_version()
+    if version < MIN_OPSET:
+        raise ModelError(f"opset {version} is older than {MIN_OPSET}; export the model again with a newer opset")
+    if version > newest:
+        raise ModelError(
+            f"opset {version} is newer than {newest}, the newest that the installed onnx knows; update onnx"
+        )
+
+
+def _check_graph(graph: GraphProto, depth: int) -> None:
+    if depth > MAX_SUBGRAPH_DEPTH:
+        raise ModelError(f"control flow is nested more than {MAX_SUBGRAPH_DEPTH} deep")
+    for what, items in (("weights", graph.initializer), ("inputs", graph.input), ("outputs", graph.output)):
+        if len(items) > MAX_TENSORS:
+            raise ModelError(f"{len(items):,} {what} are more than {MAX_TENSORS:,}")
+    if graph.sparse_initializer:
+        raise ModelError("sparse weights are not supported; store them dense")
+    if len(graph.node) > MAX_NODES:
+        raise ModelError(f"{len(graph.node):,} nodes are more than {MAX_NODES:,}")
+    for node in graph.node:
+        _check_node(node, depth)
+
+
+def _check_node(node: NodeProto, depth: int) -> None:
+    if max(len(node.input), len(node.output)) > MAX_OPERANDS:
+        raise ModelError(f"a node {shown(node.op_type)} has more than {MAX_OPERANDS:,} operands")
+    for graph in bodies(node):
+        _check_graph(graph, depth + 1)
+
+
+def bodies(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs inside a control-flow node."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def function_key(item: NodeProto | FunctionProto) -> FunctionKey:
+    """What a call of a model's function and the function itself agree on."""
+    name = item.op_type if isinstance(item, NodeProto) else item.name
+    return standard(item.domain), name, item.overload
+
+
+def _expanded_nodes(model: ModelProto) -> int:
+    """How many nodes the model has once its functions are expanded. Raises ModelError for recursive ones."""
+    functions = {function_key(function): function for function in model.functions}
+    if len(functions) != len(model.functions):
+        raise ModelError("two functions of the model have the same name")
+    sizes: dict[FunctionKey, int] = {}
+    active: list[FunctionKey] = []
+
+    def size(nodes: Iterable[NodeProto]) -> int:
+        total = 0
+        for node in nodes:
+            key = function_key(node)
+            total += called(key) if key in functions else 1
+            total += sum(size(graph.node) for graph in bodies(node))
+        return total
+
+    def called(key: FunctionKey) -> int:
+        if key in active:
+            raise ModelError(f"function {shown(key[1])} of the model calls itself")
+        if len(active) > MAX_CALL_DEPTH:
+            raise ModelError(f"functions of the model call each other more than {MAX_CALL_DEPTH} deep")
+        if key not in sizes:
+            active.append(key)
+            sizes[key] = size(functions[key].node)
+            active.pop()
+        return sizes[key]
+
+    # Functions that nothing calls are looked at too: what inlines calls later sees them all.
+    for key in functions:
+        called(key)
+    return size(model.graph.node)

@@ -1,0 +1,434 @@
+"""The normal form: one way to write each op, whatever opset and exporter a model comes from.
+
+Where the shapes of a node's operands and results are known, the node is brought to this form; otherwise it stays as
+ONNX has it (only running it tells, so it has no native kernel anyway).
+
+- Every attribute that has a default is present. Axes are counted from the front. Parameters that ONNX takes as tensors
+  and that are known are attributes, as listed in `onnx_form.PARAMETERS`; a node with an unknown one stays as it is.
+- `Conv`, `ConvTranspose`, `MaxPool`, `AveragePool`, `LpPool`: `kernel_shape strides dilations pads` are explicit, there
+  is no `auto_pad`, no `output_shape` (`output_padding` is explicit), and no `ceil_mode`: pads at the end grow instead,
+  except for an AveragePool with `count_include_pad=1`, which counts those pads differently and keeps `ceil_mode=1`.
+  A MaxPool that gives indices as well stays as it is.
+- `Reshape(shape)`: the whole shape, no 0 or -1 with a meaning. `Squeeze`, `Unsqueeze` and `Flatten` are Reshapes.
+- `Expand(shape)`: the shape of the result. `Tile(repeats)`. `Transpose(perm)`. `Concat(axis)`. `Gather(axis)`.
+- `Slice(starts, ends, axes, steps)`: all explicit and within bounds; with a negative step an end of -extent - 1 means
+  down to the first element. `Split(axis, split)`: the size of every part.
+- `Pad(pads, mode, value)`: pads for all axes (all beginnings, then all ends), none negative (a Slice crops before);
+  `value` only with mode "constant".
+- `Reduce*(axes, keepdims)`: sorted axes, all of them where ONNX has none given.
+- `Clip(min, max)`: a limit that there is not is absent.
+- `Softmax`, `LogSoftmax`, `Hardmax`: over one axis, as since opset 13; the older flattening is done by Reshapes.
+- `TopK(k, axis, largest, sorted)`, `CumSum(axis, exclusive, reverse)`, `Trilu(k, upper)`.
+- `Resize`: either `scales` (of every axis) or `sizes` (the shape of the result; a scale is then result / extent).
+  `Upsample` and the Resize of opset 10 are Resizes with "asymmetric" coordinates and "floor".
+- `BatchNormalization(epsilon)` is the one of inference. `Dropout` is an Identity. `Swish` is `Silu`: x * sigmoid(x).
+  `CastLike` is a `Cast`. `LayerNormalization(axis, epsilon)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tunewright.graph.draft import Draft
+from tunewright.graph.ir import Node
+from tunewright.graph.onnx_form import NORMAL_VERSION, element_type
+
+Normaliser = Callable[[Draft, Node], Node | None]
+
+
+class _Unknown(Exception):
+    """A parameter that only running the model tells."""
+
+
+def normal(draft: Draft, node: Node) -> Node:
+    """The node in the normal form; what it needs before it is added to the draft."""
+    if node.domain or node.op not in _NORMALISERS:
+        return node
+    if node.op in ("Cast", "CastLike"):
+        return _cast(draft, node)
+    known = (draft.types[name].shape is not None for name in (*node.inputs, *node.outputs) if name)
+    if not all(known):
+        return node
+    return _NORMALISERS[node.op](draft, node) or node
+
+
+def _node(node: Node, attrs: Mapping[str, Any], op: str = "", inputs: tuple[str, ...] | None = None) -> Node:
+    inputs = node.inputs if inputs is None else inputs
+    return Node(op or node.op, inputs, node.outputs, dict(attrs), version=max(NORMAL_VERSION, node.version))
+
+
+def _shape(draft: Draft, name: str) -> tuple[int, ...]:
+    shape = draft.shape(name)
+    assert shape is not None
+    return shape
+
+
+def _input(node: Node, position: int) -> str:
+    return node.inputs[position] if position < len(node.inputs) else ""
+
+
+def _integers(draft: Draft, node: Node, position: int, attr: str) -> tuple[int, ...] | None:
+    """A parameter that is an attribute in old opsets and an input in new ones; None if it is absent.
+
+    Raises _Unknown if it is given and not known.
+    """
+    if attr in node.attrs:
+        value = node.attrs[attr]
+        return (value,) if isinstance(value, int) else tuple(map(int, value))
+    name = _input(node, position)
+    if not name:
+        return None
+    array = draft.array(name)
+    if array is None:
+        raise _Unknown
+    return tuple(map(int, array.reshape(-1)))
+
+
+def _when_known(normaliser: Normaliser) -> Normaliser:
+    """For normalisers that raise _Unknown at a parameter that is not known."""
+
+    def either(draft: Draft, node: Node) -> Node | None:
+        try:
+            return normaliser(draft, node)
+        except _Unknown:
+            return None
+
+    return either
+
+
+def _axis(draft: Draft, node: Node) -> Node:
+    rank = len(_shape(draft, node.inputs[0]))
+    return _node(node, {**node.attrs, "axis": node.attrs.get("axis", 0) % max(rank, 1)})
+
+
+def _windows(node: Node, extents: tuple[int, ...], kernel: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Explicit strides, dilations and pads of a convolution or pooling."""
+    count = len(kernel)
+    strides = node.attrs.get("strides") or (1,) * count
+    dilations = node.attrs.get("dilations") or (1,) * count
+    pads = node.attrs.get("pads") or (0,) * 2 * count
+    mode = node.attrs.get("auto_pad", "NOTSET")
+    if mode.startswith("SAME"):
+        totals = [
+            max((-(-extent // stride) - 1) * stride + (k - 1) * dilation + 1 - extent, 0)
+            for extent, stride, k, dilation in zip(extents, strides, kernel, dilations, strict=True)
+        ]
+        pads = _shared_out(totals, more_at_end=mode == "SAME_UPPER")
+    elif mode == "VALID":
+        pads = (0,) * 2 * count
+    return {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
+
+
+def _shared_out(totals: list[int], *, more_at_end: bool) -> tuple[int, ...]:
+    less, more = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    return (*less, *more) if more_at_end else (*more, *less)
+
+
+def _conv(draft: Draft, node: Node) -> Node:
+    kernel = _shape(draft, node.inputs[1])[2:]
+    windows = _windows(node, _shape(draft, node.inputs[0])[2:], kernel)
+    return _node(node, {**windows, "group": node.attrs["group"]})
+
+
+def _conv_transpose(draft: Draft, node: Node) -> Node:
+    extents = _shape(draft, node.inputs[0])[2:]
+    kernel = _shape(draft, node.inputs[1])[2:]
+    windows = _windows(Node(node.op, (), (), {**node.attrs, "auto_pad": "NOTSET"}), extents, kernel)
+    extra = list(node.attrs.get("output_padding") or (0,) * len(kernel))
+    mode = node.attrs.get("auto_pad", "NOTSET")
+    wanted = tuple(node.attrs.get("output_shape") or ())[-len(kernel) :]
+    if mode.startswith("SAME") and not wanted:
+        wanted = tuple(extent * stride for extent, stride in zip(extents, windows["strides"], strict=True))
+    if wanted:
+        totals = []
+        for i, size in enumerate(wanted):
+            reach = (kernel[i] - 1) * windows["dilations"][i] + 1
+            total = windows["strides"][i] * (extents[i] - 1) + extra[i] + reach - size
+            extra[i] += max(-total, 0)
+            totals.append(max(total, 0))
+        windows["pads"] = _shared_out(totals, more_at_end=mode == "SAME_UPPER")
+    elif mode == "VALID":
+        windows["pads"] = (0,) * 2 * len(kernel)
+    return _node(node, {**windows, "output_padding": tuple(extra), "group": node.attrs["group"]})
+
+
+def _pool(draft: Draft, node: Node) -> Node | None:
+    if len(node.outputs) > 1:
+        return None
+    extents, results = (_shape(draft, name)[2:] for name in (node.inputs[0], node.outputs[0]))
+    kernel = tuple(node.attrs["kernel_shape"])
+    windows = _windows(node, extents, kernel)
+    attrs: dict[str, Any] = dict(windows)
+    count = len(kernel)
+    pads = list(windows["pads"])
+    for i, (extent, result) in enumerate(zip(extents, results, strict=True)):
+        reach = (kernel[i] - 1) * windows["dilations"][i] + 1
+        needed = (result - 1) * windows["strides"][i] + reach - extent - pads[i]
+        pads[count + i] = max(pads[count + i], needed)
+    if tuple(pads) != tuple(windows["pads"]) and node.attrs.get("count_include_pad", 0):
+        attrs["ceil_mode"] = 1
+    else:
+        attrs["pads"] = tuple(pads)
+    if node.op == "AveragePool":
+        attrs["count_include_pad"] = node.attrs.get("count_include_pad", 0)
+    if node.op == "LpPool":
+        attrs["p"] = node.attrs["p"]
+    return _node(node, attrs)
+
+
+def _reshape(draft: Draft, node: Node) -> Node:
+    shape = _shape(draft, node.outputs[0])
+    return _node(node, {"shape": shape, **({"allowzero": 1} if 0 in shape else {})}, "Reshape", node.inputs[:1])
+
+
+@_when_known
+def _known_reshape(draft: Draft, node: Node) -> Node | None:
+    _integers(draft, node, 1, "axes" if node.op in ("Squeeze", "Unsqueeze") else "shape")
+    return _reshape(draft, node)
+
+
+@_when_known
+def _expand(draft: Draft, node: Node) -> Node | None:
+    _integers(draft, node, 1, "shape")
+    return _node(node, {"shape": _shape(draft, node.outputs[0])}, inputs=node.inputs[:1])
+
+
+@_when_known
+def _tile(draft: Draft, node: Node) -> Node | None:
+    return _node(node, {"repeats": _integers(draft, node, 1, "repeats")}, inputs=node.inputs[:1])
+
+
+def _transpose(draft: Draft, node: Node) -> Node:
+    rank = len(_shape(draft, node.inputs[0]))
+    return _node(node, {"perm": tuple(node.attrs.get("perm") or range(rank)[::-1])})
+
+
+@_when_known
+def _slice(draft: Draft, node: Node) -> Node | None:
+    shape = _shape(draft, node.inputs[0])
+    starts, ends = (_integers(draft, node, k, name) or () for k, name in ((1, "starts"), (2, "ends")))
+    axes = _integers(draft, node, 3, "axes") or tuple(range(len(starts)))
+    steps = _integers(draft, node, 4, "steps") or (1,) * len(starts)
+    parts: dict[int, tuple[int, int, int]] = {}
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        axis %= len(shape)
+        first, last, step = slice(start, end, step).indices(shape[axis])
+        parts[axis] = first, -shape[axis] - 1 if last < 0 else last, step
+    order = sorted(parts)
+    first_, last_, step_ = zip(*(parts[axis] for axis in order), strict=True) if order else ((), (), ())
+    attrs = {"starts": first_, "ends": last_, "axes": tuple(order), "steps": step_}
+    return _node(node, attrs, inputs=node.inputs[:1])
+
+
+def _split(draft: Draft, node: Node) -> Node:
+    axis = node.attrs["axis"] % len(_shape(draft, node.inputs[0]))
+    sizes = tuple(_shape(draft, name)[axis] if name else 0 for name in node.outputs)
+    if not all(node.outputs):
+        return node
+    return _node(node, {"axis": axis, "split": sizes}, inputs=node.inputs[:1])
+
+
+@_when_known
+def _pad(draft: Draft, node: Node) -> Node | None:
+    shape = _shape(draft, node.inputs[0])
+    rank = len(shape)
+    given = _integers(draft, node, 1, "pads") or ()
+    axes = [axis % rank for axis in _integers(draft, node, 3, "axes") or range(rank)]
+    mode = node.attrs.get("mode", "constant")
+    name = _input(node, 2)
+    value = draft.array(name) if name else np.asarray(node.attrs.get("value", 0))
+    if value is None or (min(given, default=0) < 0 and mode != "constant"):
+        return None
+    pads = [0] * 2 * rank
+    for k, axis in enumerate(axes):
+        pads[axis], pads[rank + axis] = given[k], given[len(axes) + k]
+    source = node.inputs[0]
+    if min(pads, default=0) < 0:
+        crops = [axis for axis in range(rank) if min(pads[axis], pads[rank + axis]) < 0]
+        source = draft.emit(
+            "Slice",
+            source,
+            starts=tuple(max(-pads[axis], 0) for axis in crops),
+            ends=tuple(shape[axis] + min(pads[rank + axis], 0) for axis in crops),
+            axes=tuple(crops),
+            steps=(1,) * len(crops),
+        )
+    attrs: dict[str, Any] = {"pads": tuple(max(pad, 0) for pad in pads), "mode": mode}
+    if mode == "constant":
+        attrs["value"] = value.reshape(-1)[0].item()
+    return _node(node, attrs, inputs=(source,))
+
+
+@_when_known
+def _reduce(draft: Draft, node: Node) -> Node | None:
+    rank = len(_shape(draft, node.inputs[0]))
+    axes = _integers(draft, node, 1, "axes")
+    if not axes and node.attrs.get("noop_with_empty_axes", 0):
+        return None
+    chosen = tuple(sorted({axis % rank for axis in axes})) if axes and rank else tuple(range(rank))
+    return _node(node, {"axes": chosen, "keepdims": node.attrs["keepdims"]}, inputs=node.inputs[:1])
+
+
+_HUGE = float(np.finfo(np.float32).max)
+
+
+def _clip(draft: Draft, node: Node) -> Node | None:
+    limits: dict[str, Any] = {}
+    for position, name in ((1, "min"), (2, "max")):
+        if name in node.attrs:
+            if abs(node.attrs[name]) < _HUGE:
+                limits[name] = node.attrs[name]
+        elif _input(node, position):
+            array = draft.array(node.inputs[position])
+            if array is None:
+                return None
+            limits[name] = array.item()
+    return _node(node, limits, inputs=node.inputs[:1])
+
+
+def _softmax(draft: Draft, node: Node) -> Node:
+    shape = _shape(draft, node.inputs[0])
+    axis = node.attrs["axis"] % max(len(shape), 1)
+    if node.version >= 13 or int(np.prod(shape[axis + 1 :])) == 1:
+        return _node(node, {"axis": axis})
+    rows, columns = (int(np.prod(part)) for part in (shape[:axis], shape[axis:]))
+    flat = draft.emit("Reshape", node.inputs[0], shape=(rows, columns))
+    result = draft.emit(node.op, flat, axis=1)
+    return _node(node, {"shape": shape}, "Reshape", (result,))
+
+
+@_when_known
+def _top_k(draft: Draft, node: Node) -> Node | None:
+    k = _integers(draft, node, 1, "k")
+    rank = len(_shape(draft, node.inputs[0]))
+    attrs = {"k": k, "axis": node.attrs["axis"] % rank}
+    attrs |= {name: node.attrs.get(name, 1) for name in ("largest", "sorted")}
+    return _node(node, attrs, inputs=node.inputs[:1])
+
+
+@_when_known
+def _cum_sum(draft: Draft, node: Node) -> Node | None:
+    (axis,) = _integers(draft, node, 1, "axis") or (0,)
+    rank = len(_shape(draft, node.inputs[0]))
+    return _node(node, {**node.attrs, "axis": axis % max(rank, 1)}, inputs=node.inputs[:1])
+
+
+@_when_known
+def _trilu(draft: Draft, node: Node) -> Node | None:
+    (k,) = _integers(draft, node, 1, "k") or (0,)
+    return _node(node, {"k": k, "upper": node.attrs["upper"]}, inputs=node.inputs[:1])
+
+
+def _resize(draft: Draft, node: Node) -> Node | None:
+    """Upsample (all opsets) and Resize (10 on)."""
+    attrs = dict(node.attrs)
+    old = node.op == "Upsample" or node.version < 11
+    if attrs.get("coordinate_transformation_mode") in ("tf_crop_and_resize", "tf_half_pixel_for_nn"):
+        return None
+    if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None
+    if old:
+        attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    shape, result = _shape(draft, node.inputs[0]), _shape(draft, node.outputs[0])
+    place = _input(node, 1 if old else 2)
+    given = np.asarray(attrs.pop("scales")) if "scales" in attrs else draft.array(place) if place else None
+    if place and given is None:
+        return None
+    axes = [axis % len(shape) for axis in attrs.pop("axes", None) or range(len(shape))]
+    if 0 in shape or 0 in result:
+        return None
+    if given is not None and given.size:
+        scales = [1.0] * len(shape)
+        for axis, scale in zip(axes, given.reshape(-1), strict=True):
+            scales[axis] = float(scale)
+        attrs["scales"] = tuple(scales)
+    else:
+        attrs["sizes"] = result
+    attrs = {"antialias": 0, "cubic_coeff_a": -0.75, "exclude_outside": 0, "extrapolation_value": 0.0, **attrs}
+    attrs.pop("keep_aspect_ratio_policy", None)
+    return _node(node, attrs, "Resize", node.inputs[:1])
+
+
+def _batch_norm(draft: Draft, node: Node) -> Node | None:
+    if node.attrs.get("training_mode", 0) or not node.attrs.get("spatial", 1) or len(node.outputs) > 1:
+        return None
+    return _node(node, {"epsilon": node.attrs["epsilon"]})
+
+
+def _dropout(draft: Draft, node: Node) -> Node | None:
+    training = _input(node, 2)
+    if training:
+        array = draft.array(training)
+        if array is None or array.any():
+            return None
+    if len(node.outputs) > 1 and node.outputs[1]:
+        kind = draft.types[node.outputs[1]]
+        draft.constants[node.outputs[1]] = np.broadcast_to(np.ones((), kind.dtype), kind.shape or ())
+    return Node("Identity", node.inputs[:1], node.outputs[:1], {}, version=NORMAL_VERSION)
+
+
+def _cast(draft: Draft, node: Node) -> Node:
+    """Newer opsets add attributes for element types that don't occur here."""
+    attrs = {"to": element_type(draft.types[node.outputs[0]].dtype)}
+    return Node("Cast", node.inputs[:1], node.outputs, attrs, version=NORMAL_VERSION)
+
+
+def _layer_norm(draft: Draft, node: Node) -> Node | None:
+    rank = len(_shape(draft, node.inputs[0]))
+    if node.attrs.get("stash_type", 1) != 1 or (len(node.outputs) > 1 and any(node.outputs[1:])):
+        return None
+    attrs = {"axis": node.attrs["axis"] % rank, "epsilon": node.attrs["epsilon"]}
+    return Node(node.op, node.inputs, node.outputs[:1], attrs, version=max(NORMAL_VERSION, node.version))
+
+
+def _swish(draft: Draft, node: Node) -> Node:
+    if node.attrs["alpha"] == 1.0:
+        return _node(node, {}, "Silu")
+    x = node.inputs[0]
+    gate = draft.emit("Sigmoid", draft.emit("Mul", x, draft.like(x, node.attrs["alpha"])))
+    return _node(node, {}, "Mul", (x, gate))
+
+
+def _scatter(draft: Draft, node: Node) -> Node:
+    axis = node.attrs["axis"] % max(len(_shape(draft, node.inputs[0])), 1)
+    return _node(node, {"reduction": "none", **node.attrs, "axis": axis}, "ScatterElements")
+
+
+def _depth_to_space(draft: Draft, node: Node) -> Node:
+    return _node(node, {"mode": "DCR", **node.attrs})
+
+
+_NORMALISERS: Mapping[str, Normaliser] = {
+    **dict.fromkeys(("ArgMax", "ArgMin", "Concat", "Gather", "GatherElements"), _axis),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), _known_reshape),
+    **dict.fromkeys(("Cast", "CastLike"), _cast),
+    **dict.fromkeys(("Scatter", "ScatterElements"), _scatter),
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
+    **{
+        f"Reduce{kind}": _reduce
+        for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+    },
+    "BatchNormalization": _batch_norm,
+    "Clip": _clip,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "CumSum": _cum_sum,
+    "DepthToSpace": _depth_to_space,
+    "Dropout": _dropout,
+    "Expand": _expand,
+    "Flatten": _reshape,
+    "LayerNormalization": _layer_norm,
+    "Pad": _pad,
+    "Slice": _slice,
+    "Split": _split,
+    "Swish": _swish,
+    "Tile": _tile,
+    "TopK": _top_k,
+    "Transpose": _transpose,
+    "Trilu": _trilu,
+}

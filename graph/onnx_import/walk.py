@@ -1,0 +1,336 @@
+"""One walk over a parsed model: names become ours, types are inferred, what is known folds, nodes become normal."""
+
+from __future__ import annotations
+
+import heapq
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, helper, inliner
+
+from tunewright.graph.draft import Draft
+from tunewright.graph.inference import TypeFault, infer_protos, tensor_type
+from tunewright.graph.ir import Graph, Node, TensorType, Value
+from tunewright.graph.onnx_form import CAPTURES, model_of, plain, type_proto
+
+from .bodies import closed
+from .check import DOMAINS, bodies, opsets_of, standard
+from .dimensions import Dimensions
+from .errors import ModelError, one_line, shown
+from .normal import normal
+from .weights import Weights
+
+_EXPANDED = """
+Attention CausalConvWithState CenterCropPad GroupNormalization LinearAttention MeanVarianceNormalization
+NegativeLogLikelihoodLoss RotaryEmbedding SoftmaxCrossEntropyLoss SwiGLU
+"""
+EXPANDED_OPS = frozenset(_EXPANDED.split())
+"""Composite ops of ONNX that are replaced by their definitions, which consist of ops that have kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a name of the model means something: the whole graph, or a part that is being inlined."""
+
+    opsets: Mapping[str, int]
+    names: MutableMapping[str, str]  # of the model -> ours; "" -> ""
+
+    def inner(self) -> Scope:
+        """A scope that sees this one and keeps its own definitions to itself."""
+        return Scope(self.opsets, ChainMap({}, self.names))
+
+
+class Walk:
+    """Turns one model, whose structure has been checked, into a graph."""
+
+    def __init__(self, model: ModelProto, weights: Weights, dims: Mapping[str, int]) -> None:
+        self._model = model
+        self._weights = weights
+        self._dims = dims
+        self._draft = Draft()
+        self._protos: dict[str, TypeProto] = {}  # as Draft.types, but with the extents that are known
+        self._context = onnx.checker.C.CheckerContext()
+        self._context.ir_version = onnx.IR_VERSION
+
+    def graph(self) -> Graph:
+        """The graph. Raises ModelError."""
+        source = self._model.graph
+        scope = Scope(opsets_of(self._model), {"": ""})
+        known = {tensor.name for tensor in source.initializer}
+        dimensions = Dimensions(self._dims)
+        inputs = []
+        for value in source.input:
+            if value.name not in known:
+                kind = dimensions.bound(value)
+                inputs.append(Value(value.name, self._define(scope, value.name, type_proto(kind))))
+        dimensions.check_used()
+        self._add_graph(source, scope)
+        outputs = []
+        for value in source.output:
+            tensor = scope.names.get(value.name)
+            if not tensor:
+                raise ModelError(f"nothing computes the output {shown(value.name)}")
+            if self._draft.types[tensor].dtype == "object":
+                raise ModelError(f"output {shown(value.name)} is no tensor; only tensors can leave a model")
+            outputs.append(Value(value.name, tensor))
+        if len({value.label for value in outputs}) < len(outputs):
+            raise ModelError("two outputs of the model have the same name")
+        return self._draft.finish(inputs, outputs)
+
+    def _define(self, scope: Scope, name: str, proto: TypeProto) -> str:
+        """Our tensor for a name that the model defines here. Raises ModelError if taken, TypeFault by its type."""
+        if not name or name in (scope.names.maps[0] if isinstance(scope.names, ChainMap) else scope.names):
+            raise ModelError(f"{shown(name)} is defined twice" if name else "a tensor has no name")
+        tensor = self._draft.fresh(tensor_type(proto))
+        self._protos[tensor] = proto
+        scope.names[name] = tensor
+        return tensor
+
+    def _define_constant(self, scope: Scope, name: str, array: Any) -> None:
+        kind = TensorType("string" if array.dtype.kind in "OUST" else array.dtype.name, array.shape)
+        self._draft.constants[self._define(scope, name, type_proto(kind))] = array
+
+    def _add_graph(self, graph: GraphProto, scope: Scope) -> None:
+        for tensor in graph.initializer:
+            self._define_constant(scope, tensor.name, self._weights.array(tensor))
+        for node in ordered(graph.node, scope.names):
+            self._add_node(node, scope)
+
+    def _add_node(self, proto: NodeProto, scope: Scope) -> None:
+        op, domain = proto.op_type, standard(proto.domain)
+        place = f"node {shown(proto.name or (proto.output[0] if proto.output else ''))} ({one_line(op, 40)})"
+        schema = self._schema(op, domain, scope, place)
+        try:
+            if op == "Constant" and not domain:
+                self._define_constant(scope, proto.output[0], self._constant(proto, place))
+            elif op == "If" and not domain and self._inlined(proto, scope):
+                pass
+            else:
+                node = self._node(proto, schema, domain, scope, place)
+                self._add(node, proto, scope)
+        except TypeFault as fault:
+            raise ModelError(f"{place}: {one_line(fault)}") from fault
+
+    def _schema(self, op: str, domain: str, scope: Scope, place: str) -> Any:
+        if domain not in DOMAINS or domain not in scope.opsets:
+            known = "has no opset version in the model" if domain in DOMAINS else "is not supported"
+            raise ModelError(f"{place}: domain {shown(domain)} {known}; export the model with ONNX's own ops")
+        try:
+            schema = onnx.defs.get_schema(op, scope.opsets[domain], domain)
+        except onnx.defs.SchemaError as error:
+            raise ModelError(f"{place}: opset {scope.opsets[domain]} has no op {shown(op)}") from error
+        if schema.deprecated:
+            raise ModelError(f"{place}: op {op} is not part of opset {scope.opsets[domain]} any more")
+        return schema
+
+    def _constant(self, proto: NodeProto, place: str) -> Any:
+        if len(proto.attribute) != 1 or len(proto.output) != 1:
+            raise ModelError(f"{place}: a Constant has one attribute and one output")
+        attribute = proto.attribute[0]
+        match attribute.name:
+            case "value":
+                return self._weights.array(attribute.t)
+            case "value_int" | "value_ints":
+                return np.asarray(plain(attribute), np.int64)
+            case "value_float" | "value_floats":
+                return np.asarray(plain(attribute), np.float32)
+            case "value_string" | "value_strings":
+                return np.asarray(plain(attribute), object)
+            case name:
+                raise ModelError(f"{place}: a Constant given by {shown(name)} is not supported")
+
+    def _inlined(self, proto: NodeProto, scope: Scope) -> bool:
+        """Take the branch of an If whose condition is known."""
+        condition = self._draft.array(scope.names[proto.input[0]]) if len(proto.input) == 1 else None
+        branches = {attribute.name: attribute.g for attribute in proto.attribute}
+        if condition is None or condition.size != 1 or branches.keys() != {"then_branch", "else_branch"}:
+            return False
+        branch = branches["then_branch" if condition.item() else "else_branch"]
+        if len(branch.output) != len(proto.output):
+            raise ModelError("an If and its branches have different numbers of outputs")
+        inner = scope.inner()
+        self._add_graph(branch, inner)
+        for name, value in zip(proto.output, branch.output, strict=True):
+            if not inner.names.get(value.name):
+                raise ModelError(f"nothing computes {shown(value.name)}, an output of a branch")
+            if name in scope.names:
+                raise ModelError(f"{shown(name)} is defined twice")
+            scope.names[name] = inner.names[value.name]
+        return True
+
+    def _node(self, proto: NodeProto, schema: Any, domain: str, scope: Scope, place: str) -> Node:
+        """The node in ONNX's form, over our tensors; its outputs are still the model's names."""
+        captures: dict[str, str] = {}
+        if any(True for _ in bodies(proto)):
+            proto, found = closed(proto, scope.names.get, self._weights)
+            captures = found.names
+        attrs = {
+            name: plain(item.default_value)
+            for name, item in schema.attributes.items()
+            if item.default_value.type != AttributeProto.UNDEFINED
+        }
+        for attribute in proto.attribute:
+            attrs[attribute.name] = self._attribute(attribute, place)
+        if captures or any(attribute.type == AttributeProto.GRAPH for attribute in proto.attribute):
+            attrs[CAPTURES] = tuple(captures.values())
+        else:
+            self._check(proto, scope, place)
+        inputs = [scope.names[name] for name in proto.input]
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        outputs = list(proto.output)
+        while outputs and not outputs[-1]:
+            outputs.pop()
+        return Node(proto.op_type, (*inputs, *captures), tuple(outputs), attrs, domain, scope.opsets[domain])
+
+    def _attribute(self, attribute: AttributeProto, place: str) -> Any:
+        if attribute.type == AttributeProto.TENSOR:
+            return self._weights.array(attribute.t)
+        try:
+            return plain(attribute)
+        except ValueError as error:
+            raise ModelError(f"{place}: attribute {shown(attribute.name)} is not supported") from error
+
+    def _check(self, proto: NodeProto, scope: Scope, place: str) -> None:
+        """ONNX's own check of attributes and operand counts."""
+        bare = NodeProto(op_type=proto.op_type, domain=standard(proto.domain), attribute=proto.attribute)
+        bare.input.extend("x" if name else "" for name in proto.input)
+        bare.output.extend(f"y{k}" if name else "" for k, name in enumerate(proto.output))
+        self._context.opset_imports = dict(scope.opsets)
+        try:
+            onnx.checker.check_node(bare, self._context)
+        except onnx.checker.ValidationError as error:
+            raise ModelError(f"{place}: {one_line(str(error).split('==>', maxsplit=1)[0])}") from error
+
+    def _add(self, node: Node, proto: NodeProto, scope: Scope) -> None:
+        draft = self._draft
+        kinds = [self._protos[name] if name else None for name in node.inputs]
+        if node.op in EXPANDED_OPS and self._expanded(node, kinds, scope):
+            return
+        if node.op == "Range":  # ONNX's own AffineGrid is among those that pass vectors of one element
+            node = self._of_scalars(node)
+            kinds = [self._protos[name] for name in node.inputs]
+        found = infer_protos(node, kinds, [draft.array(name) if name else None for name in node.inputs])
+        if node.op == "OneHot":
+            self._complete_one_hot(node, found[0])
+        outputs = [self._define(scope, name, found[k]) if name else "" for k, name in enumerate(node.outputs)]
+        node = Node(node.op, node.inputs, tuple(outputs), node.attrs, node.domain, node.version)
+        shape = self._shape_of(node)
+        if shape is not None:
+            draft.constants[outputs[0]] = shape
+            return
+        draft.add(normal(draft, node))
+        for name in outputs:
+            if name in draft.constants:
+                self._protos[name] = type_proto(draft.types[name])
+
+    def _of_scalars(self, node: Node) -> Node:
+        vectors = [name for name in node.inputs if self._draft.shape(name) == (1,)]
+        scalars = {name: self._draft.emit("Reshape", name, shape=()) for name in vectors}
+        self._protos.update((name, type_proto(self._draft.types[name])) for name in scalars.values())
+        inputs = tuple(scalars.get(name, name) for name in node.inputs)
+        return Node(node.op, inputs, node.outputs, node.attrs, node.domain, node.version)
+
+    def _shape_of(self, node: Node) -> Any:
+        """What a Shape or Size node gives, if that is known."""
+        if node.op not in ("Shape", "Size") or node.domain:
+            return None
+        tensor = self._protos[node.inputs[0]].tensor_type
+        if not tensor.HasField("shape"):
+            return None
+        dims = list(tensor.shape.dim)
+        if node.op == "Shape":
+            dims = dims[slice(node.attrs.get("start", 0), node.attrs.get("end"))]
+        if not all(dim.HasField("dim_value") for dim in dims):
+            return None
+        extents = np.asarray([dim.dim_value for dim in dims], np.int64)
+        return extents if node.op == "Shape" else np.prod(extents, dtype=np.int64)
+
+    def _complete_one_hot(self, node: Node, proto: TypeProto) -> None:
+        """ONNX's inference leaves out the extent that the depth says."""
+        depth = self._draft.array(node.inputs[1])
+        shape = self._draft.shape(node.inputs[0])
+        if depth is None or depth.size != 1 or shape is None:
+            return
+        axis = node.attrs["axis"] % (len(shape) + 1)
+        extents = (*shape[:axis], int(depth.reshape(-1)[0]), *shape[axis:])
+        proto.CopyFrom(helper.make_tensor_type_proto(proto.tensor_type.elem_type, extents))
+
+    def _expanded(self, node: Node, kinds: Sequence[TypeProto | None], scope: Scope) -> bool:
+        """Add the nodes of a composite op's definition in its place, where it has one for these operands."""
+        if any(self._draft.shape(name) is None for name in node.inputs if name):
+            return False
+        model = model_of(node, kinds)
+        chosen = [(node.domain, node.op)]
+        try:
+            expanded = inliner.inline_selected_functions(model, chosen, exclude=False, inline_schema_functions=True)
+        except RuntimeError:  # onnx 1.23.2 fails on optional operands that are absent
+            return False
+        if any(item.op_type == node.op for item in expanded.graph.node):
+            return False
+        inner = Scope({**scope.opsets, **opsets_of(expanded)}, {"": ""})
+        inner.names.update((f"i{k}", name) for k, name in enumerate(node.inputs) if name)
+        self._add_graph(expanded.graph, inner)
+        for k, name in enumerate(node.outputs):
+            if name in scope.names and name:
+                raise ModelError(f"{shown(name)} is defined twice")
+            if name:
+                scope.names[name] = inner.names[f"o{k}"]
+        return True
+
+
+def ordered(nodes: Iterable[NodeProto], known: Mapping[str, str]) -> Iterator[NodeProto]:
+    """The nodes in an order that computes them, as close to the given one as can be.
+
+    Raises ModelError for a tensor that nothing computes, or nodes that depend on each other.
+    """
+    items = list(nodes)
+    makers = {name: k for k, node in enumerate(items) for name in node.output if name}
+    needs = [{name for name in reads(node) if name and (name in makers or name not in known)} for node in items]
+    readers: dict[str, list[int]] = {}
+    for k, names in enumerate(needs):
+        for name in names:
+            readers.setdefault(name, []).append(k)
+    waiting = [len(names) for names in needs]
+    ready = [k for k, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)
+    done = 0
+    while ready:
+        k = heapq.heappop(ready)
+        done += 1
+        yield items[k]
+        for name in set(items[k].output):
+            for reader in readers.get(name, ()) if name else ():
+                waiting[reader] -= 1
+                if waiting[reader] == 0:
+                    heapq.heappush(ready, reader)
+    if done < len(items):
+        _explain(items, needs, makers, waiting)
+
+
+def _explain(
+    items: Sequence[NodeProto], needs: Sequence[set[str]], makers: Mapping[str, int], waiting: list[int]
+) -> None:
+    for k, count in enumerate(waiting):
+        missing = sorted(name for name in needs[k] if name not in makers)
+        if count and missing:
+            raise ModelError(
+                f"a node {one_line(items[k].op_type, 40)} reads {shown(missing[0])}, which nothing computes"
+            )
+    k = next(k for k, count in enumerate(waiting) if count)
+    raise ModelError(f"nodes depend on each other in a circle, among them a {one_line(items[k].op_type, 40)}")
+
+
+def reads(node: NodeProto) -> set[str]:
+    """The names that a node needs from around it, those that only its bodies need included."""
+    names = set(node.input)
+    for body in bodies(node):
+        inside = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
+        inside.update(name for item in body.node for name in item.output)
+        wanted = {value.name for value in body.output}.union(*(reads(item) for item in body.node))
+        names |= wanted - inside
+    return names
