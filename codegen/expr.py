@@ -342,7 +342,7 @@ def free_vars(*roots: Expr) -> list[str]:
 
 def rebuilt(node: Expr, parts: tuple[Expr, ...]) -> Expr:
     """The node with other children; itself if they are the ones it has."""
-    if all(new is old for new, old in zip(parts, children(node), strict=True)):
+    if not parts or all(new is old for new, old in zip(parts, children(node), strict=True)):
         return node
     match node:
         case Ramp(_, lanes):
