@@ -1,0 +1,126 @@
+"""Native code in memory: object code linked into the process, and the pool's own functions."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+"""What platform.machine() says, and the file beside pool.ll that it asks for."""
+
+
+class Library:
+    """Objects linked into this process, each in a namespace of its own: `addresses[i][symbol]` of the i-th object.
+
+    Symbols that an object lacks are looked up in the process (memset, expf, ...). Code stays until `close`, or until
+    the library is collected; nobody may run it then. At the interpreter's end it stays, as a thread may be in it.
+
+    Raises RuntimeError if an object is damaged, lacks a symbol asked for, or needs one that the process lacks. That it
+    is for this processor is the caller's word.
+    """
+
+    def __init__(self, objects: Sequence[tuple[bytes, Sequence[str]]]) -> None:
+        import llvmlite.binding as llvm
+
+        # LLJIT, not MCJIT: that one ends the process on damaged objects, gives one object's function for another's
+        # of the same name, and 0 for what it can't find. One engine a library: an engine never forgets a namespace.
+        engine = llvm.create_lljit_compiler(_machine(), use_jit_link=True)
+        parts: list[Any] = []
+        self._unload = weakref.finalize(self, _unload, parts, engine)
+        self._unload.atexit = False
+        self.addresses: list[Mapping[str, int]] = []
+        for number, (code, symbols) in enumerate(objects):
+            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+            for symbol in symbols:
+                builder.export_symbol(symbol)
+            part = builder.link(engine, f"object{number}")
+            parts.append(part)
+            self.addresses.append({symbol: part[symbol] for symbol in symbols})
+
+    def close(self) -> None:
+        """Unload the code. Closing twice is harmless."""
+        self._unload()
+        self.addresses = []
+
+
+def _unload(parts: list[Any], engine: Any) -> None:
+    while parts:
+        parts.pop().close()
+    engine.close()
+
+
+def _machine() -> Any:
+    """A new TargetMachine of this machine; each engine needs one of its own."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), opt=1, reloc="pic", codemodel="small")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFunctions:
+    """The exported functions of pool.ll, which says what they do. Calls release Python's lock."""
+
+    create: Callable[..., int | None]  # threads, spin_ns, patience_ns, idle_ns, stack_bytes, places
+    destroy: Callable[[int], None]
+    run: Callable[[int | None, int, int], None]  # pool, steps, count
+    time: Callable[..., int]  # pool, steps, count, repeats, samples, minimum, limit_ns, deadline_ns, out_ns
+    library: Library
+
+
+_pool_functions: PoolFunctions | None = None
+_pool_lock = threading.Lock()
+
+
+def pool_functions() -> PoolFunctions:
+    """The native side of the pool, compiled at the first call. Raises OSError where it can't run."""
+    global _pool_functions
+    with _pool_lock:
+        if _pool_functions is None:
+            _pool_functions = _load_pool()
+        return _pool_functions
+
+
+def _load_pool() -> PoolFunctions:
+    library = Library([(_pool_object(), ["tw_pool_create", "tw_pool_destroy", "tw_run", "tw_time"])])
+    [address] = library.addresses
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    return PoolFunctions(
+        ctypes.CFUNCTYPE(pointer, *[number] * 5, pointer)(address["tw_pool_create"]),
+        ctypes.CFUNCTYPE(None, pointer)(address["tw_pool_destroy"]),
+        ctypes.CFUNCTYPE(None, pointer, pointer, number)(address["tw_run"]),
+        ctypes.CFUNCTYPE(number, pointer, pointer, *[number] * 6, pointer)(address["tw_time"]),
+        library,
+    )
+
+
+def _pool_object() -> bytes:
+    import llvmlite.binding as llvm
+
+    architecture = ARCHITECTURES.get(platform.machine().lower())
+    if architecture is None or not sys.platform.startswith("linux"):
+        raise OSError(f"kernels run on Linux on x86-64 and AArch64, not on {sys.platform} on {platform.machine()}")
+    machine = _machine()
+    with llvm.parse_assembly(pool_text(architecture)) as module:
+        module.verify()
+        # More passes, or level 2 of the code generator, make a barrier no faster but cost each process 40 ms.
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_always_inliner_pass()
+        passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))
+        code: bytes = machine.emit_object(module)
+    return code
+
+
+def pool_text(architecture: str) -> str:
+    """The LLVM IR of the pool for "x86_64" or "aarch64"."""
+    folder = resources.files(__package__)
+    return "\n".join((folder / f"{name}.ll").read_text(encoding="utf-8") for name in (architecture, "pool"))

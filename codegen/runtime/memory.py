@@ -1,0 +1,63 @@
+"""Memory for tensors: aligned arrays, and arrays between guards that tell of writes out of bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dtype import DType
+
+ALIGN_BYTES = 64
+"""A cache line, and the widest vector: where tensors begin."""
+
+GUARD_BYTES = 4096
+
+# No two neighbours alike, no zero, nothing that a kernel would write by chance.
+_PATTERN = (np.arange(GUARD_BYTES) * 167 % 251 + 1).astype(np.uint8)
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN_BYTES) -> NDArray[np.generic]:
+    """A C-contiguous array, not initialised, whose address is a multiple of `align_bytes` (a power of two)."""
+    size_bytes = prod(shape) * dtype.size_bytes
+    return _aligned_bytes(size_bytes, align_bytes).view(dtype.numpy).reshape(shape)
+
+
+def _aligned_bytes(size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
+    block = np.empty(size_bytes + align_bytes, np.uint8)
+    start = -block.ctypes.data % align_bytes
+    return block[start : start + size_bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """`array` and the guards beside it. The array starts with all bits set: NaN in floats, -1 in signed integers."""
+
+    array: NDArray[np.generic]
+    before: NDArray[np.uint8]
+    after: NDArray[np.uint8]
+
+    def check(self) -> str | None:
+        """What was written outside the array, or None. It sees the 4 KiB on each side, from the first byte on."""
+        damage = []
+        for guard, side in ((self.before, "before"), (self.after, "after")):
+            wrong = np.flatnonzero(guard != _PATTERN)
+            if wrong.size:
+                nearest = GUARD_BYTES - int(wrong[-1]) if side == "before" else int(wrong[0]) + 1
+                damage.append(f"{wrong.size} bytes {side} the array, the nearest at distance {nearest}")
+        return f"written out of bounds: {'; '.join(damage)}" if damage else None
+
+
+def guarded_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN_BYTES) -> Guarded:
+    """An aligned array with guards of 4 KiB right before its first and right behind its last byte."""
+    size_bytes = prod(shape) * dtype.size_bytes
+    lead_bytes = -(-GUARD_BYTES // align_bytes) * align_bytes
+    block = _aligned_bytes(lead_bytes + size_bytes + GUARD_BYTES, align_bytes)
+    inner = block[lead_bytes : lead_bytes + size_bytes]
+    before, after = block[lead_bytes - GUARD_BYTES : lead_bytes], block[lead_bytes + size_bytes :]
+    inner[:] = 0xFF
+    before[:] = _PATTERN
+    after[:] = _PATTERN
+    return Guarded(inner.view(dtype.numpy).reshape(shape), before, after)

@@ -1,0 +1,203 @@
+"""Compiled kernels in this process: a `Program` runs calls of kernels one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..build import Artifact
+from ..dtype import DType
+from ..ir import Buffer
+from .library import Library, pool_functions
+from .memory import ALIGN_BYTES, aligned_empty
+from .pool import ThreadPool
+
+_FOREVER_NS = 2**63 - 1
+
+Operand = NDArray[np.generic] | int | str
+"""Memory of one parameter: an array, an address that the caller keeps alive, or a name that each run binds anew."""
+
+Bindings = Mapping[str, NDArray[np.generic]]
+
+_NOTHING: Bindings = MappingProxyType({})
+
+
+class Program:
+    """Calls of kernels in order, in native code: a run goes through all of them without Python.
+
+    `calls` pairs each artifact with the memory of its params and, if the caller plans it, of its scratch. Scratch that
+    is not given is allocated here, one block that all calls share. Arrays are kept alive; they must be C-contiguous,
+    begin at a multiple of 64 bytes, and have their buffer's dtype and size (the shape may differ).
+
+    Raises ValueError on operands that don't match, RuntimeError on object code that can't be loaded.
+    """
+
+    def __init__(self, calls: Sequence[tuple[Artifact, Sequence[Operand]]], pool: ThreadPool) -> None:
+        artifacts = [artifact for artifact, _ in calls]
+        self._pool = pool
+        self._native = pool_functions()
+        self._kept: list[object] = []
+        self._names: dict[str, list[tuple[int, Buffer]]] = {}
+        self._arguments, starts = self._lay_out(calls)
+        self._library, addresses = _load(artifacts)
+        self._steps = _steps(artifacts, addresses, starts)
+        self._steps_at, self._count = self._steps.ctypes.data, len(self._steps)
+        self._parallel = pool.threads > 1 and bool((self._steps[:, 2] > 1).any())
+        self._closed = False
+
+    def _lay_out(self, calls: Sequence[tuple[Artifact, Sequence[Operand]]]) -> tuple[NDArray[np.int64], list[int]]:
+        """All calls' arrays of pointers, one behind the other, and the address of each."""
+        scratch_at = self._scratch(calls)
+        cells: list[int] = []
+        starts = []
+        for artifact, operands in calls:
+            starts.append(len(cells))
+            buffers = [*artifact.params, *artifact.scratch]
+            if len(operands) == len(artifact.params):
+                operands = [*operands, *_packed(artifact.scratch, scratch_at)]
+            if len(operands) != len(buffers):
+                raise ValueError(f"{len(operands)} operands for {len(artifact.params)} params")
+            for buffer, operand in zip(buffers, operands, strict=True):
+                cells.append(self._address(buffer, operand, len(cells)))
+        arguments = np.array(cells, np.int64)
+        return arguments, [arguments.ctypes.data + 8 * start for start in starts]
+
+    def _scratch(self, calls: Sequence[tuple[Artifact, Sequence[Operand]]]) -> int:
+        """Address of a block with room for the scratch of any one call: calls don't overlap in time."""
+        sizes = [sum(map(_room_bytes, a.scratch)) for a, operands in calls if len(operands) == len(a.params)]
+        block = aligned_empty((max(sizes, default=0),), DType.U8)
+        self._kept.append(block)
+        return block.ctypes.data
+
+    def _address(self, buffer: Buffer, operand: Operand, cell: int) -> int:
+        match operand:
+            case str():
+                self._names.setdefault(operand, []).append((cell, buffer))
+                return 0
+            case int():
+                return operand
+            case _:
+                self._kept.append(operand)
+                return _checked(buffer, operand)
+
+    def run(self, bindings: Bindings = _NOTHING) -> None:
+        """Run all calls once. `bindings` gives an array for each name among the operands.
+
+        Other threads may call it too: runs on one pool wait for each other. Raises RuntimeError if the program or its
+        pool is closed, ValueError if names are missing or unknown or arrays don't match.
+        """
+        pool = self._pool
+        with pool.lock:
+            self._prepare(bindings)
+            self._native.run(pool.handle() if self._parallel else None, self._steps_at, self._count)
+
+    def time(
+        self,
+        samples: int,
+        repeats: int = 1,
+        *,
+        minimum: int = 3,
+        limit_s: float = inf,
+        deadline_s: float = inf,
+        bindings: Bindings = _NOTHING,
+    ) -> list[float]:
+        """Seconds that a run takes, once a sample, each the mean of `repeats` runs in a row; the loop is native.
+
+        Fewer samples, but at least one, once `deadline_s` of time.monotonic() is past, or when there are `minimum` of
+        them and their median is above `limit_s`: clearly worse. Nothing is warmed up. Raises as `run` does.
+        """
+        if samples < 1 or repeats < 1:
+            raise ValueError(f"{samples} samples of {repeats} runs: at least one of one")
+        out_ns = np.empty(samples, np.int64)
+        pool = self._pool
+        with pool.lock:
+            self._prepare(bindings)
+            handle = pool.handle() if self._parallel else None
+            limits = _whole_ns(limit_s * repeats), _whole_ns(deadline_s)
+            taken = self._native.time(
+                handle, self._steps_at, self._count, repeats, samples, minimum, *limits, out_ns.ctypes.data
+            )
+        return [sample_ns / repeats * 1e-9 for sample_ns in out_ns[:taken].tolist()]
+
+    def _prepare(self, bindings: Bindings) -> None:
+        if self._closed:
+            raise RuntimeError("the program is closed")
+        if not bindings and not self._names:
+            return
+        if bindings.keys() != self._names.keys():
+            raise ValueError(f"bound {sorted(bindings)}, but the names are {sorted(self._names)}")
+        for name, cells in self._names.items():
+            for cell, buffer in cells:
+                self._arguments[cell] = _checked(buffer, bindings[name])
+
+    def close(self) -> None:
+        """Unload the code, once the current run is over. Closing twice is harmless."""
+        with self._pool.lock:
+            self._closed = True
+            self._library.close()
+            self._kept.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _load(artifacts: Sequence[Artifact]) -> tuple[Library, list[Mapping[str, int]]]:
+    """The code of all artifacts, that of equal ones once, and the functions' addresses in each."""
+    numbers: dict[bytes, int] = {}
+    for artifact in artifacts:
+        numbers.setdefault(artifact.object_code, len(numbers))
+    symbols: list[dict[str, None]] = [{} for _ in numbers]
+    for artifact in artifacts:
+        symbols[numbers[artifact.object_code]].update((phase.symbol, None) for phase in artifact.phases)
+    library = Library([(code, list(symbols[number])) for code, number in numbers.items()])
+    return library, [library.addresses[numbers[artifact.object_code]] for artifact in artifacts]
+
+
+def _steps(
+    artifacts: Sequence[Artifact], addresses: Sequence[Mapping[str, int]], starts: Sequence[int]
+) -> NDArray[np.int64]:
+    """The rows that pool.ll calls %Step: function, arguments, iterations, whether a barrier follows."""
+    rows = [
+        (functions[phase.symbol], start, phase.iterations, 1)
+        for artifact, functions, start in zip(artifacts, addresses, starts, strict=True)
+        for phase in artifact.phases
+        if phase.iterations > 0
+    ]
+    steps = np.array(rows, np.int64).reshape(-1, 4)
+    # Neighbours that both run on thread 0 are in order without one.
+    alone = steps[:, 2] == 1
+    steps[:-1, 3] = ~(alone[:-1] & alone[1:])
+    return steps
+
+
+def _checked(buffer: Buffer, array: NDArray[np.generic]) -> int:
+    """The address of an array that is to be the memory of `buffer`."""
+    if array.dtype != buffer.dtype.numpy or array.nbytes != buffer.size_bytes:
+        raise ValueError(f"{buffer} can't be an array of {array.dtype}{list(array.shape)}")
+    address = array.ctypes.data
+    if not array.flags.c_contiguous or (array.size and address % ALIGN_BYTES):  # numpy gives empty ones no address
+        raise ValueError(f"{buffer} can't be an array that is not contiguous or not aligned to {ALIGN_BYTES} bytes")
+    return address
+
+
+def _room_bytes(buffer: Buffer) -> int:
+    return -(-buffer.size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
+def _packed(buffers: Sequence[Buffer], start: int) -> Iterator[int]:
+    """Addresses of buffers laid out one behind the other from `start` on."""
+    for buffer in buffers:
+        yield start
+        start += _room_bytes(buffer)
+
+
+def _whole_ns(duration_s: float) -> int:
+    return _FOREVER_NS if duration_s * 1e9 >= _FOREVER_NS else round(duration_s * 1e9)

@@ -1,0 +1,526 @@
+; The thread pool: runs a program, an array of steps, on all threads in lockstep. No call goes back to Python.
+; Linked behind <architecture>.ll, which defines @futex_number and @relax. Linux: sleeping is done by futexes.
+;
+; Exported:
+;   tw_pool_create, tw_pool_destroy   start and join the workers
+;   tw_run                            one run of a program
+;   tw_time                           timed samples of a program
+;
+; Words. All synchronisation goes through 32-bit words of one kind: a count that only grows, by 2 a time, whose
+; lowest bit says "somebody sleeps on this word". @signal stores a new count, @await waits until a count is reached.
+; The difference of two counts is compared as a signed number, so counts may wrap.
+;
+; Memory order. @signal exchanges the word with release order, @await ends with an acquire load that saw that value
+; or a later one, so all that was written before a signal is visible behind the await that it ended. In between, only
+; a sleeper's compare-exchange writes the word; it is a read-modify-write and so does not break the release sequence.
+; The exchange also decides the race between signalling and going to sleep: either it returns the sleeper's bit and
+; the signaller wakes the sleeper, or the sleeper's compare-exchange fails, as may its futex call, and it looks again.
+;
+; Barrier. A dissemination barrier (Hensgen, Finkel and Manber 1988): in round r thread t signals thread t + 2^r
+; (modulo the number of threads) and awaits the signal of thread t - 2^r; after ceil(log2(threads)) rounds each has
+; heard of all, directly or not, and release and acquire carry over the hops. With two threads it costs one line moved
+; each way. Every word of it has one writer, one reader and a cache line pair of its own. A signaller can run at most
+; one barrier ahead of the reader, which "reached or passed" allows for.
+
+; A step: its function, that function's array of pointers, its iterations, and whether all threads meet behind it.
+; Iterations are split evenly and in order; threads without any skip the call, so one iteration runs on thread 0.
+; The last step of a program has a barrier.
+%Step = type { ptr, ptr, i64, i64 }
+
+; 128 bytes, a pair of lines (neighbours are prefetched together), for what the workers await and read: go word,
+; steps, count of steps (-1: stop), repeats. Then 128 bytes that stay: threads, rounds of the barrier, nanoseconds to
+; wait without yielding, to wait in a barrier before sleeping, and to wait between runs before sleeping, the places or
+; null, the caller's group that the workers are placed for. Then the threads, then the words of the barrier,
+; [threads][rounds] of 128 bytes.
+%Pool = type { i32, i32, ptr, i64, i64, [96 x i8], i64, i64, i64, i64, i64, ptr, i64, [72 x i8] }
+
+; The pool, this thread's index, its handle, barriers passed (as a count of the barrier's words).
+%Thread = type { ptr, i64, i64, i32, [100 x i8] }
+
+; The group of each processor, -1 for none, and for each group the set of its processors as the kernel writes it.
+%Places = type { [1024 x i64], [0 x [128 x i8]] }
+
+declare i64 @syscall(i64, ...) nounwind
+declare i32 @clock_gettime(i32, ptr) nounwind
+declare ptr @aligned_alloc(i64, i64) nounwind
+declare void @free(ptr) nounwind
+declare i32 @sched_yield() nounwind
+declare i32 @sched_getcpu() nounwind
+declare i32 @pthread_setaffinity_np(i64, i64, ptr) nounwind
+declare i32 @pthread_create(ptr, ptr, ptr, ptr) nounwind
+declare i32 @pthread_join(i64, ptr) nounwind
+declare i32 @pthread_attr_init(ptr) nounwind
+declare i32 @pthread_attr_setstacksize(ptr, i64) nounwind
+declare i32 @pthread_attr_destroy(ptr) nounwind
+declare i32 @pthread_setname_np(i64, ptr) nounwind
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+
+@thread_name = internal constant [11 x i8] c"tunewright\00"
+
+; The monotonic clock in nanoseconds.
+define internal i64 @now() nounwind {
+  %time = alloca { i64, i64 }
+  %failed = call i32 @clock_gettime(i32 1, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest.at = getelementptr { i64, i64 }, ptr %time, i32 0, i32 1
+  %rest = load i64, ptr %rest.at
+  %scaled = mul i64 %seconds, 1000000000
+  %total = add i64 %scaled, %rest
+  ret i64 %total
+}
+
+; ---- words
+
+define internal i1 @reached(i32 %value, i32 %goal) alwaysinline nounwind {
+  %count = and i32 %value, -2
+  %ahead = sub i32 %count, %goal
+  %done = icmp sge i32 %ahead, 0
+  ret i1 %done
+}
+
+; Wake all that sleep on a word. 129 is FUTEX_WAKE for this process alone.
+define internal void @wake(ptr %word) noinline cold nounwind {
+  %number = load i64, ptr @futex_number
+  %woken = call i64 (i64, ...) @syscall(i64 %number, ptr %word, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
+  ret void
+}
+
+define internal void @signal(ptr %word, i32 %value) alwaysinline nounwind {
+  %old = atomicrmw xchg ptr %word, i32 %value release
+  %bit = and i32 %old, 1
+  %sleeper = icmp ne i32 %bit, 0
+  br i1 %sleeper, label %asleep, label %done
+asleep:
+  call void @wake(ptr %word)
+  br label %done
+done:
+  ret void
+}
+
+define internal void @await(ptr %pool, ptr %word, i32 %goal, i64 %patience_ns) alwaysinline nounwind {
+  %value = load atomic i32, ptr %word acquire, align 4
+  %there = call i1 @reached(i32 %value, i32 %goal)
+  br i1 %there, label %done, label %wait
+wait:
+  call void @linger(ptr %pool, ptr %word, i32 %goal, i64 %patience_ns)
+  br label %done
+done:
+  ret void
+}
+
+; Spin, looking at the clock once in 64 times; after a few microseconds also give the processor away that often, in case
+; a thread that is waited for wants it; when out of patience, sleep until the goal is reached.
+define internal void @linger(ptr %pool, ptr %word, i32 %goal, i64 %patience_ns) noinline nounwind {
+entry:
+  %spin.at = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  %spin_ns = load i64, ptr %spin.at
+  %begin = call i64 @now()
+  br label %spin
+spin:
+  %turn = phi i64 [ 0, %entry ], [ %turn.next, %again ], [ 0, %patient ], [ 0, %give ]
+  call void @relax()
+  %seen = load atomic i32, ptr %word acquire, align 4
+  %there = call i1 @reached(i32 %seen, i32 %goal)
+  br i1 %there, label %done, label %again
+again:
+  %turn.next = add i64 %turn, 1
+  %look = icmp eq i64 %turn.next, 64
+  br i1 %look, label %clock, label %spin
+clock:
+  %time = call i64 @now()
+  %spent = sub i64 %time, %begin
+  %more = icmp slt i64 %spent, %patience_ns
+  br i1 %more, label %patient, label %drowsy
+patient:
+  %soon = icmp slt i64 %spent, %spin_ns
+  br i1 %soon, label %spin, label %give
+give:
+  %given = call i32 @sched_yield()
+  br label %spin
+drowsy:
+  %value = load atomic i32, ptr %word acquire, align 4
+  %late = call i1 @reached(i32 %value, i32 %goal)
+  br i1 %late, label %done, label %mark
+mark:
+  %marked = or i32 %value, 1
+  %already = icmp eq i32 %value, %marked
+  br i1 %already, label %sleep, label %claim
+claim:
+  %pair = cmpxchg ptr %word, i32 %value, i32 %marked monotonic monotonic
+  %claimed = extractvalue { i32, i1 } %pair, 1
+  br i1 %claimed, label %sleep, label %drowsy
+sleep:                                            ; 128 is FUTEX_WAIT for this process alone; it returns at once
+  %number = load i64, ptr @futex_number           ; where the word is no longer `marked`
+  %expected = zext i32 %marked to i64
+  %woken = call i64 (i64, ...) @syscall(i64 %number, ptr %word, i64 128, i64 %expected, ptr null, ptr null, i64 0)
+  br label %drowsy
+done:
+  ret void
+}
+
+; ---- a run
+
+; Meet all other threads; gives the new count.
+define internal i32 @barrier(ptr %pool, i64 %index, i32 %passed) nounwind {
+entry:
+  %threads.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
+  %threads = load i64, ptr %threads.at
+  %rounds.at = getelementptr %Pool, ptr %pool, i32 0, i32 7
+  %rounds = load i64, ptr %rounds.at
+  %patience.at = getelementptr %Pool, ptr %pool, i32 0, i32 9
+  %patience_ns = load i64, ptr %patience.at
+  %first = getelementptr %Pool, ptr %pool, i64 1
+  %words = getelementptr %Thread, ptr %first, i64 %threads
+  %goal = add i32 %passed, 2
+  br label %round
+round:
+  %r = phi i64 [ 0, %entry ], [ %r.next, %round ]
+  %own.row = mul i64 %index, %rounds
+  %own.cell = add i64 %own.row, %r
+  %own = getelementptr [128 x i8], ptr %words, i64 %own.cell
+  call void @llvm.prefetch.p0(ptr %own, i32 0, i32 3, i32 1)   ; fetched while the exchange below waits for its line
+  %distance = shl i64 1, %r
+  %sum = add i64 %index, %distance
+  %over = sub i64 %sum, %threads
+  %wraps = icmp sge i64 %over, 0
+  %peer = select i1 %wraps, i64 %over, i64 %sum
+  %peer.row = mul i64 %peer, %rounds
+  %peer.cell = add i64 %peer.row, %r
+  %other = getelementptr [128 x i8], ptr %words, i64 %peer.cell
+  call void @signal(ptr %other, i32 %goal)
+  call void @await(ptr %pool, ptr %own, i32 %goal, i64 %patience_ns)
+  %r.next = add i64 %r, 1
+  %last = icmp eq i64 %r.next, %rounds
+  br i1 %last, label %done, label %round
+done:
+  ret i32 %goal
+}
+
+; The part of one thread in `repeats` runs of a program. All threads pass the same barriers in the same order.
+define internal void @walk(ptr %pool, ptr %thread, ptr %steps, i64 %count, i64 %repeats) nounwind {
+entry:
+  %index.at = getelementptr %Thread, ptr %thread, i32 0, i32 1
+  %index = load i64, ptr %index.at
+  %passed.at = getelementptr %Thread, ptr %thread, i32 0, i32 3
+  %passed.0 = load i32, ptr %passed.at
+  %threads.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
+  %threads = load i64, ptr %threads.at
+  %after = add i64 %index, 1
+  %less = sub i64 %threads, 1
+  br label %run
+run:
+  %n = phi i64 [ 0, %entry ], [ %n.next, %run.end ]
+  %passed.1 = phi i32 [ %passed.0, %entry ], [ %passed.4, %run.end ]
+  br label %step
+step:
+  %s = phi i64 [ 0, %run ], [ %s.next, %step.end ]
+  %passed.2 = phi i32 [ %passed.1, %run ], [ %passed.4, %step.end ]
+  %step.at = getelementptr %Step, ptr %steps, i64 %s
+  %iterations.at = getelementptr %Step, ptr %step.at, i32 0, i32 2
+  %iterations = load i64, ptr %iterations.at
+  %begin.product = mul i64 %index, %iterations         ; begin = ceil(index * iterations / threads), and so the end:
+  %begin.raised = add i64 %begin.product, %less        ; the rest goes to the first threads, which are first at work
+  %begin = udiv i64 %begin.raised, %threads
+  %end.product = mul i64 %after, %iterations
+  %end.raised = add i64 %end.product, %less
+  %end = udiv i64 %end.raised, %threads
+  %any = icmp slt i64 %begin, %end
+  br i1 %any, label %work, label %worked
+work:
+  %function = load ptr, ptr %step.at
+  %args.at = getelementptr %Step, ptr %step.at, i32 0, i32 1
+  %args = load ptr, ptr %args.at
+  call void %function(ptr %args, i64 %begin, i64 %end)
+  br label %worked
+worked:
+  %meets.at = getelementptr %Step, ptr %step.at, i32 0, i32 3
+  %meets = load i64, ptr %meets.at
+  %meet = icmp ne i64 %meets, 0
+  br i1 %meet, label %join, label %step.end
+join:
+  %passed.3 = call i32 @barrier(ptr %pool, i64 %index, i32 %passed.2)
+  br label %step.end
+step.end:
+  %passed.4 = phi i32 [ %passed.3, %join ], [ %passed.2, %worked ]
+  %s.next = add i64 %s, 1
+  %s.last = icmp eq i64 %s.next, %count
+  br i1 %s.last, label %run.end, label %step
+run.end:
+  %n.next = add i64 %n, 1
+  %n.last = icmp eq i64 %n.next, %repeats
+  br i1 %n.last, label %done, label %run
+done:
+  store i32 %passed.4, ptr %passed.at
+  ret void
+}
+
+; `repeats` runs on the calling thread alone.
+define internal void @serial(ptr %steps, i64 %count, i64 %repeats) nounwind {
+entry:
+  br label %run
+run:
+  %n = phi i64 [ 0, %entry ], [ %n.next, %run.end ]
+  br label %step
+step:
+  %s = phi i64 [ 0, %run ], [ %s.next, %step ]
+  %step.at = getelementptr %Step, ptr %steps, i64 %s
+  %function = load ptr, ptr %step.at
+  %args.at = getelementptr %Step, ptr %step.at, i32 0, i32 1
+  %args = load ptr, ptr %args.at
+  %iterations.at = getelementptr %Step, ptr %step.at, i32 0, i32 2
+  %iterations = load i64, ptr %iterations.at
+  call void %function(ptr %args, i64 0, i64 %iterations)
+  %s.next = add i64 %s, 1
+  %s.last = icmp eq i64 %s.next, %count
+  br i1 %s.last, label %run.end, label %step
+run.end:
+  %n.next = add i64 %n, 1
+  %n.last = icmp eq i64 %n.next, %repeats
+  br i1 %n.last, label %done, label %run
+done:
+  ret void
+}
+
+; Give the workers a job. They read it before the job's last barrier, so the next one may overwrite it.
+define internal void @post(ptr %pool, ptr %steps, i64 %count, i64 %repeats) nounwind {
+  %steps.at = getelementptr %Pool, ptr %pool, i32 0, i32 2
+  store ptr %steps, ptr %steps.at
+  %count.at = getelementptr %Pool, ptr %pool, i32 0, i32 3
+  store i64 %count, ptr %count.at
+  %repeats.at = getelementptr %Pool, ptr %pool, i32 0, i32 4
+  store i64 %repeats, ptr %repeats.at
+  %value = load atomic i32, ptr %pool monotonic, align 4
+  %old = and i32 %value, -2
+  %new = add i32 %old, 2
+  call void @signal(ptr %pool, i32 %new)
+  ret void
+}
+
+; Keep the workers off the processors near the calling thread's, and off each other's: thread t gets the group t behind
+; the caller's. Left alone, Linux in a virtual machine wakes a worker on its waker's processor, as it takes a sleeping
+; virtual processor for a busy one, and then leaves both there for many runs. The caller's own set is not touched.
+define internal void @place(ptr %pool) nounwind {
+entry:
+  %places.at = getelementptr %Pool, ptr %pool, i32 0, i32 11
+  %places = load ptr, ptr %places.at
+  %free = icmp eq ptr %places, null
+  br i1 %free, label %done, label %ask
+ask:
+  %cpu.i32 = call i32 @sched_getcpu()
+  %cpu = sext i32 %cpu.i32 to i64
+  %known = icmp ult i64 %cpu, 1024
+  br i1 %known, label %find, label %done
+find:
+  %group.at = getelementptr %Places, ptr %places, i32 0, i32 0, i64 %cpu
+  %group = load i64, ptr %group.at
+  %inside = icmp sge i64 %group, 0
+  br i1 %inside, label %compare, label %done
+compare:
+  %placed.at = getelementptr %Pool, ptr %pool, i32 0, i32 12
+  %placed = load i64, ptr %placed.at
+  %same = icmp eq i64 %group, %placed
+  br i1 %same, label %done, label %move
+move:
+  store i64 %group, ptr %placed.at
+  %threads.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
+  %threads = load i64, ptr %threads.at
+  %first = getelementptr %Pool, ptr %pool, i64 1
+  br label %thread
+thread:
+  %t = phi i64 [ 1, %move ], [ %t.next, %thread ]
+  %handle.at = getelementptr %Thread, ptr %first, i64 %t, i32 2
+  %handle = load i64, ptr %handle.at
+  %sum = add i64 %group, %t
+  %own = urem i64 %sum, %threads
+  %set = getelementptr %Places, ptr %places, i32 0, i32 1, i64 %own
+  %failed = call i32 @pthread_setaffinity_np(i64 %handle, i64 128, ptr %set)
+  %t.next = add i64 %t, 1
+  %last = icmp eq i64 %t.next, %threads
+  br i1 %last, label %done, label %thread
+done:
+  ret void
+}
+
+; `repeats` (at least 1) runs; the calling thread is thread 0. Without a pool it is the only one.
+define internal void @work(ptr %pool, ptr %steps, i64 %count, i64 %repeats) nounwind {
+  %empty = icmp eq i64 %count, 0
+  br i1 %empty, label %none, label %some
+none:
+  ret void
+some:
+  %alone = icmp eq ptr %pool, null
+  br i1 %alone, label %one, label %many
+one:
+  call void @serial(ptr %steps, i64 %count, i64 %repeats)
+  ret void
+many:
+  call void @place(ptr %pool)
+  call void @post(ptr %pool, ptr %steps, i64 %count, i64 %repeats)
+  %first = getelementptr %Pool, ptr %pool, i64 1
+  call void @walk(ptr %pool, ptr %first, ptr %steps, i64 %count, i64 %repeats)
+  ret void
+}
+
+; Run a program of `count` steps once.
+define void @tw_run(ptr %pool, ptr %steps, i64 %count) nounwind {
+  call void @work(ptr %pool, ptr %steps, i64 %count, i64 1)
+  ret void
+}
+
+; Time up to `samples` samples of `repeats` runs each into `out_ns`; gives how many were taken. It stops early at
+; `deadline_ns` of the monotonic clock, and as soon as `minimum` samples were taken whose median is above `limit_ns`.
+define i64 @tw_time(ptr %pool, ptr %steps, i64 %count, i64 %repeats, i64 %samples, i64 %minimum, i64 %limit_ns,
+                    i64 %deadline_ns, ptr %out_ns) nounwind {
+entry:
+  br label %sample
+sample:
+  %n = phi i64 [ 0, %entry ], [ %taken, %next ]
+  %slow = phi i64 [ 0, %entry ], [ %slow.next, %next ]
+  %begin = call i64 @now()
+  call void @work(ptr %pool, ptr %steps, i64 %count, i64 %repeats)
+  %end = call i64 @now()
+  %spent = sub i64 %end, %begin
+  %out.at = getelementptr i64, ptr %out_ns, i64 %n
+  store i64 %spent, ptr %out.at
+  %taken = add i64 %n, 1
+  %is.slow = icmp sgt i64 %spent, %limit_ns
+  %one = zext i1 %is.slow to i64
+  %slow.next = add i64 %slow, %one
+  %slow.twice = shl i64 %slow.next, 1
+  %most = icmp sgt i64 %slow.twice, %taken
+  %enough = icmp sge i64 %taken, %minimum
+  %hopeless = and i1 %most, %enough
+  %late = icmp sge i64 %end, %deadline_ns
+  %all = icmp eq i64 %taken, %samples
+  %quit.0 = or i1 %hopeless, %late
+  %quit = or i1 %quit.0, %all
+  br i1 %quit, label %done, label %next
+next:
+  br label %sample
+done:
+  ret i64 %taken
+}
+
+; ---- workers
+
+define internal ptr @worker(ptr %thread) nounwind {
+entry:
+  %pool = load ptr, ptr %thread
+  %idle.at = getelementptr %Pool, ptr %pool, i32 0, i32 10
+  %idle_ns = load i64, ptr %idle.at
+  br label %next
+next:
+  %job = phi i32 [ 0, %entry ], [ %goal, %have ]
+  %goal = add i32 %job, 2
+  call void @await(ptr %pool, ptr %pool, i32 %goal, i64 %idle_ns)
+  %steps.at = getelementptr %Pool, ptr %pool, i32 0, i32 2
+  %steps = load ptr, ptr %steps.at
+  %count.at = getelementptr %Pool, ptr %pool, i32 0, i32 3
+  %count = load i64, ptr %count.at
+  %repeats.at = getelementptr %Pool, ptr %pool, i32 0, i32 4
+  %repeats = load i64, ptr %repeats.at
+  %stop = icmp slt i64 %count, 0
+  br i1 %stop, label %done, label %have
+have:
+  call void @walk(ptr %pool, ptr %thread, ptr %steps, i64 %count, i64 %repeats)
+  br label %next
+done:
+  ret ptr null
+}
+
+; Stop workers 1 .. threads - 1, join them, free the pool.
+define internal void @stop(ptr %pool, i64 %threads) nounwind {
+entry:
+  call void @post(ptr %pool, ptr null, i64 -1, i64 0)
+  %first = getelementptr %Pool, ptr %pool, i64 1
+  br label %check
+check:
+  %t = phi i64 [ 1, %entry ], [ %t.next, %join ]
+  %more = icmp slt i64 %t, %threads
+  br i1 %more, label %join, label %done
+join:
+  %handle.at = getelementptr %Thread, ptr %first, i64 %t, i32 2
+  %handle = load i64, ptr %handle.at
+  %failed = call i32 @pthread_join(i64 %handle, ptr null)
+  %t.next = add i64 %t, 1
+  br label %check
+done:
+  call void @free(ptr %pool)
+  ret void
+}
+
+; A pool of `threads` (at least 2) threads, the caller of tw_run being one; null if memory or threads are short.
+; `places`, or null, stays the caller's.
+define ptr @tw_pool_create(i64 %threads, i64 %spin_ns, i64 %patience_ns, i64 %idle_ns, i64 %stack_bytes,
+                           ptr %places) nounwind {
+entry:
+  %attributes = alloca [128 x i8], align 16             ; pthread_attr_t is at most 64 bytes on Linux
+  %less = sub i64 %threads, 1
+  %zeros = call i64 @llvm.ctlz.i64(i64 %less, i1 true)
+  %rounds = sub i64 64, %zeros                          ; ceil(log2(threads))
+  %words = mul i64 %threads, %rounds
+  %cells = add i64 %words, %threads
+  %cells.all = add i64 %cells, 2                        ; the pool itself is two of 128 bytes
+  %size = mul i64 %cells.all, 128
+  %pool = call ptr @aligned_alloc(i64 128, i64 %size)
+  %none = icmp eq ptr %pool, null
+  br i1 %none, label %short, label %fill
+short:
+  ret ptr null
+fill:
+  call void @llvm.memset.p0.i64(ptr %pool, i8 0, i64 %size, i1 false)
+  %threads.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
+  store i64 %threads, ptr %threads.at
+  %rounds.at = getelementptr %Pool, ptr %pool, i32 0, i32 7
+  store i64 %rounds, ptr %rounds.at
+  %spin.at = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  store i64 %spin_ns, ptr %spin.at
+  %patience.at = getelementptr %Pool, ptr %pool, i32 0, i32 9
+  store i64 %patience_ns, ptr %patience.at
+  %idle.at = getelementptr %Pool, ptr %pool, i32 0, i32 10
+  store i64 %idle_ns, ptr %idle.at
+  %places.at = getelementptr %Pool, ptr %pool, i32 0, i32 11
+  store ptr %places, ptr %places.at
+  %placed.at = getelementptr %Pool, ptr %pool, i32 0, i32 12
+  store i64 -1, ptr %placed.at
+  %first = getelementptr %Pool, ptr %pool, i64 1
+  %init = call i32 @pthread_attr_init(ptr %attributes)
+  %sized = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 %stack_bytes)
+  br label %check
+check:
+  %t = phi i64 [ 1, %fill ], [ %t.next, %started ]
+  %more = icmp slt i64 %t, %threads
+  br i1 %more, label %start, label %complete
+start:
+  %thread = getelementptr %Thread, ptr %first, i64 %t
+  store ptr %pool, ptr %thread
+  %index.at = getelementptr %Thread, ptr %thread, i32 0, i32 1
+  store i64 %t, ptr %index.at
+  %handle.at = getelementptr %Thread, ptr %thread, i32 0, i32 2
+  %failed = call i32 @pthread_create(ptr %handle.at, ptr %attributes, ptr @worker, ptr %thread)
+  %ok = icmp eq i32 %failed, 0
+  br i1 %ok, label %started, label %undo
+started:
+  %handle = load i64, ptr %handle.at
+  %named = call i32 @pthread_setname_np(i64 %handle, ptr @thread_name)
+  %t.next = add i64 %t, 1
+  br label %check
+undo:
+  %gone.0 = call i32 @pthread_attr_destroy(ptr %attributes)
+  call void @stop(ptr %pool, i64 %t)
+  ret ptr null
+complete:
+  %gone.1 = call i32 @pthread_attr_destroy(ptr %attributes)
+  ret ptr %pool
+}
+
+declare i64 @llvm.ctlz.i64(i64, i1)
+
+; Stop and join the workers and free the pool; nobody may be in tw_run or tw_time.
+define void @tw_pool_destroy(ptr %pool) nounwind {
+  %threads.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
+  %threads = load i64, ptr %threads.at
+  call void @stop(ptr %pool, i64 %threads)
+  ret void
+}

@@ -1,0 +1,117 @@
+"""Object code in the process: namespaces, errors that are not crashes, and nothing left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+
+from tunewright.codegen.runtime.library import ARCHITECTURES, Library, pool_functions, pool_text
+
+ANSWER = """
+@number = private constant [2 x i64] [i64 {number}, i64 0]
+@calls = internal global i64 0
+declare i32 @getpid()
+define i64 @answer() nounwind {{
+  %calls = load i64, ptr @calls
+  %more = add i64 %calls, 1
+  store i64 %more, ptr @calls
+  %pid = call i32 @getpid()
+  %wide = zext i32 %pid to i64
+  %number = load i64, ptr @number
+  %sum = add i64 %wide, %number
+  %all = add i64 %sum, %more
+  ret i64 %all
+}}
+"""
+
+
+def compiled(text: str, triple: str = "") -> bytes:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(triple or llvm.get_default_triple())
+    machine = target.create_target_machine(opt=1, reloc="pic", codemodel="small")
+    code: bytes = machine.emit_object(llvm.parse_assembly(text))
+    return code
+
+
+def call(address: int) -> int:
+    result: int = ctypes.CFUNCTYPE(ctypes.c_int64)(address)()
+    return result
+
+
+def test_each_object_is_a_namespace():
+    library = Library([(compiled(ANSWER.format(number=number)), ["answer"]) for number in (10, 20)])
+    for _ in range(2):
+        answers = [call(addresses["answer"]) - os.getpid() for addresses in library.addresses]
+    assert answers == [12, 22]
+    library.close()
+    library.close()
+    assert library.addresses == []
+
+
+def test_what_cannot_be_linked_is_an_error():
+    good = compiled(ANSWER.format(number=1))
+    needy = compiled("declare void @no_such_function()\ndefine void @f() { call void @no_such_function() ret void }")
+    for code, symbol in [
+        (b"", "f"),
+        (b"garbage", "f"),
+        (good[: len(good) // 2], "answer"),
+        (good, "question"),
+        (needy, "f"),
+    ]:
+        with pytest.raises(RuntimeError):
+            Library([(good, ["answer"]), (code, [symbol])])
+    library = Library([(good, ["answer"])])
+    assert call(library.addresses[0]["answer"]) == os.getpid() + 2
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_libraries_leave_nothing_behind():
+    objects = [(compiled(ANSWER.format(number=number)), ["answer"]) for number in range(5)]
+
+    def use(times: int) -> None:
+        for number in range(times):
+            library = Library(objects)
+            assert call(library.addresses[4]["answer"]) == os.getpid() + 5
+            if number % 2:
+                library.close()
+
+    use(20)
+    before_bytes, before_maps = resident_bytes(), len(Path("/proc/self/maps").read_text().splitlines())
+    use(200)
+    assert resident_bytes() - before_bytes < 4 << 20
+    assert len(Path("/proc/self/maps").read_text().splitlines()) - before_maps < 20
+
+
+def test_many_libraries_at_once():
+    libraries = [Library([(compiled(ANSWER.format(number=number)), ["answer"])]) for number in range(50)]
+    assert [call(library.addresses[0]["answer"]) - os.getpid() - 1 for library in libraries] == list(range(50))
+    for library in libraries[::2]:
+        library.close()
+    assert call(libraries[1].addresses[0]["answer"]) == os.getpid() + 1 + 2
+
+
+@pytest.mark.parametrize("architecture", sorted(set(ARCHITECTURES.values())))
+def test_the_pool_compiles_for_each_architecture(architecture):
+    code = compiled(pool_text(architecture), f"{architecture}-unknown-linux-gnu")
+    assert all(symbol in code for symbol in (b"tw_pool_create", b"tw_pool_destroy", b"tw_run", b"tw_time"))
+
+
+def test_the_pool_is_compiled_once():
+    assert pool_functions() is pool_functions()
+
+
+def test_other_systems_are_refused(monkeypatch):
+    from tunewright.codegen.runtime import library
+
+    monkeypatch.setattr("platform.machine", lambda: "s390x")
+    with pytest.raises(OSError, match="not on linux on s390x"):
+        library._pool_object()

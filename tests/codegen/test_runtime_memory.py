@@ -1,0 +1,59 @@
+"""Aligned and guarded arrays."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.runtime.memory import GUARD_BYTES, aligned_empty, guarded_empty
+
+SHAPES = st.lists(st.integers(0, 7), max_size=3).map(tuple)
+
+
+@given(shape=SHAPES, dtype=st.sampled_from(DType), align_bytes=st.sampled_from([1, 64, 4096, 8192]))
+def test_arrays_are_aligned(shape, dtype, align_bytes):
+    for array in (aligned_empty(shape, dtype, align_bytes), guarded_empty(shape, dtype, align_bytes).array):
+        assert array.shape == shape
+        assert array.dtype == dtype.numpy
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+        assert array.ctypes.data % align_bytes == 0 or not array.size
+
+
+def around(guarded) -> np.ndarray:
+    """The bytes of both guards and the array as one array."""
+    size_bytes = 2 * GUARD_BYTES + guarded.array.nbytes
+    assert guarded.after.ctypes.data - guarded.before.ctypes.data == size_bytes - GUARD_BYTES
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(guarded.before.ctypes.data))
+
+
+@given(shape=SHAPES, dtype=st.sampled_from(DType), data=st.data())
+def test_a_byte_written_in_a_guard_is_seen(shape, dtype, data):
+    guarded = guarded_empty(shape, dtype)
+    guarded.array[...] = 1
+    assert guarded.check() is None
+    distance = data.draw(st.integers(1, GUARD_BYTES))
+    side = data.draw(st.sampled_from(["before", "after"]))
+    memory = around(guarded)
+    at = GUARD_BYTES - distance if side == "before" else len(memory) - GUARD_BYTES + distance - 1
+    memory[at] ^= data.draw(st.integers(1, 255))
+    assert guarded.check() == f"written out of bounds: 1 bytes {side} the array, the nearest at distance {distance}"
+
+
+@pytest.mark.parametrize("value", [0, 255, 0xC5])
+def test_a_guard_overwritten_with_one_value_is_seen(value):
+    guarded = guarded_empty((3,), DType.F32)
+    around(guarded)[:] = value
+    report = guarded.check() or ""
+    assert "before the array, the nearest at distance" in report
+    assert "after the array, the nearest at distance" in report
+
+
+def test_a_guarded_array_starts_as_nan():
+    assert np.isnan(guarded_empty((5,), DType.F32).array).all()
+    assert (guarded_empty((5,), DType.I64).array == -1).all()
