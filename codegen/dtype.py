@@ -32,3 +32,11 @@ class DType(StrEnum):
     def is_float(self) -> bool:
         """Whether arithmetic on it is floating point."""
         return self in (DType.F32, DType.F64)
+
+    @staticmethod
+    def of(name: str) -> DType | None:
+        """The type that numpy calls by this name; None where there is none here."""
+        return _BY_NAME.get(name)
+
+
+_BY_NAME = {dtype.value: dtype for dtype in DType}

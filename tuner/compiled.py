@@ -13,9 +13,10 @@ from tunewright.codegen.build import Artifact, ObjectCache, build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Packing
 from tunewright.codegen.runtime.memory import ALIGN_BYTES, aligned_empty
-from tunewright.codegen.runtime.native import Operand, Program, ThreadPool
+from tunewright.codegen.runtime.native import Operand, Program
 from tunewright.codegen.runtime.plan import Access, Memory, plan
 from tunewright.codegen.runtime.plan import View as MemoryView
+from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
 from tunewright.graph.fallback import EvaluationError, evaluate
 from tunewright.graph.fusion import Call, Fallback
@@ -179,8 +180,9 @@ def _memory(model: Model, artifacts: Mapping[str, Artifact]) -> Memory:
     graph = model.graph
     sizes = {}
     for name, kind in graph.types.items():
-        if kind.shape is not None and kind.dtype in DType and 0 not in kind.shape:
-            sizes[name] = prod(kind.shape) * DType(kind.dtype).size_bytes
+        dtype = DType.of(kind.dtype)
+        if kind.shape is not None and dtype is not None and 0 not in kind.shape:
+            sizes[name] = prod(kind.shape) * dtype.size_bytes
     views = {s.output: MemoryView(s.input) for s in model.steps if isinstance(s, View)}
     accesses = []
     for step in _executed(model):
@@ -200,9 +202,10 @@ def _memory(model: Model, artifacts: Mapping[str, Artifact]) -> Memory:
 
 
 def _aligned(array: Array) -> Array:
-    """The array itself if kernels can read it, else a copy that they can."""
-    if array.flags.c_contiguous and array.ctypes.data % ALIGN_BYTES == 0 or array.dtype.name not in DType:
+    """The array itself if kernels can read it or never will, else a copy that they can."""
+    dtype = DType.of(array.dtype.name)
+    if dtype is None or (array.flags.c_contiguous and array.ctypes.data % ALIGN_BYTES == 0):
         return array
-    copy = aligned_empty(array.shape, DType(array.dtype.name))
+    copy = aligned_empty(array.shape, dtype)
     copy[...] = array
     return copy

@@ -200,7 +200,7 @@ class TuningJob:
         state = self._tasks[index]
         candidates = [Candidate(state.task, self._target, schedule) for schedule in schedules]
         limit = HOPELESS * state.best_s if state.best_s else None
-        with closing(_as_generator(self._pool.measure(candidates, limit))) as results:
+        with closing(self._pool.measure(candidates, limit)) as results:
             for candidate, measurement in results:
                 self._keep(index, candidate.schedule, measurement)
                 if self._out_of_time():
@@ -289,11 +289,6 @@ class TuningJob:
             calls = {"default": lambda: default.run(None, feeds), "tuned": lambda: tuned.run(None, feeds)}
             times = side_by_side(calls)
         return times["default"].median_s, times["tuned"].median_s
-
-
-def _as_generator(results: Iterator[tuple[Candidate, Measurement]]) -> Iterator[tuple[Candidate, Measurement]]:
-    """A closable iterator, whatever the pool returned."""
-    yield from results
 
 
 def _time_s(measurement: Measurement) -> float:

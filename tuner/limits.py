@@ -10,7 +10,8 @@ from tunewright.codegen.build import build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Store
-from tunewright.codegen.runtime.native import Program, ThreadPool
+from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
 
 ROUNDS = 20_000
