@@ -123,4 +123,4 @@ def _pool_object() -> bytes:
 def pool_text(architecture: str) -> str:
     """The LLVM IR of the pool for "x86_64" or "aarch64"."""
     folder = resources.files(__package__)
-    return "\n".join((folder / f"{name}.ll").read_text(encoding="utf-8") for name in (architecture, "pool"))
+    return "\n".join((folder / f"{name}.ll").read_text(encoding="utf-8") for name in (architecture, "pool", "workers"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 from typing import Self
@@ -84,6 +84,11 @@ class Program:
             case _:
                 self._kept.append(operand)
                 return _checked(buffer, operand)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names that each run must bind."""
+        return self._names.keys()
 
     def run(self, bindings: Bindings = _NOTHING) -> None:
         """Run all calls once. `bindings` gives an array for each name among the operands.
