@@ -18,7 +18,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task
 from tunewright.search_space.space import Rows, Space
 
-from .loops import LEVELS, Access, Loops
+from .loops import LEVELS, Access, Loops, by_vector_axis, product
 from .roofline import calls, estimate_s, limit_s, operations, registers, shares, step_cycles
 
 FEATURES_VERSION = 1
@@ -97,25 +97,27 @@ def features(task: Task, target: Target, space: Space, rows: Rows) -> FeatureMat
         return FeatureMatrix(np.empty((0, len(NAMES)), np.float32))
     knobs = space.columns(rows)
     tiling = space.tiling(knobs)
-    loops = Loops(task, target, tiling)
-    columns: dict[str, Floats | float] = {}
-    for group in (
-        _task_columns(task, target, tiling.stage),
-        _stage_columns(task, loops),
-        _target_columns(target, loops),
-        *(_level_columns(level, loops) for level in range(LEVELS)),
-        _cache_columns(loops),
-        _vector_columns(loops),
-        _body_columns(loops),
-        _parallel_columns(loops),
-        _estimate_columns(task, loops),
-        _sketch_columns(space, knobs, len(tiling.tiles)),
-    ):
-        columns.update(group)
-    values = np.empty((len(NAMES), len(rows)), np.float32)
-    for position, name in enumerate(NAMES):
-        values[position] = columns[name]
+    shared = {**_task_columns(task, target, tiling.stage), **_sketch_columns(space, knobs, len(tiling.tiles))}
+    values = np.full((len(NAMES), len(rows)), np.nan, np.float32)
+    for name, column in shared.items():
+        values[_POSITION[name]] = column
+    for axis, members, part in by_vector_axis(tiling, len(rows)):
+        for name, column in _loop_columns(task, Loops(task, target, part, axis)).items():
+            values[_POSITION[name], members] = column
     return FeatureMatrix(np.ascontiguousarray(values.T))
+
+
+def _loop_columns(task: Task, loops: Loops) -> Columns:
+    return {
+        **_stage_columns(loops),
+        **_target_columns(loops.target, loops),
+        **{name: column for level in range(LEVELS) for name, column in _level_columns(level, loops).items()},
+        **_cache_columns(loops),
+        **_vector_columns(loops),
+        **_body_columns(loops),
+        **_parallel_columns(loops),
+        **_estimate_columns(task, loops),
+    }
 
 
 def _log(x: Floats | float) -> Floats:
@@ -157,7 +159,7 @@ def _task_columns(task: Task, target: Target, stage: Stage) -> Columns:
     }
 
 
-def _stage_columns(task: Task, loops: Loops) -> Columns:
+def _stage_columns(loops: Loops) -> Columns:
     spatial, reduced = loops.volume(loops.whole, loops.spatial), loops.volume(loops.whole, loops.reduced)
     dimensions = [dimension for access in loops.accesses for dimension in access.dimensions]
     return {
@@ -184,10 +186,6 @@ def _target_columns(target: Target, loops: Loops) -> Columns:
     }
 
 
-def _operand(loops: Loops, position: int) -> Access | None:
-    return loops.accesses[position] if position < len(loops.accesses) else None
-
-
 def _level_columns(level: int, loops: Loops) -> Columns:
     tile, target = loops.tiles[level], loops.target
     axes = loops.spatial + loops.reduced
@@ -205,9 +203,10 @@ def _level_columns(level: int, loops: Loops) -> Columns:
         "waste": volume * loops.passes_at[level] / loops.volume(loops.whole, axes) - 1.0,
     }
     for position, name in enumerate(OPERANDS):
-        access = _operand(loops, position)
-        columns[f"log_bytes_{name}"] = _log(access.footprint_bytes(tile)) if access else -1.0
-        columns[f"log_reuse_{name}"] = _log(volume / access.elements(tile)) if access else -1.0
+        access = loops.accesses[position] if position < len(loops.accesses) else None
+        box = loops.boxes[level][position] if access else []
+        columns[f"log_bytes_{name}"] = _log(access.lines_bytes(box)) if access else -1.0
+        columns[f"log_reuse_{name}"] = _log(volume / product(box)) if access else -1.0
     return {f"level{level}_{name}": column for name, column in columns.items()}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from math import prod
 
 import numpy as np
@@ -44,7 +44,7 @@ class Dimension:
 
     def extent(self, tile: Tile) -> Floats:
         """How many places [points] the index takes over a tile: at most those between its ends, or one a step."""
-        steps = _product([tile[axis] for axis in self.terms]) * len(self.offsets)
+        steps = product([tile[axis] for axis in self.terms]) * len(self.offsets)
         reach: Floats = np.minimum(steps, float(self.size))
         if not self.regular:
             return reach
@@ -63,17 +63,32 @@ class Access:
     constant: bool
     dimensions: tuple[Dimension, ...]
 
+    @property
+    def axes(self) -> frozenset[str]:
+        """The axes that decide which elements."""
+        return frozenset(axis for dimension in self.dimensions for axis in dimension.terms)
+
     def elements(self, tile: Tile) -> Floats:
         """Distinct elements [points] touched by one pass over a tile."""
-        return _product([dimension.extent(tile) for dimension in self.dimensions])
+        return product(self.extents(tile))
 
     def footprint_bytes(self, tile: Tile) -> Floats:
         """Bytes [points] of the cache lines touched by one pass over a tile."""
-        if not self.dimensions:
-            return np.float64(LINE_BYTES) + np.zeros(1)
-        outer = _product([dimension.extent(tile) for dimension in self.dimensions[:-1]])
-        run_bytes = self.dimensions[-1].extent(tile) * self.element_bytes
-        return outer * np.ceil(run_bytes / LINE_BYTES) * LINE_BYTES
+        return self.lines_bytes(self.extents(tile))
+
+    def extents(self, tile: Tile) -> list[Floats]:
+        """Places [points] that the index of each dimension takes over a tile."""
+        return [dimension.extent(tile) for dimension in self.dimensions]
+
+    def stretched(self, extents: Sequence[Floats], axis: str, tile: Tile) -> list[Floats]:
+        """The extents over `tile`, given those over one that differs in `axis` alone."""
+        pairs = zip(self.dimensions, extents, strict=True)
+        return [dimension.extent(tile) if axis in dimension.terms else extent for dimension, extent in pairs]
+
+    def lines_bytes(self, extents: Sequence[Floats]) -> Floats:
+        """Bytes [points] of the cache lines that hold a box of these extents."""
+        run_bytes = (extents[-1] if extents else np.ones(1)) * self.element_bytes
+        return product(extents[:-1]) * np.ceil(run_bytes / LINE_BYTES) * LINE_BYTES
 
     def stride(self, axis: str) -> int | None:
         """Elements in memory between neighbours along an axis; None where that isn't regular."""
@@ -124,17 +139,15 @@ def _terms(index: Expr) -> tuple[Mapping[str, int], int]:
     return (moved.coefficients, moved.constant) if moved else (dict.fromkeys(free_vars(index), 0), 0)
 
 
-def _product(factors: Sequence[Floats]) -> Floats:
-    result = np.ones(1)
-    for factor in factors:
-        result = result * factor
-    return result
+def product(factors: Sequence[Floats]) -> Floats:
+    """The product of arrays [points]; 1 of none."""
+    return reduce(np.multiply, factors) if factors else np.ones(1)
 
 
 class Loops:
     """The tiles of a set of points, at `LEVELS` levels from the innermost outwards, and the whole."""
 
-    def __init__(self, task: Task, target: Target, tiling: Tiling) -> None:
+    def __init__(self, task: Task, target: Target, tiling: Tiling, vector_axis: str) -> None:
         stage = tiling.stage
         self.stage = stage
         self.target = target
@@ -146,25 +159,27 @@ class Loops:
             for tile in _levels(tiling)
         ]
         self.chunks = np.maximum(tiling.chunks.astype(np.float64), 1.0)
-        self.vector_axis = tiling.vector_axis
-        self.accesses = accesses(task, stage, tiling.vector_axis)
-        self.lanes = max(target.lanes(stage.body.dtype.size_bytes), 1) if tiling.vector_axis in self.whole else 1
+        self.vector_axis = vector_axis
+        self.accesses = accesses(task, stage, vector_axis)
+        self.lanes = max(target.lanes(stage.body.dtype.size_bytes), 1) if vector_axis in self.whole else 1
 
     def volume(self, tile: Tile, axes: Sequence[str]) -> Floats:
         """Points of a tile over some of the axes."""
-        return _product([tile[axis] for axis in axes])
+        return product([tile[axis] for axis in axes])
 
     def passes(self, tile: Tile, axes: Sequence[str]) -> Floats:
         """How many tiles cover the whole over some of the axes, partial ones included."""
-        return _product([np.ceil(self.whole[axis] / tile[axis]) for axis in axes])
+        return product([np.ceil(self.whole[axis] / tile[axis]) for axis in axes])
+
+    @cached_property
+    def boxes(self) -> list[list[list[Floats]]]:
+        """Extents in each access's dimensions, per level, and last of the whole."""
+        return [[access.extents(tile) for access in self.accesses] for tile in [*self.tiles, self.whole]]
 
     @cached_property
     def footprints_bytes(self) -> list[Floats]:
         """Of all accesses together, per level, and last of the whole."""
-        return [
-            np.asarray(sum(access.footprint_bytes(tile) for access in self.accesses))
-            for tile in [*self.tiles, self.whole]
-        ]
+        return list(map(self._lines_bytes, self.boxes))
 
     @cached_property
     def passes_at(self) -> list[Floats]:
@@ -189,18 +204,55 @@ class Loops:
     def vectors(self, tile: Tile, axes: Sequence[str]) -> Floats:
         """Vector operations that one pass over a tile's `axes` takes; a partly filled vector counts whole."""
         parts = [np.ceil(tile[axis] / self.lanes) if axis == self.vector_axis else tile[axis] for axis in axes]
-        return _product(parts)
+        return product(parts)
+
+    @cached_property
+    def moved_bytes(self) -> list[Floats]:
+        """Bytes that all passes over the tiles of a level bring in, per level.
+
+        A tile finds what it shares with the one before it. Around the innermost tile the next one lies along an axis
+        of the reduction, for its results stay in registers. Further out that isn't known: the best axis is assumed.
+        """
+        axes = [self.reduced, *[self.spatial + self.reduced] * (LEVELS - 1)]
+        return list(map(self._moved_bytes, range(LEVELS), axes))
+
+    def _moved_bytes(self, level: int, next_axes: Sequence[str]) -> Floats:
+        tile, boxes, passes = self.tiles[level], self.boxes[level], self.passes_at[level]
+        moved = self.footprints_bytes[level] * passes
+        for axis in next_axes:
+            if self.whole[axis][0] > 1:
+                row = {**tile, axis: self.whole[axis]}
+                runs = passes / np.ceil(self.whole[axis] / tile[axis])
+                longer = [access.stretched(box, axis, row) for access, box in zip(self.accesses, boxes, strict=True)]
+                moved = np.minimum(moved, self._lines_bytes(longer) * runs)
+        return moved
+
+    def _lines_bytes(self, boxes: Sequence[Sequence[Floats]]) -> Floats:
+        parts = [access.lines_bytes(box) for access, box in zip(self.accesses, boxes, strict=True)]
+        return np.asarray(sum(parts))
 
     def traffic_bytes(self, cache_bytes: float) -> Floats:
-        """Bytes that pass into a cache of this size in one warm run.
+        """Bytes that pass into a cache of this size in one warm run: the least of the levels whose tiles fit.
 
-        Each pass over the outermost tile that fits brings the tile in anew; nothing moves if the whole fits.
+        Nothing moves if the whole fits.
         """
         usable = 0.8 * cache_bytes  # the rest goes to streams passing through and to unlucky placement
-        traffic = self.passes_at[0] * self.footprints_bytes[0]
-        for passes, footprint in zip(self.passes_at[1:-1], self.footprints_bytes[1:-1], strict=True):
-            traffic = np.where(footprint <= usable, np.minimum(traffic, passes * footprint), traffic)
+        traffic = self.moved_bytes[0]
+        for moved, footprint in zip(self.moved_bytes[1:], self.footprints_bytes[1:-1], strict=True):
+            traffic = np.where(footprint <= usable, np.minimum(traffic, moved), traffic)
         return np.where(self.footprints_bytes[-1] <= usable, 0.0, traffic)
+
+
+def by_vector_axis(tiling: Tiling, points: int) -> list[tuple[str, NDArray[np.int64], Tiling]]:
+    """The points apart by their vector axis: the axis, which points, and their tiling."""
+    if isinstance(tiling.vector_axis, str):
+        return [(tiling.vector_axis, np.arange(points), tiling)]
+    parts = []
+    for axis in np.unique(tiling.vector_axis):
+        members = np.flatnonzero(tiling.vector_axis == axis)
+        tiles = tuple({name: extent[members] for name, extent in tile.items()} for tile in tiling.tiles)
+        parts.append((str(axis), members, Tiling(tiling.stage, tiles, str(axis), tiling.chunks[members])))
+    return parts
 
 
 def _levels(tiling: Tiling) -> list[Mapping[str, NDArray[np.int64]]]:

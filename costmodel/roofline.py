@@ -21,12 +21,13 @@ CLOCK_HZ = 4.5e9
 PIPES = 2.0  # vector operations, and as many loads, a cycle
 STORES = 1.0  # a cycle
 LATENCY = 4.0  # cycles from one operation on a register to the next
-L2_BYTES_CYCLE = 48.0  # into L1, a core
-L3_BYTES_CYCLE = 16.0  # into L2, a core
+WINDOW = 400.0  # operations that a core looks ahead
+L2_BYTES_CYCLE = 32.0  # into L1, a core
+L3_BYTES_CYCLE = 28.0  # into L2, a core
 MEMORY_BYTES_S = 25e9  # a core
 MEMORY_CORES = 3.0  # as many cores use up all of the memory's bandwidth
-CALL_CYCLES = 10.0  # around the innermost tile: counters, addresses, branches
-CHUNK_CYCLES = 100.0  # to hand out one piece of the parallel loop
+CALL_CYCLES = 4.0  # around the innermost tile: counters, addresses, branches, as far as nothing hides them
+CHUNK_CYCLES = 10.0  # to hand out one piece of the parallel loop
 FORK_CYCLES = 4000.0  # to wake the other threads and wait for them
 
 SLOW = {"div": 5.0, "sqrt": 6.0, "exp": 12.0, "log": 16.0, "erf": 18.0, "tanh": 16.0, "sigmoid": 16.0, "pow": 30.0}
@@ -64,13 +65,15 @@ def step_cycles(loops: Loops) -> tuple[Floats, Floats]:
     """Cycles [points] that one step of the reduction takes in the innermost tile: to compute, and to load operands."""
     stage, tile = loops.stage, loops.tiles[0]
     one_step = {axis: tile[axis] if axis in loops.spatial or axis == loops.vector_axis else np.ones(1) for axis in tile}
-    vectors = loops.vectors(one_step, list(one_step))
-    compute = vectors * operations(stage.body, stage.combiner) / PIPES
-    if stage.reduce:
-        compute = np.maximum(compute, LATENCY)  # a fold waits for the one before
+    computed = loops.vectors(one_step, list(one_step)) * operations(stage.body, stage.combiner)
     fetched = np.zeros(1)
     for access in loops.accesses[1:]:
         fetched = fetched + instructions(loops, access, access.elements(one_step))
+    compute = computed / PIPES
+    if stage.reduce:
+        # A fold waits for the one before it, unless the next tile is in sight.
+        in_sight = np.maximum(WINDOW / ((computed + fetched) * loops.reduction_run), 1.0)
+        compute = np.maximum(compute, LATENCY / in_sight)
     spilled = np.maximum(registers(loops) - loops.target.vector_registers, 0.0) if stage.reduce else 0.0
     return compute, (fetched + 2.0 * spilled) / PIPES
 

@@ -6,7 +6,9 @@ The only home of xgboost, which is imported when a model is first fitted or load
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,15 +24,24 @@ from .model import AnalyticModel, Scores, Trials
 if TYPE_CHECKING:
     import xgboost
 
-ENOUGH = 32
-"""Trials below which the analytic estimate ranks better than trees do."""
+ENOUGH = 200
+"""Comparisons within tasks (trials of a task beyond its first) that are always enough to learn from."""
+
+
+def enough(tasks: int) -> int:
+    """Comparisons from which trees rank better than the analytic estimate: 16 where there is one task, and with more
+    tasks two for each, measured on 18 convolutions, products, poolings and reductions.
+    """
+    return min(14 + 2 * tasks, ENOUGH)
 
 
 class XGBModel:
     """Predicts how near a point comes to the fastest known one of its task: best time / time, in (0, 1]; failures 0.
 
-    That label has no unit and no size, so trials of all tasks and shapes teach one model. With fewer than ENOUGH
-    trials it answers with the analytic estimate.
+    That label has no unit and no size, so trials of all tasks and shapes teach one model. Squared error on it ranks
+    better than a ranking loss does: of pairs not trained on it orders 83% rightly after 64 trials of one task
+    (rank:pairwise: 82%), 81% after 24 trials each of 18 tasks (79%), and it is faster to fit.
+    With fewer trials than `enough` it answers with the analytic estimate.
     """
 
     def __init__(self, seed: int = 0, threads: int = 1, rounds: int = 120) -> None:
@@ -56,8 +67,10 @@ class XGBModel:
         return self._booster is not None
 
     def fit(self, trials: Sequence[Trials]) -> None:
-        labels, sets = _labelled(trials)
-        if len(labels) < ENOUGH or labels.min() == labels.max():
+        sets = _comparable(trials)
+        labels = _labels(sets)
+        tasks = len({_group(each) for each in sets})
+        if len(labels) - tasks < enough(tasks) or labels.min() == labels.max():
             self._booster = None
             return
         import xgboost
@@ -102,20 +115,31 @@ def _names_digest() -> str:
     return hashlib.sha256(",".join(NAMES).encode()).hexdigest()[:16]
 
 
-def _labelled(trials: Sequence[Trials]) -> tuple[NDArray[np.float32], list[Trials]]:
-    """Labels of all trials, in an order that doesn't depend on how they arrived: sums in the trees round alike."""
+def _group(trials: Trials) -> tuple[str, str]:
+    """What the labels are relative to."""
+    return trials.task.key, trials.target.key
+
+
+def _comparable(trials: Sequence[Trials]) -> list[Trials]:
+    """The trials of tasks that have more than one, for a single one is the best of its task whatever it is.
+
+    In an order that doesn't depend on how they arrived, so that sums in the trees round alike.
+    """
+    count = Counter(group for each in trials for group in [_group(each)] * len(each.times_s))
+    sets = []
+    for each in sorted(trials, key=lambda t: (_group(t), t.space.sketch, t.space.version)):
+        if count[_group(each)] > 1 and len(each.times_s):
+            order = np.lexsort((each.times_s, each.space.codes(each.rows)))
+            sets.append(replace(each, rows=each.rows[order], times_s=each.times_s[order]))
+    return sets
+
+
+def _labels(sets: Sequence[Trials]) -> NDArray[np.float32]:
     best_s: dict[tuple[str, str], float] = {}
-    for each in trials:
-        if len(each.times_s):
-            key = each.task.key, each.target.key
-            best_s[key] = min(best_s.get(key, np.inf), float(each.times_s.min()))
-    sets: list[Trials] = []
-    labels: list[NDArray[np.float64]] = []
-    for each in sorted(trials, key=lambda t: (t.task.key, t.target.key, t.space.sketch, t.space.version)):
-        order = np.lexsort((each.times_s, each.space.codes(each.rows)))
-        times_s = each.times_s[order]
-        best = best_s.get((each.task.key, each.target.key), np.inf)
-        with np.errstate(invalid="ignore"):
-            labels.append(np.where(np.isfinite(times_s), best / times_s, 0.0))
-        sets.append(Trials(each.task, each.target, each.space, each.rows[order], times_s))
-    return np.concatenate([np.empty(0), *labels]).astype(np.float32), sets
+    for each in sets:
+        best_s[_group(each)] = min(best_s.get(_group(each), np.inf), float(each.times_s.min()))
+    labels = [np.empty(0)]
+    for each in sets:
+        ok = np.isfinite(each.times_s)
+        labels.append(np.divide(best_s[_group(each)], each.times_s, out=np.zeros(len(ok)), where=ok))
+    return np.concatenate(labels).astype(np.float32)

@@ -109,21 +109,20 @@ def test_labels_are_relative_to_the_best_of_a_task(conv, space_of, target):
     sets = [
         Trials(task, target, space, rows, np.array([4.0, np.inf, 2.0])),
         Trials(task, target, space_of(task, "another"), rows[:1], np.array([1.0])),  # another space, the same task
-        Trials(task, replace(target, threads=1), space, rows[:1], np.array([7.0])),
+        Trials(task, replace(target, threads=1), space, rows[:1], np.array([7.0])),  # nothing to compare it with
         Trials(other, target, space_of(other), rows[:2], np.array([np.inf, np.inf])),
     ]
-    labels, ordered = xgb._labelled(sets)
+    ordered = xgb._comparable(sets)
+    labels = xgb._labels(ordered)
     found = {}
     start = 0
     for each in ordered:
-        key = (each.task.key, each.target.threads, each.space.sketch)
-        found[key] = labels[start : start + len(each.times_s)].tolist()
+        found[each.task.key, each.space.sketch] = labels[start : start + len(each.times_s)].tolist()
         start += len(each.times_s)
     assert found == {
-        (task.key, 2, "made_up"): [0.25, 0.0, 0.5],
-        (task.key, 2, "another"): [1.0],
-        (task.key, 1, "made_up"): [1.0],
-        (other.key, 2, "made_up"): [0.0, 0.0],
+        (task.key, "made_up"): [0.25, 0.0, 0.5],
+        (task.key, "another"): [1.0],
+        (other.key, "made_up"): [0.0, 0.0],
     }
 
 
@@ -156,12 +155,16 @@ def test_too_few_trials_or_all_alike_leave_the_estimate(conv, space_of, target):
     space = space_of(task)
     rows = space.sample(30, np.random.default_rng(1))
     estimate = AnalyticModel().score(task, target, space, rows)
-    for few in (trials(task, target, space, xgb.ENOUGH - 1), trials(task, target, space, 100, fail=1.1)):
+    for few in (trials(task, target, space, xgb.enough(1)), trials(task, target, space, 100, fail=1.1)):
         model = XGBModel()
         model.fit([trials(task, target, space, 200)])
         model.fit([few])  # in place of what was learned before
         assert not model.ready
         np.testing.assert_array_equal(model.score(task, target, space, rows), estimate)
+
+
+def test_a_few_trials_of_many_tasks_are_enough():
+    assert [xgb.enough(tasks) for tasks in (1, 10, 1000)] == [16, 34, xgb.ENOUGH]
 
 
 def test_saved_and_loaded(conv, space_of, target):

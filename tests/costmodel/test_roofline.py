@@ -17,7 +17,7 @@ def estimates(task, target, space, **values):
     points = max(len(np.atleast_1d(v)) for v in values.values())
     columns = {name: np.repeat(column, points) for name, column in columns.items()}
     columns |= {name: np.atleast_1d(v) for name, v in values.items()}
-    return roofline.estimate_s(Loops(task, target, space.tiling(columns)))[0]
+    return roofline.estimate_s(Loops(task, target, space.tiling(columns), "o"))[0]
 
 
 def test_operations():
@@ -51,7 +51,7 @@ def test_no_estimate_is_below_the_limit(conv, space_of, target):
     for task in (conv(), conv(size=7, channels=128, filters=128), conv(window=1), conv(size=13, stride=2)):
         space = space_of(task)
         columns = space.columns(space.points)
-        found = roofline.estimate_s(Loops(task, target, space.tiling(columns)))[0]
+        found = roofline.estimate_s(Loops(task, target, space.tiling(columns), "o"))[0]
         assert np.isfinite(found).all()
         # The stages after the main one are no part of the estimate, and next to nothing here.
         assert (found >= 0.95 * roofline.limit_s(task, target)).all()
