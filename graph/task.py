@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import COMPARISONS, Expr, Op, Var, from_json, to_json, walk
+from tunewright.codegen.expr import COMPARISONS, Const, Expr, Load, Op, Var, from_json, loads, to_json, walk
 
 COMBINERS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
 """How a stage folds its reduction axes: the op of `codegen.expr` that joins two partial results."""
@@ -169,11 +170,107 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
 
 
 def _stage(data: dict[str, Any]) -> Stage:
+    pool: dict[Any, Expr] = {}
     return Stage(
         output=str(data["output"]),
         axes=tuple(Axis(str(name), int(extent)) for name, extent in data["axes"]),
-        body=from_json(data["body"]),
+        body=_renamed(from_json(data["body"]), {}, {}, pool),
         reduce=tuple(Axis(str(name), int(extent)) for name, extent in data["reduce"]),
         combiner=str(data["combiner"]),
-        index=tuple(from_json(e) for e in data["index"]),
+        index=tuple(_renamed(from_json(e), {}, {}, pool) for e in data["index"]),
     )
+
+
+def canonical(
+    op: str, inputs: Iterable[Tensor], outputs: Iterable[Tensor], temporaries: Iterable[Tensor], stages: Sequence[Stage]
+) -> Task:
+    """The task with its own names for everything: tensors `t0, t1, ...`, axes `i0, i1, ...` and `r0, r1, ...`.
+
+    Tensors are numbered and listed in the order of `in_order_of_use`, so neither names nor the order given tell in
+    the result. Inputs that no stage reads are left out. Equal parts of an expression become one object.
+    """
+    names = {name: f"t{number}" for number, name in enumerate(_used(stages))}
+
+    def listed(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(replace(t, name=names[t.name]) for t in in_order_of_use(tensors, stages))
+
+    return Task(
+        op=op,
+        inputs=listed(inputs),
+        outputs=listed(outputs),
+        temporaries=listed(temporaries),
+        stages=tuple(_canonical_stage(stage, names) for stage in stages),
+    )
+
+
+def in_order_of_use(tensors: Iterable[Tensor], stages: Sequence[Stage]) -> list[Tensor]:
+    """Those of the tensors that stages use, by first use: the order in which `canonical` lists them."""
+    by_name = {tensor.name: tensor for tensor in tensors}
+    return [by_name[name] for name in _used(stages) if name in by_name]
+
+
+def _used(stages: Sequence[Stage]) -> list[str]:
+    """Names of tensors by first use; a stage reads before it writes."""
+    used = (name for stage in stages for name in (*(x.tensor for x in loads(stage.body)), stage.output))
+    return list(dict.fromkeys(used))
+
+
+def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
+    axes = tuple(Axis(f"i{n}", axis.extent) for n, axis in enumerate(stage.axes))
+    reduce = tuple(Axis(f"r{n}", axis.extent) for n, axis in enumerate(stage.reduce))
+    fresh = {old.name: new.name for old, new in zip(stage.axes + stage.reduce, axes + reduce, strict=True)}
+    pool: dict[Any, Expr] = {}
+    body = _renamed(stage.body, names, fresh, pool)
+    index = tuple(_renamed(e, names, fresh, pool) for e in stage.index)
+    return Stage(names[stage.output], axes, body, reduce, stage.combiner, index)
+
+
+def _renamed(root: Expr, tensors: Mapping[str, str], axes: Mapping[str, str], pool: dict[Any, Expr]) -> Expr:
+    """The expression with tensors and axes renamed and each distinct part one object, which `pool` holds.
+
+    What is computed once and used twice is written twice in JSON. Sharing the parts again makes a task that was read
+    back count, and compute, the same as the one that was written.
+    """
+    done: dict[int, Expr] = {}
+
+    def go(node: Expr) -> Expr:
+        if id(node) not in done:
+            match node:
+                case Const(value, dtype):
+                    fresh, key = node, (dtype, repr(value))
+                case Var(name):
+                    fresh = Var(axes.get(name, name))
+                    key = (fresh.name,)
+                case Load(tensor, index, dtype):
+                    parts = tuple(map(go, index))
+                    fresh = Load(tensors.get(tensor, tensor), parts, dtype)
+                    key = ("load", dtype, fresh.tensor, *map(id, parts))
+                case Op(name, args, dtype):
+                    parts = tuple(map(go, args))
+                    fresh = Op(name, parts, dtype)
+                    key = ("op", dtype, name, *map(id, parts))
+                case _:
+                    raise ValueError(f"{node} has no place in a compute definition")
+            done[id(node)] = pool.setdefault(key, fresh)
+        return done[id(node)]
+
+    return go(root)
+
+
+def in_place(task: Task) -> list[tuple[str, str]]:
+    """Pairs (output, input) that may share memory: each element of the input is read only to write its own place.
+
+    Kernels finish all reads of a tile before they write it, and tiles don't overlap, so this holds for every schedule.
+    """
+    pairs = []
+    for output in task.outputs:
+        writers = [stage for stage in task.stages if stage.output == output.name]
+        if len(writers) != 1 or writers[0].reduce:
+            continue
+        writer = writers[0]
+        for tensor in task.inputs:
+            reads = [(stage, load) for stage in task.stages for load in loads(stage.body) if load.tensor == tensor.name]
+            alike = (tensor.shape, tensor.dtype, tensor.constant) == (output.shape, output.dtype, False)
+            if alike and all(stage is writer and load.index == writer.index for stage, load in reads):
+                pairs.append((output.name, tensor.name))
+    return pairs

@@ -1,0 +1,233 @@
+"""Fusion: from a graph to the steps that run it, most of them tasks.
+
+Nodes are visited in order, and each takes in the groups that make its operands wherever `groups.merged` says how: what
+is pointwise becomes part of its reader, or of what it reads. A group's output is read by one group alone when two
+become one, so that no cycle can arise and a group can run where its last node stood. Reshapes are no work: a tensor is
+known by the one whose memory it shares, and tasks see memory under the shape that they want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import prod
+
+from tunewright.codegen.expr import Expr, Load, const, loads, transform
+
+from .collapse import collapse
+from .groups import Group, factored, inlined, is_affine, merged, reshaped
+from .ir import Graph, Node
+from .ops import Compute, NotNative, View, define
+from .task import Task, canonical, in_order_of_use
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Run a task. `inputs` and `outputs` are tensors of the graph in the task's order.
+
+    The task may see them under other shapes, with the same elements in the same order.
+    """
+
+    task: Task
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Run one node by the reference evaluator, since it has no kernel."""
+
+    node: Node
+    reason: str
+
+
+Step = Call | View | Fallback
+
+
+def partition(graph: Graph) -> list[Step]:
+    """The steps that compute a graph, in order.
+
+    Views that only tasks read are left out: a call names the tensor that has the memory.
+    """
+    return _Fusion(graph).steps()
+
+
+class _Fusion:
+    """Groups on their way to becoming tasks.
+
+    A unit is what is visited at once: a node, or one output of a node that makes each by itself, as Split does.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.roots: dict[str, str] = {}  # view -> the tensor whose memory it is
+        self.units: list[Group | Fallback] = []
+        self.readers: dict[str, set[int]] = {}  # tensor with memory -> units that read it
+        self.makers: dict[str, int] = {}  # tensor with memory -> unit at whose place its group runs
+        self.groups: dict[int, Group] = {}  # unit at whose place a group runs -> group
+        self.members: dict[int, set[int]] = {}  # likewise -> units of the group
+        read = {name for node in graph.nodes for name in node.inputs}
+        self.results = {value.tensor for value in graph.outputs}
+        for number, node in enumerate(graph.nodes):
+            self._add(number, node, read | self.results)
+        self.kept = {self._root(name) for name in self.results}
+
+    def steps(self) -> list[Step]:
+        """The groups, grown as far as they go, as steps."""
+        for number, unit in enumerate(self.units):
+            if isinstance(unit, Group):
+                self._grow(number, unit)
+        steps: list[Step] = []
+        viewed: set[str] = set()
+
+        def view(names: Iterable[str]) -> None:
+            fresh = [name for name in dict.fromkeys(names) if name in self.roots and name not in viewed]
+            steps.extend(View(self.roots[name], name) for name in fresh)
+            viewed.update(fresh)
+
+        for number, unit in enumerate(self.units):
+            if isinstance(unit, Fallback):
+                view(unit.node.inputs)
+                steps.append(unit)
+            elif number in self.groups:
+                steps.append(self._call(self.groups[number]))
+        view(value.tensor for value in self.graph.outputs)
+        return steps
+
+    def _root(self, tensor: str) -> str:
+        return self.roots.get(tensor, tensor)
+
+    # Units
+
+    def _add(self, number: int, node: Node, wanted: set[str]) -> None:
+        needed = replace(node, outputs=tuple(name if name in wanted else "" for name in node.outputs))
+        if not any(needed.outputs):
+            return
+        try:
+            meaning = define(needed, self.graph.types, self.graph.constants)
+        except NotNative as reason:
+            self.units.append(Fallback(node, str(reason)))
+            for name in filter(None, node.inputs):
+                self.readers.setdefault(self._root(name), set()).add(len(self.units) - 1)
+            return
+        if isinstance(meaning, View):
+            self.roots[meaning.output] = self._root(meaning.input)
+            return
+        for group in _separate(self._group(number, needed, meaning)):
+            for name in group.inputs:
+                self.readers.setdefault(name, set()).add(len(self.units))
+            self.units.append(group)
+
+    def _group(self, number: int, node: Node, meaning: Compute) -> Group:
+        """A node by itself, over tensors with memory, its constants of one element written into the stages."""
+        known = {
+            n: a for n in meaning.tensors if (a := self.graph.constants.get(self._root(n))) is not None and a.size == 1
+        }
+
+        def visit(expr: Expr) -> Expr:
+            if isinstance(expr, Load) and expr.tensor in known:
+                return const(known[expr.tensor].item(), expr.dtype)
+            return expr
+
+        stages = tuple(replace(s, body=transform(s.body, visit)) for s in meaning.stages)
+        outputs = tuple(name for name in node.outputs if name)
+        group = Group(frozenset({number}), meaning.tensors, stages, outputs)
+        for name in group.inputs:
+            group = _on_root(group, name, self._root(name), self._root(name) in self.graph.constants)
+        used = {*group.inputs, *(stage.output for stage in stages)}
+        return replace(group, tensors={name: t for name, t in group.tensors.items() if name in used})
+
+    # Growth
+
+    def _grow(self, number: int, group: Group) -> None:
+        """Take in the groups that make the operands, and what makes theirs."""
+        members = {number}
+        while True:
+            for name in sorted(group.inputs, key=lambda n: -self.makers.get(n, -1)):
+                maker = self.makers.get(name)
+                if maker is None or not self._joinable(name, members):
+                    continue
+                first = self.groups[maker]
+                if first.pointwise is None and self._suits_reader(number, group):
+                    continue
+                both = merged(first, group, name)
+                if both is not None:
+                    group = both
+                    members |= self.members.pop(maker)
+                    del self.groups[maker]
+                    break
+            else:
+                break
+        self.groups[number] = group
+        self.members[number] = members
+        self.makers.update(dict.fromkeys(group.outputs, number))
+
+    def _joinable(self, name: str, members: set[int]) -> bool:
+        """Whether a tensor is all that its group makes and these units are all that read it."""
+        group = self.groups[self.makers[name]]
+        return len(group.outputs) == 1 and name not in self.kept and self.readers[name] <= members
+
+    def _suits_reader(self, number: int, group: Group) -> bool:
+        """Whether a group rearranges a tensor in a way that its only reader can do while reading."""
+        stage = group.pointwise
+        readers = self.readers.get(group.outputs[0], set())
+        if stage is None or len(readers) != 1 or group.outputs[0] in self.kept:
+            return False
+        moved, _ = factored(stage.body)
+        reader = self.units[min(readers)]
+        if not is_affine(moved) or not isinstance(reader, Group) or all(x.index == stage.index for x in loads(moved)):
+            return False
+        return inlined(group, reader, group.outputs[0]) is not None
+
+    # Steps
+
+    def _call(self, group: Group) -> Call:
+        shapes, stages = collapse(group.tensors, group.stages)
+        inputs = in_order_of_use((shapes[name] for name in group.inputs), stages)
+        outputs = in_order_of_use((shapes[name] for name in group.outputs), stages)
+        given = {*group.inputs, *group.outputs}
+        between = [tensor for name, tensor in shapes.items() if name not in given]
+        nodes = tuple(self.graph.nodes[n] for n in sorted(group.nodes))
+        task = canonical("+".join(node.op for node in nodes), inputs, outputs, between, stages)
+        return Call(task, tuple(t.name for t in inputs), tuple(t.name for t in outputs), nodes)
+
+
+def _separate(group: Group) -> list[Group]:
+    """One group an output, where each stage makes a whole output by itself."""
+    made = [stage.output for stage in group.stages]
+    alone = all(not stage.reduce for stage in group.stages) and sorted(made) == sorted(group.outputs)
+    if len(made) < 2 or not alone or any(x.tensor in made for stage in group.stages for x in loads(stage.body)):
+        return [group]
+    return [
+        Group(
+            group.nodes,
+            {name: t for name, t in group.tensors.items() if name == stage.output or name not in made},
+            (stage,),
+            (stage.output,),
+        )
+        for stage in group.stages
+    ]
+
+
+def _on_root(group: Group, name: str, root: str, constant: bool) -> Group:
+    """The group reading `root` where it reads `name`, a view of it."""
+    if name == root:
+        return group
+    if root in group.tensors and group.tensors[root].shape != group.tensors[name].shape:
+        flat = (prod(group.tensors[root].shape),)
+        same = (
+            reshaped(group, name, group.tensors[root].shape)
+            or reshaped(group, root, group.tensors[name].shape)
+            or reshaped(reshaped(group, name, flat) or group, root, flat)
+        )
+        assert same is not None
+        group = same
+
+    def visit(expr: Expr) -> Expr:
+        return replace(expr, tensor=root) if isinstance(expr, Load) and expr.tensor == name else expr
+
+    stages = tuple(replace(s, body=transform(s.body, visit)) for s in group.stages)
+    tensors = {n: t for n, t in group.tensors.items() if n != name}
+    tensors[root] = replace(group.tensors[name], name=root, constant=constant)
+    return replace(group, tensors=tensors, stages=stages)

@@ -1,0 +1,380 @@
+"""Groups: the stages of nodes that are computed together, and how two groups become one.
+
+Fusion is algebra on stages. A stage without reduction can be *inlined*: whoever reads its output computes the element
+instead. A stage that reads one element of a tensor for each that it writes can *follow* the stage that makes the
+tensor: it runs over the same axes, on values that have just been computed. What an op is called plays no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tunewright.codegen.expr import (
+    TRANSCENDENTAL,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Var,
+    children,
+    const,
+    free_vars,
+    loads,
+    op,
+    substitute,
+    transform,
+    walk,
+)
+
+from .affine import affine, reindex
+from .task import Stage, Tensor
+
+MAX_BODY = 400
+"""Nodes of a body, written out as a tree, beyond which nothing more is put into it."""
+
+RECOMPUTED_OPS = 4
+"""Operations an element that may be done again to save writing a tensor and reading it back."""
+
+TRANSCENDENTAL_OPS = 12
+"""Operations that a transcendental function stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes (by their number in the graph) and the stages that compute them.
+
+    `tensors` has every tensor of the stages; those that no stage writes come from outside. `outputs` go there.
+    """
+
+    nodes: frozenset[int]
+    tensors: Mapping[str, Tensor]
+    stages: tuple[Stage, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def inputs(self) -> list[str]:
+        """The tensors from outside, in order of use."""
+        written = {stage.output for stage in self.stages}
+        read = dict.fromkeys(x.tensor for stage in self.stages for x in loads(stage.body))
+        return [name for name in read if name not in written]
+
+    @property
+    def pointwise(self) -> Stage | None:
+        """The only stage, if there is no other and it reduces nothing."""
+        return self.stages[0] if len(self.stages) == 1 and not self.stages[0].reduce else None
+
+
+def merged(first: Group, then: Group, tensor: str) -> Group | None:
+    """Both groups as one, where `tensor`, all that `first` gives, is read by `then` alone. None if that won't do."""
+    return inlined(first, then, tensor) or followed(first, then, tensor) or prefixed(first, then, tensor)
+
+
+def is_movement(body: Expr) -> bool:
+    """Whether a body moves elements, and computes nothing but where from."""
+    match body:
+        case Const() | Load():
+            return True
+        case Op("select", (_, yes, no)):
+            return is_movement(yes) and is_movement(no)
+    return False
+
+
+def is_affine(body: Expr) -> bool:
+    """Whether a body is one element of a tensor at an affine place."""
+    return isinstance(body, Load) and all(affine(at) is not None for at in body.index)
+
+
+def is_product(stage: Stage) -> bool:
+    """Whether a stage sums products of two elements."""
+    match stage:
+        case Stage(body=Op("mul", (Load(), Load())), combiner="sum"):
+            return True
+    return False
+
+
+# A producer's expression in the place of a load
+
+
+def inlined(first: Group, then: Group, tensor: str) -> Group | None:
+    """`first`, one stage without reduction, computed where `then` reads its output.
+
+    Products stay products of two loads: they take a producer that only moves elements, and a constant factor moves
+    behind the sum. Elsewhere elements may be computed again if that is cheaper than to keep them.
+    """
+    stage = first.pointwise
+    places = None if stage is None else _places(stage)
+    pair = _aligned(first, then, tensor)
+    if stage is None or places is None or pair is None:
+        return None
+    first, reader = pair[0], reshaped(pair[1], tensor, first.tensors[tensor].shape)
+    if reader is None:
+        return None
+    (stage,) = first.stages
+    reading = [s for s in reader.stages if _reads(s, tensor)]
+    products = [s for s in reading if is_product(s)]
+    body, factor = factored(stage.body) if products else (stage.body, None)
+    if not is_affine(body) and (products or not _cheap(stage, reading, tensor)):
+        return None
+    stages = [_with_element(s, tensor, places, body if s in products else stage.body) for s in reader.stages]
+    if any(_tree_size(s.body) > MAX_BODY for s in stages):
+        return None
+    tensors = {**first.tensors, **reader.tensors}
+    del tensors[tensor]
+    group = Group(first.nodes | then.nodes, tensors, tuple(stages), then.outputs)
+    for product in products if factor is not None else ():
+        group = _scaled(group, product.output, factor)
+    return group
+
+
+def _places(stage: Stage) -> Mapping[str, int] | None:
+    """Which dimension of its output each axis of a stage walks along; None if an index is anything but an axis."""
+    places: dict[str, int] = {}
+    for d, at in enumerate(stage.index):
+        if isinstance(at, Var) and at.name not in places:
+            places[at.name] = d
+        elif at != Const(0, at.dtype):
+            return None
+    return places if len(places) == len(stage.axes) else None
+
+
+def _with_element(stage: Stage, tensor: str, places: Mapping[str, int], element: Expr) -> Stage:
+    """The stage with loads of `tensor` replaced by `element`, whose axes walk along the tensor as `places` says."""
+    done: dict[tuple[Expr, ...], Expr] = {}
+
+    def visit(node: Expr) -> Expr:
+        if not isinstance(node, Load) or node.tensor != tensor:
+            return node
+        if node.index not in done:
+            done[node.index] = substitute(element, {axis: node.index[d] for axis, d in places.items()})
+        return done[node.index]
+
+    return replace(stage, body=transform(stage.body, visit))
+
+
+def factored(body: Expr) -> tuple[Expr, Const | None]:
+    """A body without its constant factor, and the factor."""
+    match body:
+        case Op("mul", (rest, Const() as factor)) | Op("mul", (Const() as factor, rest)):
+            return rest, factor
+        case Op("div", (rest, Const(value, dtype))) if value:
+            return rest, Const(float(dtype.numpy.type(1 / value)), dtype)
+    return body, None
+
+
+def _scaled(group: Group, tensor: str, factor: Expr) -> Group:
+    """The group with every element of a tensor multiplied, once it is complete."""
+    shape = group.tensors[tensor]
+    if tensor not in group.outputs:
+        return replace(group, stages=tuple(_reading(s, tensor, lambda load: load * factor) for s in group.stages))
+    inner = replace(shape, name=f"{tensor}.sum")
+    stages: list[Stage] = []
+    for stage in group.stages:
+        if stage.output == tensor:
+            stages.append(replace(stage, output=inner.name))
+            body = op("mul", Load(inner.name, stage.index, inner.dtype), factor)
+            stages.append(Stage(tensor, stage.axes, body, index=stage.index))
+        else:
+            stages.append(stage)
+    return replace(group, tensors={**group.tensors, inner.name: inner}, stages=tuple(stages))
+
+
+def _cheap(stage: Stage, readers: Sequence[Stage], tensor: str) -> bool:
+    """Whether computing elements where they are read costs little more than computing each once."""
+    reads = sum(s.points * sum(x.tensor == tensor for x in loads(s.body)) for s in readers)
+    again = max(0, reads - stage.points)
+    return again * _ops(stage.body) <= RECOMPUTED_OPS * stage.points
+
+
+def _ops(body: Expr) -> int:
+    """What one element costs: operations, and loads beyond the first."""
+    nodes = list(walk(body))
+    calls = sum(TRANSCENDENTAL_OPS if n.name in TRANSCENDENTAL else 1 for n in nodes if isinstance(n, Op))
+    return calls + max(0, sum(isinstance(n, Load) for n in nodes) - 1)
+
+
+# A stage that takes up what another has just made
+
+
+def followed(first: Group, then: Group, tensor: str) -> Group | None:
+    """`then`, one stage without reduction that reads each element of `tensor` once, over the axes of its producer.
+
+    Where the producer reduces, `then` becomes a stage after it; else the two bodies become one. Dimensions may come
+    out in another order: that shows in the index that is written, while the axes keep the producer's order.
+    """
+    pair = None if then.pointwise is None else _aligned(first, then, tensor)
+    if pair is None:
+        return None
+    first, then = pair
+    (stage,) = then.stages
+    earlier = [s for s in first.stages if s.output != tensor]
+    makers = [s for s in first.stages if s.output == tensor]
+    if len(makers) > 1 and any(s.reduce for s in makers):
+        return None
+    tensors = {**then.tensors, **first.tensors}
+    shape, seen_as = first.tensors[tensor].shape, then.tensors[tensor].shape
+    flat = shape != seen_as and _is_flat(stage, then.tensors)
+    if flat:
+        for name in {stage.output, *(x.tensor for x in loads(stage.body))} - {tensor}:
+            if name in first.tensors and first.tensors[name].shape != shape:
+                return None
+            tensors[name] = replace(tensors[name], shape=shape)
+    stages: list[Stage] = []
+    for made in makers:
+        moved = _moved_flat(stage, made) if flat else _moved(stage, made, tensor, shape, seen_as)
+        if moved is None:
+            return None
+        stages += _joined(made, moved, tensor)
+    if any(_tree_size(s.body) > MAX_BODY for s in stages):
+        return None
+    if any(s.output == tensor for s in stages):
+        (maker,) = makers
+        tensors[tensor] = replace(tensors[tensor], shape=tuple(a.extent for a in maker.axes) or (1,))
+    else:
+        del tensors[tensor]
+    group = Group(first.nodes | then.nodes, tensors, (*earlier, *stages), then.outputs)
+    return _straight(group, stage.output, shape, [made.index for made in makers])
+
+
+def _is_flat(stage: Stage, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a stage reads every tensor at the place that it writes, and never asks where that is."""
+    shape = tensors[stage.output].shape
+    reads = loads(stage.body)
+    same = all(x.index == stage.index and tensors[x.tensor].shape == shape for x in reads)
+    outside = transform(stage.body, lambda node: Const(0, node.dtype) if isinstance(node, Load) else node)
+    return same and _places(stage) is not None and not free_vars(outside)
+
+
+def _moved_flat(stage: Stage, made: Stage) -> Stage:
+    """A flat stage over the axes of `made`."""
+
+    def visit(node: Expr) -> Expr:
+        return replace(node, index=made.index) if isinstance(node, Load) else node
+
+    return Stage(stage.output, made.axes, transform(stage.body, visit), index=made.index)
+
+
+def _moved(stage: Stage, made: Stage, tensor: str, shape: tuple[int, ...], seen_as: tuple[int, ...]) -> Stage | None:
+    """A stage that reads `tensor` once an element, over the axes of `made`, which writes it. None if it isn't such."""
+    reads = {x.index for x in loads(stage.body) if x.tensor == tensor}
+    place = reindex(made.index, shape, seen_as, _extents(made))
+    if len(reads) != 1 or place is None:
+        return None
+    extents = _extents(stage)
+    axes: dict[str, Expr] = {}
+    for at, mine, extent in zip(reads.pop(), place, seen_as, strict=True):
+        if isinstance(at, Var) and at.name not in axes and extents[at.name] == extent:
+            axes[at.name] = mine
+        elif extent > 1:
+            return None
+    if len(axes) < len(stage.axes):
+        return None
+    index = tuple(substitute(at, axes) for at in stage.index)
+    return Stage(stage.output, made.axes, substitute(stage.body, axes), index=index)
+
+
+def _joined(made: Stage, moved: Stage, tensor: str) -> list[Stage]:
+    """A stage and the one that takes up its result, which runs over the same axes."""
+    if not made.reduce:
+        body = transform(moved.body, lambda n: made.body if isinstance(n, Load) and n.tensor == tensor else n)
+        return [replace(moved, body=body)]
+    if isinstance(moved.body, Load) and moved.body.tensor == tensor:
+        return [replace(made, output=moved.output, index=moved.index)]
+    own: tuple[Expr, ...] = tuple(Var(axis.name) for axis in made.axes) or (const(0),)
+    return [replace(made, index=own), _reading(moved, tensor, lambda load: replace(load, index=own))]
+
+
+def _straight(group: Group, tensor: str, shape: tuple[int, ...], indices: Sequence[tuple[Expr, ...]]) -> Group:
+    """The group with an output seen under `shape`, if then it is written at `indices`, stage by stage."""
+    writers = [s for s in group.stages if s.output == tensor]
+    same = all(
+        reindex(s.index, group.tensors[tensor].shape, shape, _extents(s)) == index
+        for s, index in zip(writers, indices, strict=True)
+    )
+    return (reshaped(group, tensor, shape) or group) if same else group
+
+
+# A producer that stays a stage of its own
+
+
+def prefixed(first: Group, then: Group, tensor: str) -> Group | None:
+    """`first`, one stage without reduction, kept as the first stage of `then`.
+
+    For padding before windows, and for what is read again and again by the passes of a normalisation.
+    """
+    stage = first.pointwise
+    pair = None if stage is None else _aligned(first, then, tensor)
+    if stage is None or pair is None:
+        return None
+    reader = reshaped(pair[1], tensor, pair[0].tensors[tensor].shape)
+    if reader is None:
+        return None
+    reading = [s for s in reader.stages if _reads(s, tensor)]
+    windows = is_movement(stage.body) and any(s.reduce and s.points > stage.points for s in reading)
+    passes = len(reading) > 1 and any(s.reduce and s.points == stage.points for s in reading)
+    if not windows and (not passes or any(is_product(s) for s in reading)):
+        return None
+    tensors = {**pair[0].tensors, **reader.tensors}
+    return Group(first.nodes | then.nodes, tensors, (*pair[0].stages, *reader.stages), then.outputs)
+
+
+# Shapes
+
+
+def reshaped(group: Group, tensor: str, shape: tuple[int, ...]) -> Group | None:
+    """The group with a tensor seen under another shape; None where an index would take a division."""
+    old = group.tensors[tensor].shape
+    if old == shape:
+        return group
+    stages: list[Stage] = []
+    for stage in group.stages:
+        places = {
+            x.index: reindex(x.index, old, shape, _extents(stage)) for x in loads(stage.body) if x.tensor == tensor
+        }
+        index = reindex(stage.index, old, shape, _extents(stage)) if stage.output == tensor else stage.index
+        if index is None or None in places.values():
+            return None
+        fresh = _reading(stage, tensor, lambda x, places=places: replace(x, index=places[x.index]))  # type: ignore[misc]
+        stages.append(replace(fresh, index=index))
+    tensors = {**group.tensors, tensor: replace(group.tensors[tensor], shape=shape)}
+    return replace(group, tensors=tensors, stages=tuple(stages))
+
+
+def _aligned(first: Group, then: Group, tensor: str) -> tuple[Group, Group] | None:
+    """Both groups with each tensor that they share, except `tensor`, under one shape."""
+    for name in first.tensors.keys() & then.tensors.keys() - {tensor}:
+        fresh = reshaped(then, name, first.tensors[name].shape)
+        if fresh is not None:
+            then = fresh
+            continue
+        other = reshaped(first, name, then.tensors[name].shape)
+        if other is None:
+            return None
+        first = other
+    return first, then
+
+
+def _reading(stage: Stage, tensor: str, visit: Callable[[Load], Expr]) -> Stage:
+    """The stage with its loads of a tensor replaced."""
+    body = transform(stage.body, lambda n: visit(n) if isinstance(n, Load) and n.tensor == tensor else n)
+    return replace(stage, body=body)
+
+
+def _reads(stage: Stage, tensor: str) -> bool:
+    return any(x.tensor == tensor for x in loads(stage.body))
+
+
+def _extents(stage: Stage) -> dict[str, int]:
+    return {axis.name: axis.extent for axis in stage.axes + stage.reduce}
+
+
+def _tree_size(body: Expr) -> int:
+    """How many nodes a body has when its shared parts are written out."""
+    sizes: dict[int, int] = {}
+
+    def go(node: Expr) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = 1 + sum(map(go, children(node)))
+        return sizes[id(node)]
+
+    return go(body)

@@ -1,0 +1,43 @@
+"""The op table: the one place that knows what an ONNX op means. Read first: `definition.Definition`.
+
+An op is one function, which writes what a node computes as stages (see `graph.task`). Nothing else is said about it,
+because the rest follows: FLOPs and bytes are counted from the stages, how far it fuses with its neighbours shows in
+the form of the stages, shapes come from ONNX's shape inference, and the oracle of an op is ONNX's own reference
+evaluator, to which the tests compare every definition. A node outside of what a function supports raises `NotNative`,
+and then it runs through that evaluator.
+
+Where definitions differ from ONNX in what they make of NaN: `Relu`, `Clip`, `Max`, `Min` and the pools go by the
+machine's maximum and minimum, which may drop a NaN; `Sign`, `LeakyRelu` and their kind keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..ir import Array, Node, TensorType
+from .contraction import CONTRACTIONS
+from .definition import Compute, Definition, NotNative, OpDef, View
+from .elementwise import ELEMENTWISE
+from .movement import MOVEMENT
+from .pooling import POOLS
+from .reduction import REDUCTIONS
+
+__all__ = ["OPS", "Compute", "NotNative", "OpDef", "View", "define"]
+
+OPS: Mapping[str, OpDef] = {**CONTRACTIONS, **ELEMENTWISE, **MOVEMENT, **POOLS, **REDUCTIONS}
+"""Every op that has kernels, by its ONNX name."""
+
+
+def define(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Compute | View:
+    """What a node computes. Raises NotNative with the reason where the table has no definition for it."""
+    write = OPS.get(node.op) if node.domain == "" else None
+    if write is None:
+        raise NotNative(f"{node.op}: no definition")
+    definition = Definition(node, types, constants)
+    result = write(definition)
+    if result is not None:
+        return result
+    written = {stage.output for stage in definition.stages}
+    for position, name in enumerate(node.outputs):
+        definition.require(not name or name in written, f"output {position}")
+    return Compute(tuple(definition.stages), definition.tensors)

@@ -1,0 +1,276 @@
+"""Ops that compute each element of the output from the elements in the same place, with broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from math import sqrt
+
+import numpy as np
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Const, Expr, const, op
+
+from .definition import ARITHMETIC, Definition, Index, OpDef, View, load
+
+F32, F64, I64, I32, BOOL = DType.F32, DType.F64, DType.I64, DType.I32, DType.BOOL
+NUMBERS = (F32, F64, I64, I32)
+
+
+def unary(body: Callable[[Expr], Expr], *dtypes: DType) -> OpDef:
+    """`body` of the only input."""
+
+    def define(d: Definition) -> None:
+        x = d.input(0, *(dtypes or (F32,)))
+        d.write(d.output(), lambda i: body(load(x, i)))
+
+    return define
+
+
+def tuned(body: Callable[[Expr, Definition], Expr]) -> OpDef:
+    """`body` of the only input and the attributes."""
+
+    def define(d: Definition) -> None:
+        x = d.input(0, F32)
+        d.write(d.output(), lambda i: body(load(x, i), d))
+
+    return define
+
+
+def variadic(name: str, *dtypes: DType) -> OpDef:
+    """An op of the expression language that joins all inputs from the left."""
+
+    def define(d: Definition) -> None:
+        parts = d.inputs(*dtypes)
+        d.write(d.output(), lambda i: reduce(lambda a, b: op(name, a, b), (load(x, i) for x in parts)))
+
+    return define
+
+
+def compare(name: str, swapped: bool = False) -> OpDef:
+    """A comparison of two inputs."""
+
+    def define(d: Definition) -> None:
+        a, b = d.input(0, *NUMBERS, BOOL), d.input(1, *NUMBERS, BOOL)
+        d.require(name == "eq" or a.dtype is not BOOL, "an order of bool")
+        if swapped:
+            a, b = b, a
+
+        d.write(d.output(), lambda i: op(name, load(a, i), load(b, i)))
+
+    return define
+
+
+def floats(value: float) -> Const:
+    """A float32 literal."""
+    return const(float(value), F32)
+
+
+def clip_to(x: Expr, low: Expr | float, high: Expr | float) -> Expr:
+    """`x` moved into low .. high; `high` wins if they cross."""
+    return op("min", op("max", x, low), high)
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + exp(x)) without overflow."""
+    return op("max", x, 0.0) + op("log", op("exp", -op("abs", x)) + 1.0)
+
+
+def gelu(x: Expr, approximate: str) -> Expr:
+    """x times the normal distribution function, or its usual approximation by tanh."""
+    if approximate == "tanh":
+        return x * 0.5 * (op("tanh", (x + x * x * x * 0.044715) * sqrt(0.6366197723675814)) + 1.0)
+    return x * 0.5 * (op("erf", x * sqrt(0.5)) + 1.0)
+
+
+def negative_part(x: Expr, value: Expr) -> Expr:
+    """`value` below zero, else x (NaN included)."""
+    return op("select", op("lt", x, 0.0), value, x)
+
+
+def selu(x: Expr, alpha: float, gamma: float) -> Expr:
+    """The scaled exponential linear unit; `alpha` and `gamma` as ONNX has them."""
+    return negative_part(x, (op("exp", op("min", x, 0.0)) - 1.0) * alpha) * gamma
+
+
+def sign(x: Expr) -> Expr:
+    """-1, 0 or 1; NaN stays."""
+    zero, one = const(0, x.dtype), const(1, x.dtype)
+    return op("select", op("lt", x, zero), const(-1, x.dtype), op("select", op("lt", zero, x), one, x))
+
+
+def divide(d: Definition) -> None:
+    """Division; of integers towards zero, and only by a constant that a machine divides by without a trap."""
+    a, b = d.input(0, *ARITHMETIC), d.input(1, *ARITHMETIC)
+    if a.dtype is not F32:
+        divisor = d.known(1)
+        d.require(divisor is not None and not np.isin(divisor, (0, -1)).any(), "integer division that may trap")
+    d.write(d.output(), lambda i: op("div", load(a, i), load(b, i)))
+
+
+def power(d: Definition) -> None:
+    """Powers of float32; the exponent may be an integer. The usual constant exponents need no logarithm."""
+    a, b = d.input(0, F32), d.input(1, F32, I64, I32)
+    simple = POWERS.get(d.scalar(1))
+    if simple is not None:
+        d.write(d.output(), lambda i: simple(load(a, i)))
+    else:
+        d.write(d.output(), lambda i: op("pow", load(a, i), op("cast", load(b, i), dtype=F32)))
+
+
+POWERS: Mapping[float | None, Callable[[Expr], Expr]] = {
+    -1.0: lambda x: op("div", floats(1), x),
+    0.5: lambda x: op("sqrt", x),
+    1.0: lambda x: x,
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+}
+"""Exponents that are a few multiplications."""
+
+
+def mean(d: Definition) -> None:
+    """The mean of all inputs."""
+    parts = d.inputs(F32)
+    d.write(d.output(), lambda i: reduce(lambda a, b: a + b, (load(x, i) for x in parts)) * (1.0 / len(parts)))
+
+
+def clip(d: Definition) -> None:
+    """Each bound is an attribute if it is known, else an input."""
+    x = d.input(0, *ARITHMETIC)
+    low, high = d.optional(1, x.dtype), d.optional(2, x.dtype)
+    low_attr, high_attr = d.attr("min"), d.attr("max")
+
+    d.require(all(bound is None or bound.shape in ((), (1,)) for bound in (low, high)), "bounds that are no scalars")
+
+    def body(i: Index) -> Expr:
+        value = load(x, i)
+        if low is not None or low_attr is not None:
+            value = op("max", value, load(low, [const(0)]) if low is not None else const(low_attr, x.dtype))
+        if high is not None or high_attr is not None:
+            value = op("min", value, load(high, [const(0)]) if high is not None else const(high_attr, x.dtype))
+        return value
+
+    d.write(d.output(), body)
+
+
+def where(d: Definition) -> None:
+    """The second input where the first holds, else the third."""
+    condition, yes, no = d.input(0, BOOL), d.input(1), d.input(2)
+    d.write(d.output(), lambda i: op("select", load(condition, i), load(yes, i), load(no, i)))
+
+
+def prelu(d: Definition) -> None:
+    """The slope broadcasts to the input as anything else, towards the last axis."""
+    x, slope = d.input(0, F32), d.input(1, F32)
+    d.write(d.output(), lambda i: negative_part(load(x, i), load(x, i) * load(slope, i)))
+
+
+def cast(d: Definition) -> View | None:
+    """Conversion of element types; floats go to integers towards zero."""
+    x, y = d.input(0), d.output()
+    if x.dtype is y.dtype:
+        return View(x.name, y.name)
+    narrow = y.dtype in (DType.I8, DType.U8)
+    d.require(not (x.dtype.is_float and narrow), f"{x.dtype} to {y.dtype}, which saturates or wraps")
+    if y.dtype is BOOL:
+        d.write(y, lambda i: op("ne", load(x, i), const(0, x.dtype)))
+    else:
+        d.write(y, lambda i: op("cast", load(x, i), dtype=y.dtype))
+    return None
+
+
+def batch_normalization(d: Definition) -> None:
+    """Inference with known statistics; as a rule rewrites fold it away or leave a multiply-add."""
+    d.require(not d.attr("training_mode", 0) and d.attr("spatial", 1) == 1, "training")
+    x = d.input(0, F32)
+    axis = len(x.shape) - 1 if d.attr("channels_last") else min(1, len(x.shape) - 1)
+    scale, bias, mu, variance = (d.input(position, F32) for position in range(1, 5))
+    epsilon = float(d.attr("epsilon", 1e-5))
+
+    def body(i: Index) -> Expr:
+        at = [i[axis]]
+        gain = load(scale, at) / op("sqrt", load(variance, at) + epsilon)
+        return (load(x, i) - load(mu, at)) * gain + load(bias, at)
+
+    d.write(d.output(), body)
+
+
+def _selu(x: Expr, d: Definition) -> Expr:
+    return selu(x, float(d.attr("alpha", 1.6732632423543772)), float(d.attr("gamma", 1.0507009873554805)))
+
+
+def _elu(x: Expr, d: Definition) -> Expr:
+    return selu(x, float(d.attr("alpha", 1.0)), 1.0)
+
+
+def _celu(x: Expr, d: Definition) -> Expr:
+    alpha = float(d.attr("alpha", 1.0))
+    return negative_part(x, (op("exp", op("min", x, 0.0) * (1 / alpha)) - 1.0) * alpha)
+
+
+def _hard_sigmoid(x: Expr, d: Definition) -> Expr:
+    return clip_to(x * float(d.attr("alpha", 0.2)) + float(d.attr("beta", 0.5)), 0.0, 1.0)
+
+
+def _shrink(x: Expr, d: Definition) -> Expr:
+    bound, bias = float(d.attr("lambd", 0.5)), float(d.attr("bias", 0.0))
+    above = op("select", op("lt", floats(bound), x), x - bias, floats(0))
+    return op("select", op("lt", x, -bound), x + bias, above)
+
+
+def _thresholded(x: Expr, d: Definition) -> Expr:
+    return op("select", op("lt", floats(d.attr("alpha", 1.0)), x), x, floats(0))
+
+
+ELEMENTWISE: Mapping[str, OpDef] = {
+    "Abs": unary(lambda x: op("abs", x), *ARITHMETIC),
+    "Add": variadic("add", *ARITHMETIC),
+    "And": variadic("and", BOOL),
+    "BatchNormalization": batch_normalization,
+    "Cast": cast,
+    "Ceil": unary(lambda x: op("ceil", x)),
+    "Celu": tuned(_celu),
+    "Clip": clip,
+    "Div": divide,
+    "Elu": tuned(_elu),
+    "Equal": compare("eq"),
+    "Erf": unary(lambda x: op("erf", x)),
+    "Exp": unary(lambda x: op("exp", x)),
+    "Floor": unary(lambda x: op("floor", x)),
+    "Gelu": tuned(lambda x, d: gelu(x, d.attr("approximate", "none"))),
+    "Greater": compare("lt", swapped=True),
+    "GreaterOrEqual": compare("le", swapped=True),
+    "HardSigmoid": tuned(_hard_sigmoid),
+    "HardSwish": unary(lambda x: x * clip_to(x * (1 / 6) + 0.5, 0.0, 1.0)),
+    "LeakyRelu": tuned(lambda x, d: negative_part(x, x * float(d.attr("alpha", 0.01)))),
+    "Less": compare("lt"),
+    "LessOrEqual": compare("le"),
+    "Log": unary(lambda x: op("log", x)),
+    "Max": variadic("max", *ARITHMETIC),
+    "Mean": mean,
+    "Min": variadic("min", *ARITHMETIC),
+    "Mish": unary(lambda x: x * op("tanh", softplus(x))),
+    "Mul": variadic("mul", *ARITHMETIC),
+    "Neg": unary(lambda x: -x, *ARITHMETIC),
+    "Not": unary(lambda x: op("not", x), BOOL),
+    "Or": variadic("or", BOOL),
+    "PRelu": prelu,
+    "Pow": power,
+    "Reciprocal": unary(lambda x: op("div", floats(1), x)),
+    "Relu": unary(lambda x: op("max", x, const(0, x.dtype)), *ARITHMETIC),
+    "Round": unary(lambda x: op("round", x)),
+    "Selu": tuned(_selu),
+    "Shrink": tuned(_shrink),
+    "Sigmoid": unary(lambda x: op("sigmoid", x)),
+    "Sign": unary(sign, *ARITHMETIC),
+    "Silu": unary(lambda x: x * op("sigmoid", x)),
+    "Softplus": unary(softplus),
+    "Softsign": unary(lambda x: x / (op("abs", x) + 1.0)),
+    "Sqrt": unary(lambda x: op("sqrt", x)),
+    "Sub": variadic("sub", *ARITHMETIC),
+    "Sum": variadic("add", *ARITHMETIC),
+    "Tanh": unary(lambda x: op("tanh", x)),
+    "ThresholdedRelu": tuned(_thresholded),
+    "Where": where,
+    "Xor": variadic("ne", BOOL),
+}

@@ -1,0 +1,276 @@
+"""The oracle: what a task computes, in numpy, and inputs to try it on.
+
+Everything else is measured against this, so it is written for being right: stage by stage as the task says, every
+access checked to be in bounds, every element checked to be written once. It is fast enough for the tasks of real
+models because products go through BLAS and the rest over whole grids of points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Expr, Load, Op, children, evaluate, free_vars, loads, walk
+
+from .affine import affine
+from .ir import Array
+from .task import IDENTITIES, Axis, Stage, Task, Tensor
+
+GRID_POINTS = 1 << 20
+"""Points of a stage that are evaluated at once: bounds the memory that the oracle needs."""
+
+MATRIX_ELEMENTS = 1 << 24
+"""Elements of a factor that are laid out for one matrix product."""
+
+Ranges = Mapping[str, range]
+"""The part of a stage's grid that is looked at: some places of each axis."""
+
+
+def reference(task: Task, arrays: Sequence[Array]) -> list[Array]:
+    """The outputs of a task on its inputs, both in the task's order.
+
+    Inputs may have any shape of the right size. Sums are as accurate as float64, products of matrices as BLAS makes
+    them in float32. Raises IndexError for an access out of bounds, and ValueError if an element is not written
+    exactly once, or read before that.
+    """
+    values: dict[str, Array] = {}
+    for tensor, array in zip(task.inputs, arrays, strict=True):
+        if array.dtype != tensor.dtype.numpy:
+            raise TypeError(f"{tensor.name} is {tensor.dtype}, not {array.dtype}")
+        values[tensor.name] = np.ascontiguousarray(array).reshape(tensor.shape)
+    made = {tensor.name: tensor for tensor in task.temporaries + task.outputs}
+    values |= {name: np.empty(tensor.shape, tensor.dtype.numpy) for name, tensor in made.items()}
+    written = {name: np.zeros(tensor.shape, np.bool_) for name, tensor in made.items()}
+    writes = dict.fromkeys(made, 0)
+    for stage in task.stages:
+        for name in {read.tensor for read in loads(stage.body)} & made.keys():
+            _check_written(name, written[name], writes[name])
+        _run(stage, values)
+        _strided(written[stage.output], stage.index, _whole(stage.axes), [axis.name for axis in stage.axes])[...] = True
+        writes[stage.output] += prod(axis.extent for axis in stage.axes)
+    for name, done in written.items():
+        _check_written(name, done, writes[name])
+    return [values[tensor.name] for tensor in task.outputs]
+
+
+def _check_written(name: str, written: Array, writes: int) -> None:
+    if not written.all() or writes != written.size:
+        raise ValueError(f"{name}: {writes} writes to {int(written.sum())} of {written.size} elements")
+
+
+def _whole(axes: Sequence[Axis]) -> Ranges:
+    return {axis.name: range(axis.extent) for axis in axes}
+
+
+def _run(stage: Stage, values: Mapping[str, Array]) -> None:
+    match stage:
+        case Stage(combiner="sum", body=Op("mul", (Load() as left, Load() as right), dtype)) if dtype.is_float:
+            if _multiply(stage, left, right, values):
+                return
+    _run_grid(stage, values)
+
+
+# Any stage, point by point
+
+
+def _run_grid(stage: Stage, values: Mapping[str, Array]) -> None:
+    """Evaluate the body over the grid, a part at a time, and fold."""
+    output = values[stage.output]
+    axes = [axis.name for axis in stage.axes]
+    if not stage.reduce:
+        for ranges in _parts(stage.axes, stage.points, GRID_POINTS):
+            _strided(output, stage.index, ranges, axes)[...] = _grid_values(stage, ranges, values)
+        return
+    dtype = np.float64 if stage.body.dtype.is_float else stage.body.dtype.numpy
+    total = np.full([axis.extent for axis in stage.axes], _identity(stage, np.dtype(dtype)), dtype)
+    join = FOLDS[stage.combiner]
+    for ranges in _parts(stage.axes + stage.reduce, stage.points, GRID_POINTS):
+        part = _grid_values(stage, ranges, values)
+        folded = join.reduce(part, axis=tuple(range(len(axes), part.ndim)), dtype=dtype)
+        place = tuple(slice(ranges[axis].start, ranges[axis].stop) for axis in axes)
+        total[place] = join(total[place], folded)
+    with np.errstate(all="ignore"):
+        _strided(output, stage.index, _whole(stage.axes), axes)[...] = total
+
+
+FOLDS: Mapping[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+"""The combiners of `task.COMBINERS` in numpy."""
+
+
+def _identity(stage: Stage, dtype: np.dtype[Any]) -> Any:
+    value = IDENTITIES[stage.combiner]
+    if dtype.kind == "f" or np.isfinite(value):
+        return dtype.type(value)
+    limits = np.iinfo(dtype)
+    return limits.min if value < 0 else limits.max
+
+
+def _parts(axes: Sequence[Axis], points: int, limit: int) -> Iterator[Ranges]:
+    """The grid in parts of about `limit` points, cut along the outermost axes."""
+    cuts: list[list[range]] = []
+    for axis in axes:
+        count = min(axis.extent, -(-points // limit))
+        cuts.append([range(n * axis.extent // count, (n + 1) * axis.extent // count) for n in range(count)])
+        points = -(-points // count)
+    for chosen in product(*cuts):
+        yield {axis.name: part for axis, part in zip(axes, chosen, strict=True)}
+
+
+def _grid_values(stage: Stage, ranges: Ranges, values: Mapping[str, Array]) -> Array:
+    """The body at every point of a part of the grid, axes first, then reduction axes."""
+    order = [axis.name for axis in stage.axes + stage.reduce]
+    grid = {name: _along(ranges[name], order.index(name), len(order)) for name in order}
+
+    def read(node: Load, index: Sequence[Any]) -> Array:
+        array = values[node.tensor]
+        if all(affine(expr) is not None for expr in node.index):
+            used = set(free_vars(*node.index))
+            return _strided(array, node.index, ranges, order, used)
+        for at, extent in zip(index, array.shape, strict=True):
+            if np.min(at) < 0 or np.max(at) >= extent:
+                raise IndexError(f"{node} reads {np.min(at)} .. {np.max(at)} of {extent}")
+        return np.asarray(array[tuple(index)])
+
+    result = evaluate(stage.body, grid, read)
+    return np.broadcast_to(result, [len(ranges[name]) for name in order])
+
+
+def _along(places: range, position: int, rank: int) -> NDArray[np.int64]:
+    """An axis as an array that broadcasts against the others."""
+    return np.arange(places.start, places.stop).reshape([-1 if d == position else 1 for d in range(rank)])
+
+
+def _strided(
+    array: Array, index: Sequence[Expr], ranges: Ranges, order: Sequence[str], used: set[str] | None = None
+) -> Array:
+    """The elements at an affine index over the grid, one dimension an axis, without a copy.
+
+    Axes that are not in `used` (if it is given) have extent 1. Raises IndexError if an element lies outside.
+    """
+    extents = {name: len(part) for name, part in ranges.items()}
+    steps = dict.fromkeys(order, 0)
+    offset = 0
+    for expr, extent, stride in zip(index, array.shape, array.strides, strict=True):
+        form = affine(expr)
+        if form is None:
+            raise ValueError(f"index {expr} is not affine")
+        constant = form.constant + sum(c * ranges[axis].start for axis, c in form.coefficients.items())
+        low, high = type(form)(form.coefficients, constant).bounds(extents)
+        if low < 0 or high >= extent:
+            raise IndexError(f"{expr} runs over {low} .. {high} of {extent}")
+        offset += constant * stride
+        for axis, coefficient in form.coefficients.items():
+            steps[axis] += coefficient * stride
+    shape = [extents[name] if used is None or name in used else 1 for name in order]
+    start = array.reshape(-1)[offset // array.itemsize :]
+    return as_strided(start, shape, [steps[name] for name in order])
+
+
+# Products
+
+
+def _multiply(stage: Stage, left: Load, right: Load, values: Mapping[str, Array]) -> bool:
+    """A sum of products as matrix products. False if it is none: some axis is in neither factor, or all are in both."""
+    in_left, in_right = set(free_vars(*left.index)), set(free_vars(*right.index))
+    axes = {axis.name: axis.extent for axis in stage.axes}
+    inner = [axis.name for axis in stage.reduce]
+    batch = [name for name in axes if name in in_left and name in in_right]
+    rows = [name for name in axes if name in in_left and name not in in_right]
+    columns = [name for name in axes if name not in in_left and name in in_right]
+    plain = all(affine(expr) is not None for expr in left.index + right.index)
+    if not plain or len(batch + rows + columns) < len(axes) or not set(inner) <= in_left & in_right:
+        return False
+    if not rows and not columns:
+        return False
+    depth = prod(axis.extent for axis in stage.reduce)
+    outer = [axis for axis in stage.axes if axis.name in batch + rows]
+    whole = _whole(stage.axes + stage.reduce)
+    for part in _parts(outer, depth * prod(axis.extent for axis in outer), MATRIX_ELEMENTS):
+        ranges = {**whole, **part}
+        a = _matrix(values[left.tensor], left.index, ranges, batch, rows, inner)
+        b = _matrix(values[right.tensor], right.index, ranges, batch, inner, columns)
+        order = batch + rows + columns
+        result = np.matmul(a, b).reshape([len(ranges[name]) for name in order])
+        _strided(values[stage.output], stage.index, ranges, order)[...] = result
+    return True
+
+
+def _matrix(
+    array: Array, index: Sequence[Expr], ranges: Ranges, batch: list[str], rows: list[str], columns: list[str]
+) -> Array:
+    """The elements at an index as matrices, [batch, rows, columns]."""
+    view = _strided(array, index, ranges, batch + rows + columns)
+    return view.reshape([prod(len(ranges[name]) for name in group) for group in (batch, rows, columns)])
+
+
+# Inputs
+
+
+def example_inputs(task: Task, seed: int) -> list[Array]:
+    """Inputs to try a task on: the same seed gives the same values everywhere.
+
+    Floats are normal, scaled so that sums stay near 1; positive where a root, a logarithm or a power is taken of them,
+    away from zero where something is divided by them. Integers that choose elements are in range.
+    """
+    rng = np.random.default_rng(seed)
+    uses = _uses(task)
+    return [_example(tensor, uses[tensor.name], rng) for tensor in task.inputs]
+
+
+class _Use:
+    """What stages do with an input."""
+
+    def __init__(self) -> None:
+        self.scale = 1.0
+        self.positive = False
+        self.limit: int | None = None  # of an index
+
+
+def _uses(task: Task) -> dict[str, _Use]:
+    uses = {tensor.name: _Use() for tensor in task.inputs}
+    scaled = set()
+    for stage in task.stages:
+        depth = prod(axis.extent for axis in stage.reduce)
+        factors = [x.tensor for x in loads(stage.body) if x.tensor in uses]
+        if stage.combiner == "sum" and factors:
+            # One factor is enough: the weights, or else the last one.
+            chosen = next((name for name in factors if task.tensor(name).constant), factors[-1])
+            if chosen not in scaled:
+                scaled.add(chosen)
+                uses[chosen].scale = 1 / sqrt(depth)
+        for node in walk(stage.body):
+            match node:
+                case Op("sqrt" | "log" | "pow" | "div" as kind, args):
+                    for name in _read(args[-1] if kind == "div" else args[0]) & uses.keys():
+                        uses[name].positive = True
+                case Load(tensor, index):
+                    for at, extent in zip(index, task.tensor(tensor).shape, strict=True):
+                        for name in {x.tensor for x in loads(at)} & uses.keys():
+                            uses[name].limit = min(extent, uses[name].limit or extent)
+    return uses
+
+
+def _read(expr: Expr) -> set[str]:
+    """The tensors whose values go into an expression, other than through an index."""
+    if isinstance(expr, Load):
+        return {expr.tensor}
+    return {name for part in children(expr) for name in _read(part)}
+
+
+def _example(tensor: Tensor, use: _Use, rng: np.random.Generator) -> Array:
+    if tensor.dtype is DType.BOOL:
+        return rng.random(tensor.shape) < 0.5
+    if not tensor.dtype.is_float:
+        low, high = (0, use.limit) if use.limit is not None else (0 if tensor.dtype is DType.U8 else -9, 10)
+        return rng.integers(low, high, tensor.shape).astype(tensor.dtype.numpy)
+    values = rng.standard_normal(tensor.shape, np.float32) * np.float32(use.scale)
+    if use.positive:
+        values = np.abs(values) + np.float32(0.5)
+    return values.astype(tensor.dtype.numpy)

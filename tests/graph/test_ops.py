@@ -1,0 +1,383 @@
+"""Every definition against ONNX's reference evaluator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tunewright.graph import channels
+from tunewright.graph.fusion import Fallback, partition
+from tunewright.graph.ir import Array, Graph, TensorType
+from tunewright.graph.onnx_import import load
+from tunewright.graph.ops import OPS, View, define
+from tunewright.graph.oracle import reference
+from tunewright.graph.task import canonical, in_order_of_use
+
+RNG = np.random.default_rng(7)
+
+
+def f32(*shape: int) -> Array:
+    """Normal values."""
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def positive(*shape: int) -> Array:
+    return (RNG.random(shape) + 0.5).astype(np.float32)
+
+
+def ints(low: int, high: int, *shape: int, dtype: str = "int64") -> Array:
+    return RNG.integers(low, high, shape).astype(dtype)
+
+
+def flags(*shape: int) -> Array:
+    return RNG.random(shape) < 0.5
+
+
+FAULTY = frozenset({"ConvTranspose", "GlobalMaxPool", "LRN", "MaxPool", "Mean", "Pad", "Softmax", "LogSoftmax"})
+"""Ops in which ONNX's evaluator (1.23.2) makes mistakes or stops; these are compared with ONNX Runtime."""
+
+
+class Case:
+    """A model of one node, and inputs for it. Tuples, and what is `known`, are constants of the model."""
+
+    def __init__(
+        self,
+        op: str,
+        *inputs: Array | tuple[int, ...] | None,
+        known: tuple[int, ...] = (),
+        outputs: int = 1,
+        version: int = 20,
+        **attrs: Any,
+    ) -> None:
+        self.op, self.attrs = op, attrs
+        names = [f"x{n}" if value is not None else "" for n, value in enumerate(inputs)]
+        arrays = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True) if name}
+        fixed = {f"x{n}" for n, value in enumerate(inputs) if n in known or isinstance(value, tuple)}
+        self.feeds = {name: array for name, array in arrays.items() if name not in fixed}
+        results = [f"y{n}" for n in range(outputs)]
+        proto = helper.make_graph(
+            [helper.make_node(op, names, results, **attrs)],
+            "one",
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+                for name, array in self.feeds.items()
+            ],
+            [onnx.ValueInfoProto(name=name) for name in results],
+            [numpy_helper.from_array(arrays[name], name) for name in sorted(fixed)],
+        )
+        self.shapes = ",".join("x".join(map(str, array.shape)) for array in arrays.values())
+        opset = helper.make_opsetid("", version)
+        self.model = helper.make_model(proto, opset_imports=[opset], ir_version=10)
+
+    def wanted(self) -> list[Array]:
+        """The outputs, according to others."""
+        if self.op in FAULTY:
+            typed = onnx.shape_inference.infer_shapes(self.model, data_prop=True)
+            return list(onnxruntime.InferenceSession(typed.SerializeToString()).run(None, self.feeds))
+        return list(ReferenceEvaluator(self.model).run(None, self.feeds))
+
+    def graph(self) -> tuple[Graph, dict[str, Array]]:
+        """The graph, and its feeds."""
+        graph = load(self.model.SerializeToString())
+        return graph, {value.tensor: self.feeds[value.label] for value in graph.inputs}
+
+    def __str__(self) -> str:
+        return "-".join([self.op, self.shapes, *(f"{k}={v}" for k, v in self.attrs.items())])
+
+
+def with_channels_last(graph: Graph, feeds: dict[str, Array]) -> tuple[Graph, dict[str, Array]]:
+    """The graph of one node with that node's tensors in the other layout."""
+    (node,) = graph.nodes
+    flipped = replace(node, attrs={**node.attrs, "channels_last": True})
+    types = dict(graph.types)
+    moved = dict(feeds)
+    for position, name in enumerate(node.inputs):
+        perm = channels.input_to_first(flipped, position, len(types[name].shape or ()))
+        if perm is not None:
+            moved[name] = np.ascontiguousarray(feeds[name].transpose(channels.inverse(perm)))
+            types[name] = TensorType(types[name].dtype, moved[name].shape)
+    result = types[node.outputs[0]]
+    assert result.shape is not None
+    order = channels.last_from_first(len(result.shape))
+    types[node.outputs[0]] = TensorType(result.dtype, tuple(result.shape[d] for d in order))
+    return replace(graph, nodes=(flipped,), types=types), moved
+
+
+def by_definition(graph: Graph, feeds: dict[str, Array]) -> list[Array]:
+    """The outputs of a graph of one node by its definition as it stands, before anything is fused or collapsed."""
+    (node,) = graph.nodes
+    values = {**graph.constants, **feeds}
+    meaning = define(node, graph.types, graph.constants)
+    if isinstance(meaning, View):
+        return [values[node.inputs[0]].reshape(graph.types[node.outputs[0]].shape or ())]
+    written = {stage.output for stage in meaning.stages}
+    inputs = in_order_of_use((t for name, t in meaning.tensors.items() if name not in written), meaning.stages)
+    outputs = in_order_of_use((meaning.tensors[name] for name in node.outputs), meaning.stages)
+    between = [meaning.tensors[name] for name in written - set(node.outputs)]
+    task = canonical(node.op, inputs, outputs, between, meaning.stages)
+    results = reference(task, [values[tensor.name] for tensor in inputs])
+    values |= {t.name: r.reshape(graph.types[t.name].shape or ()) for t, r in zip(outputs, results, strict=True)}
+    return [values[name] for name in node.outputs]
+
+
+UNARY = [
+    Case(op, f32(3, 5, 7))
+    for op in (
+        "Abs", "Ceil", "Celu", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish",
+        "Neg", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Softplus", "Softsign", "Tanh",
+        "ThresholdedRelu",
+    )
+] + [
+    *(Case(op, positive(13)) for op in ("Log", "Reciprocal", "Sqrt")),
+    Case("Celu", f32(11), alpha=0.7),
+    Case("Elu", f32(11), alpha=0.3),
+    Case("Gelu", f32(2, 5), approximate="tanh"),
+    Case("HardSigmoid", f32(11), alpha=0.3, beta=0.6),
+    Case("LeakyRelu", f32(11), alpha=0.2),
+    Case("Selu", f32(11), alpha=1.5, gamma=0.9),
+    Case("Shrink", f32(11), lambd=0.4, bias=0.2),
+    Case("ThresholdedRelu", f32(11), alpha=0.4),
+    Case("Swish", f32(11), version=24),
+    Case("Softplus", 40 * f32(11)),
+    Case("Not", flags(7)),
+    Case("Abs", ints(-5, 5, 7)),
+    Case("Neg", ints(-5, 5, 7, dtype="int32")),
+    Case("Sign", np.array([-2.5, 0.0, np.nan, np.inf], np.float32)),
+    Case("Sign", ints(-5, 5, 7)),
+    Case("Relu", np.array(-1.5, np.float32)),
+]  # fmt: skip
+
+BINARY = [
+    *(Case(op, f32(2, 3, 5), f32(3, 1)) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "PRelu")),
+    *(Case(op, ints(-9, 9, 5), ints(-9, 9, 3, 1)) for op in ("Add", "Sub", "Mul", "Max", "Min")),
+    *(Case(op, f32(3, 5), f32(5)) for op in ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")),
+    *(
+        Case(op, ints(0, 3, 3, 5), ints(0, 3, 5))
+        for op in ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
+    ),
+    *(Case(op, flags(3, 5), flags(5)) for op in ("And", "Or", "Xor", "Equal")),
+    *(Case("Pow", positive(3, 5), np.array(p, np.float32), known=(1,)) for p in (-1, 0.5, 1, 2, 3, 2.5)),
+    Case("Pow", positive(3, 5), f32(5)),
+    Case("Pow", positive(3, 5), ints(0, 4, 5)),
+    Case("Div", ints(-50, 50, 7), np.array(7), known=(1,)),
+    Case("Max", f32(3), f32(2, 1), f32(1, 3)),
+    Case("Mean", f32(2, 3), f32(2, 1), f32(1, 3)),
+    Case("Sum", f32(3)),
+    Case("Add", f32(1, 1), f32(1)),
+    Case("Where", flags(3, 1), f32(5), f32(3, 5)),
+    Case("Where", flags(5), ints(0, 9, 3, 5), ints(0, 9, 1)),
+]
+
+OTHERS = [
+    Case("Clip", f32(3, 5), np.array(-0.5, np.float32), np.array(0.5, np.float32), known=(1, 2)),
+    Case("Clip", f32(3, 5), np.array(-0.5, np.float32)),
+    Case("Clip", f32(3, 5)),
+    Case("Clip", f32(3, 5), None, np.array(0.25, np.float32)),
+    Case("Clip", ints(-9, 9, 7), np.array(-3), np.array(4), known=(1, 2)),
+    Case("Clip", f32(3, 5), min=-0.5, max=0.5, version=10),
+    *(Case("Cast", 3 * f32(3, 5), to=to) for to in (1, 6, 7, 9, 11)),
+    *(Case("Cast", ints(-3, 3, 3, 5), to=to) for to in (1, 3, 6, 9)),
+    *(Case("Cast", flags(3, 5), to=to) for to in (1, 7)),
+    Case("Cast", ints(0, 255, 7, dtype="uint8"), to=1),
+    Case("BatchNormalization", f32(2, 3, 5, 7), f32(3), f32(3), f32(3), positive(3)),
+    Case("BatchNormalization", f32(5, 3), f32(3), f32(3), f32(3), positive(3)),
+]
+
+CONVOLUTIONS = [
+    Case("Conv", f32(1, 3, 7, 5), f32(4, 3, 3, 3)),
+    Case("Conv", f32(2, 3, 7, 5), f32(4, 3, 3, 3), f32(4), pads=(1, 1, 1, 1)),
+    Case("Conv", f32(2, 3, 7, 5), f32(4, 3, 3, 2), pads=(0, 1, 2, 3), strides=(2, 3), dilations=(2, 1)),
+    Case("Conv", f32(1, 6, 9, 9), f32(9, 2, 3, 3), f32(9), group=3, strides=(2, 2)),
+    Case("Conv", f32(1, 6, 9, 9), f32(9, 2, 3, 3), group=3, pads=(1, 1, 1, 1)),
+    Case("Conv", f32(1, 6, 9, 9), f32(6, 1, 3, 3), f32(6), group=6, pads=(1, 1, 1, 1)),
+    Case("Conv", f32(1, 3, 5, 5), f32(6, 1, 3, 3), group=3, pads=(1, 1, 1, 1)),
+    Case("Conv", f32(1, 7, 5, 5), f32(4, 7, 1, 1), f32(4)),
+    Case("Conv", f32(1, 7, 6, 6), f32(4, 7, 1, 1), strides=(2, 2)),
+    Case("Conv", f32(1, 4, 5, 5), f32(4, 1, 1, 1), group=4),
+    Case("Conv", f32(2, 3, 11), f32(4, 3, 5), f32(4), pads=(2, 2)),
+    Case("Conv", f32(1, 1, 3, 3), f32(1, 1, 3, 3)),
+    Case("Conv", f32(1, 2, 5, 4, 3), f32(3, 2, 2, 3, 1), pads=(1, 0, 0, 1, 2, 0)),
+    Case("Conv", f32(1, 3, 7, 7), f32(4, 3, 3, 3), strides=(2, 2), auto_pad="SAME_UPPER"),
+    Case("Conv", f32(1, 3, 6, 6), f32(4, 3, 3, 3), strides=(2, 2), auto_pad="SAME_LOWER"),
+    Case("Conv", f32(1, 3, 6, 6), f32(4, 3, 3, 3), auto_pad="VALID"),
+    Case("ConvTranspose", f32(1, 3, 5, 4), f32(3, 2, 2, 2), strides=(2, 2)),
+    Case("ConvTranspose", f32(2, 3, 5, 4), f32(3, 2, 2, 3), f32(2), strides=(2, 3)),
+    Case("ConvTranspose", f32(1, 4, 4, 3), f32(4, 3, 2, 2), f32(6), strides=(2, 2), group=2),
+    Case("ConvTranspose", f32(1, 3, 5, 4), f32(3, 2, 3, 3), f32(2), strides=(2, 2), pads=(1, 1, 1, 1)),
+    Case("ConvTranspose", f32(1, 3, 5, 4), f32(3, 2, 3, 3)),
+    Case("ConvTranspose", f32(1, 3, 5, 4), f32(3, 2, 3, 2), strides=(3, 2), output_padding=(2, 1), pads=(1, 0, 1, 1)),
+    Case("ConvTranspose", f32(1, 3, 5, 4), f32(3, 2, 3, 3), dilations=(2, 2), strides=(1, 2)),
+    Case("ConvTranspose", f32(1, 4, 5, 4), f32(4, 3, 3, 3), group=2, strides=(2, 2), auto_pad="SAME_UPPER"),
+    Case("ConvTranspose", f32(1, 3, 5), f32(3, 2, 4), strides=(3,), output_shape=(17,)),
+]
+
+PRODUCTS = [
+    Case("MatMul", f32(7, 5), f32(5, 3)),
+    Case("MatMul", f32(2, 7, 5), f32(5, 3)),
+    Case("MatMul", f32(2, 1, 7, 5), f32(3, 5, 3)),
+    Case("MatMul", f32(7, 5), f32(2, 3, 5, 3)),
+    Case("MatMul", f32(5), f32(5, 3)),
+    Case("MatMul", f32(7, 5), f32(5)),
+    Case("MatMul", f32(5), f32(5)),
+    Case("MatMul", f32(5), f32(2, 5, 3)),
+    Case("MatMul", f32(1, 5), f32(5, 1)),
+    Case("MatMul", f32(3, 1), f32(1, 4)),
+]
+
+POOLS = [
+    Case("MaxPool", f32(1, 3, 7, 8), kernel_shape=(3, 2), strides=(2, 2)),
+    Case("MaxPool", f32(1, 3, 8, 8), kernel_shape=(3, 3), strides=(2, 2), ceil_mode=1),
+    Case("MaxPool", f32(1, 3, 9), kernel_shape=(3,), strides=(2,), auto_pad="SAME_UPPER"),
+    Case("MaxPool", f32(1, 3, 9), kernel_shape=(2,), strides=(2,), auto_pad="SAME_LOWER"),
+    Case("MaxPool", f32(1, 2, 5, 5, 5), kernel_shape=(2, 3, 2)),
+    Case("MaxPool", f32(1, 3, 7, 7), kernel_shape=(3, 3), strides=(2, 2), pads=(1, 0, 1, 1)),
+    Case("MaxPool", f32(1, 3, 8, 8), kernel_shape=(2, 2), dilations=(3, 2)),
+    Case("AveragePool", f32(1, 3, 7, 8), kernel_shape=(3, 2), strides=(2, 2)),
+    Case("AveragePool", f32(1, 3, 8, 8), kernel_shape=(3, 3), strides=(2, 2), ceil_mode=1),
+    Case("AveragePool", f32(1, 3, 9, 9), kernel_shape=(3, 3), strides=(3, 2), pads=(1, 0, 2, 1)),
+    Case("AveragePool", f32(1, 3, 7, 7), kernel_shape=(3, 3), pads=(1, 1, 1, 1)),
+    Case("AveragePool", f32(1, 3, 7, 7), kernel_shape=(3, 3), pads=(1, 1, 1, 1), count_include_pad=1),
+    Case("AveragePool", f32(1, 3, 8), kernel_shape=(3,), strides=(2,), pads=(1, 1), count_include_pad=1, ceil_mode=1),
+    Case("AveragePool", f32(1, 3, 9), kernel_shape=(3,), dilations=(2,), pads=(2, 2)),
+    Case("AveragePool", f32(1, 3, 9), kernel_shape=(4,), strides=(2,), auto_pad="SAME_UPPER"),
+    Case("AveragePool", f32(1, 3, 10), kernel_shape=(4,), strides=(3,), auto_pad="SAME_LOWER"),
+    Case("GlobalAveragePool", f32(2, 3, 5, 7)),
+    Case("GlobalMaxPool", f32(2, 3, 5, 7)),
+    Case("GlobalMaxPool", f32(2, 3, 5)),
+]
+
+REDUCTIONS = [
+    *(
+        Case(op, positive(3, 5, 7), axes, keepdims=keep)
+        for op in ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd")
+        for axes, keep in (((1,), 1), ((0, -1), 0))
+    ),
+    Case("ReduceSum", f32(3, 5, 7)),
+    Case("ReduceSum", f32(3, 5, 7), (-2,), keepdims=0),
+    Case("ReduceSumSquare", f32(3, 5, 7), (2, 1)),
+    Case("ReduceSum", ints(-9, 9, 3, 5), (1,)),
+    Case("ReduceMax", ints(-9, 9, 3, 5, dtype="int32"), (0,)),
+    Case("ReduceMin", ints(-9, 9, 3, 5), (1,), keepdims=0),
+    Case("ReduceMax", -positive(3, 1, 5), (1,)),
+    Case("ReduceMean", f32(2, 3), axes=(1,), version=11),
+    Case("Softmax", 5 * f32(3, 5, 7)),
+    Case("Softmax", f32(3, 5, 7), axis=1),
+    Case("Softmax", f32(3, 5, 7), axis=1, version=11),
+    Case("Softmax", f32(3, 5), version=9),
+    Case("LogSoftmax", 5 * f32(3, 5, 7), axis=-2),
+    Case("LogSoftmax", f32(3, 5, 7), axis=1, version=11),
+    Case("LayerNormalization", f32(3, 5, 7), f32(7), f32(7)),
+    Case("LayerNormalization", f32(3, 5, 7), f32(5, 7), axis=1, epsilon=0.01),
+    Case("LayerNormalization", f32(3, 5, 7), f32(7), f32(7), outputs=3),
+    Case("RMSNormalization", f32(3, 5, 7), f32(7), version=23),
+    Case("InstanceNormalization", f32(2, 3, 5, 7), f32(3), f32(3)),
+    Case("LRN", f32(1, 7, 3, 3), size=5),
+    Case("LRN", f32(1, 7, 3, 3), size=3, alpha=0.1, beta=0.5, bias=2.0),
+    Case("LRN", f32(1, 2, 3, 3), size=7),
+]
+
+MOVEMENT = [
+    Case("Transpose", f32(3, 5, 7)),
+    Case("Transpose", f32(3, 1, 7), perm=(1, 2, 0)),
+    Case("Concat", f32(2, 3), f32(2, 5), f32(2, 1), axis=1),
+    Case("Concat", ints(0, 9, 2, 3), ints(0, 9, 4, 3), axis=-2),
+    Case("Split", f32(7, 3), (3, 4), outputs=2),
+    Case("Split", f32(2, 6), outputs=3, axis=-1, num_outputs=3),
+    Case("Split", f32(2, 7), outputs=3, axis=1, num_outputs=3),
+    Case("Slice", f32(7, 9), (1, -6), (6, -1), (0, 1), (2, 1)),
+    Case("Slice", f32(7, 9), (-1,), (-1000,), (1,), (-2,)),
+    Case("Slice", f32(7, 9), (2, 3), (1000, 1000)),
+    Case("Slice", flags(7), (-100,), (3,)),
+    Case("Expand", f32(3, 1), (2, 1, 5)),
+    Case("Tile", f32(2, 3), (3, 2)),
+    Case("Tile", ints(0, 9, 2, 1, 3), (1, 4, 2)),
+    Case("Pad", f32(3, 5), (1, 0, 2, 3)),
+    Case("Pad", f32(3, 5), (1, 2), np.array(1.5, np.float32), (-1,), known=(2,)),
+    Case("Pad", f32(3, 5), (-1, 1, 0, -2)),
+    *(Case("Pad", f32(3, 5), (1, 2, 2, 4), mode=mode) for mode in ("edge", "reflect")),
+    Case("Pad", f32(3, 5), (4, 2, 7, 5), mode="wrap"),
+    Case("Gather", f32(5, 7), ints(-5, 5, 2, 3)),
+    Case("Gather", f32(3, 5, 7), ints(-5, 5, 2, dtype="int32"), axis=1),
+    Case("Gather", f32(3, 5), np.array(-1), axis=-1),
+    Case("Gather", f32(3, 5, 2), np.array(2), axis=1, known=(1,)),
+    Case("Gather", ints(0, 9, 5), ints(0, 5, 3, 1)),
+    Case("GatherElements", f32(3, 5), ints(-5, 5, 3, 2), axis=1),
+    Case("GatherND", f32(3, 5, 7), np.stack([ints(0, 3, 4), ints(-5, 5, 4)], -1)),
+    Case("GatherND", f32(2, 5, 7), ints(0, 5, 2, 3, 1), batch_dims=1),
+    Case("OneHot", ints(-7, 7, 3, 2), np.array(5), f32(2), known=(1,)),
+    Case("OneHot", ints(-5, 5, 3, dtype="int32"), np.array(4), ints(0, 5, 2), axis=0, known=(1,)),
+    Case("Trilu", f32(3, 5)),
+    Case("Trilu", f32(2, 5, 3), np.array(-1), upper=0, known=(1,)),
+    *(Case("DepthToSpace", f32(1, 12, 2, 3), blocksize=2, mode=mode) for mode in ("DCR", "CRD")),
+    Case("SpaceToDepth", f32(1, 3, 4, 6), blocksize=2),
+    Case("Resize", f32(1, 2, 3, 5), None, np.array([1, 1, 2, 3], np.float32), mode="nearest", known=(2,)),
+    Case(
+        "Resize", f32(1, 2, 3, 5), None, None, (1, 2, 6, 10), mode="nearest", nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    ),
+    Case("Upsample", f32(1, 2, 3, 5), np.array([1, 1, 2, 3], np.float32), version=9, mode="nearest", known=(1,)),
+    Case("Identity", f32(3, 5)),
+    Case("Dropout", f32(3, 5)),
+    Case("Flatten", f32(2, 3, 5), axis=2),
+    Case("Reshape", f32(2, 3, 5), (5, -1)),
+    Case("Squeeze", f32(1, 3, 1, 5), axes=(0,), version=11),
+    Case("Unsqueeze", f32(3, 5), axes=(1,), version=11),
+]  # fmt: skip
+
+CASES = UNARY + BINARY + OTHERS + CONVOLUTIONS + PRODUCTS + POOLS + REDUCTIONS + MOVEMENT
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_definition_is_what_onnx_says(case: Case, runs) -> None:
+    graph, feeds = case.graph()
+    wanted = case.wanted()
+    assert all(not isinstance(step, Fallback) for step in partition(graph))
+    for found in (runs.steps(graph, feeds), by_definition(graph, feeds) if len(graph.nodes) == 1 else wanted):
+        for one, other in zip(found, wanted, strict=True):
+            runs.close(one, other)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.op in channels.CHANNELS_LAST_OPS], ids=str)
+def test_channels_may_be_last(case: Case, runs) -> None:
+    graph, feeds = with_channels_last(*case.graph())
+    wanted = [np.moveaxis(array, 1, -1) for array in case.wanted()]
+    for found in (runs.steps(graph, feeds), by_definition(graph, feeds)):
+        for one, other in zip(found, wanted, strict=True):
+            runs.close(one, other)
+
+
+def test_every_op_is_tested() -> None:
+    tested = {node.op for case in CASES for node in case.graph()[0].nodes}
+    assert set(OPS) == tested
+
+
+NOT_NATIVE = [
+    Case("Add", f32(3).astype(np.float64), f32(3).astype(np.float64)),
+    Case("Div", ints(1, 9, 3), ints(1, 9, 3)),
+    Case("Div", ints(1, 9, 3), np.array([1, -1, 2]), known=(1,)),
+    Case("MaxPool", f32(1, 1, 5, 5), outputs=2, kernel_shape=(2, 2)),
+    Case("Slice", f32(5), np.array([1]), np.array([3])),
+    Case("Reshape", f32(6), np.array([2, 3])),
+    Case("ReduceSum", f32(2, 3), noop_with_empty_axes=1),
+    Case("Clip", f32(3).astype(np.float64), min=0.0, version=10),
+    Case("Resize", f32(1, 1, 3, 3), None, np.array([1, 1, 1.5, 2], np.float32), mode="nearest", known=(2,)),
+    Case("Resize", f32(1, 1, 3, 3), None, np.array([1, 1, 2, 2], np.float32), mode="linear", known=(2,)),
+    Case("Cast", f32(3), to=3),
+    Case("LSTM", f32(2, 1, 3), f32(1, 16, 3), f32(1, 16, 4), hidden_size=4),
+    Case("Relu", f32(0, 3)),
+]
+
+
+@pytest.mark.parametrize("case", NOT_NATIVE, ids=str)
+def test_the_rest_is_refused_with_a_reason(case: Case) -> None:
+    graph, _ = case.graph()
+    reasons = [step.reason for step in partition(graph) if isinstance(step, Fallback)]
+    assert reasons
+    assert all(reason.startswith(node.op) for reason, node in zip(reasons, graph.nodes, strict=True))
