@@ -113,6 +113,11 @@ class SqlStore(Store):
                 raise NotFound(f"{self}: there is no task {task_key}")
             return Task.from_json(row.data)
 
+    def task_keys(self, prefix: str = "") -> list[str]:
+        query = select(TaskRow.key).where(TaskRow.key.startswith(prefix, autoescape=True)).order_by(TaskRow.key)
+        with self._read() as session:
+            return list(session.scalars(query))
+
     def target(self, target_key: str) -> Target:
         with self._read() as session:
             row = session.get(TargetRow, target_key)

@@ -135,6 +135,10 @@ class Store(Protocol):
         """Raises NotFound."""
         ...
 
+    def task_keys(self, prefix: str = "") -> list[str]:
+        """Keys of the tasks whose key begins with `prefix`, ascending."""
+        ...
+
     def target(self, target_key: str) -> Target:
         """Raises NotFound."""
         ...

@@ -74,6 +74,14 @@ class TestTasksAndTargets:
         assert store.add_target(samples.target()) and not store.add_target(samples.target())
         assert store.counts() == {"tasks": 1, "targets": 1, "jobs": 0, "trials": 0}
 
+    def test_are_found_by_the_begin_of_their_key(self, filled, samples):
+        keys = sorted(samples.task(extent).key for extent in (8, 9))
+        assert filled.task_keys() == keys
+        assert filled.task_keys(keys[0][:20]) == keys[:1]
+        assert filled.task_keys(keys[1]) == keys[1:]
+        for other in ("x", "%", "_" * 64, keys[0] + "0"):
+            assert filled.task_keys(other) == []
+
     def test_the_first_label_stays(self, store, samples):
         store.add_task(samples.task())
         assert not store.add_task(dataclasses.replace(samples.task(), op="Other"))
