@@ -245,6 +245,11 @@ class _Function:
             else:
                 moved = self._once(f"mul i64 {text}, {scale}", depth)
                 pointer = self._once(f"getelementptr i8, ptr {pointer}, i64 {moved}", depth)
+            if depth < LOCAL:
+                # A mask of ones costs no instruction, but ends LLVM's view of the pointer as a function of the loops.
+                # Its pass that rewrites such functions (LSR) takes most of the time of large unrolled bodies, to no
+                # gain where few pointers and constant offsets are all there is.
+                pointer = self._once(f"call ptr @llvm.ptrmask.p0.i64(ptr {pointer}, i64 -1)", depth)
         return pointer, offset
 
     def _place(self, memory: Memory, address: Address) -> Place:

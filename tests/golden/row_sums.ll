@@ -6,43 +6,47 @@ entry:
   %m5 = alloca [64 x float], align 64
   %m6 = alloca [1 x float], align 64
   %v10 = load ptr, ptr %args
-  %v24 = getelementptr i8, ptr %args, i64 16
-  %v25 = load ptr, ptr %v24
+  %v27 = getelementptr i8, ptr %args, i64 16
+  %v28 = load ptr, ptr %v27
   %v3 = icmp slt i64 %begin, %end
   br i1 %v3, label %b1, label %b2
 b1:
-  %i4 = phi i64 [ %begin, %entry ], [ %v28, %b8 ]
+  %i4 = phi i64 [ %begin, %entry ], [ %v32, %b8 ]
   %v11 = getelementptr [256 x i8], ptr %v10, i64 %i4
-  %v27 = getelementptr [4 x i8], ptr %v25, i64 %i4
+  %v12 = call ptr @llvm.ptrmask.p0.i64(ptr %v11, i64 -1)
+  %v30 = getelementptr [4 x i8], ptr %v28, i64 %i4
+  %v31 = call ptr @llvm.ptrmask.p0.i64(ptr %v30, i64 -1)
   call void @llvm.lifetime.start.p0(ptr %m5)
   store float 0x0000000000000000, ptr %m6, align 4
   br label %b7
 b7:
-  %i9 = phi i64 [ 0, %b1 ], [ %v22, %b17 ]
-  %v12 = getelementptr [64 x i8], ptr %v11, i64 %i9
-  %v14 = getelementptr [64 x i8], ptr %m5, i64 %i9
-  %v15 = icmp slt i64 %i9, 3
-  %v13 = load <16 x float>, ptr %v12, align 4
-  store <16 x float> %v13, ptr %v14, align 4
-  br i1 %v15, label %b16, label %b17
-b16:
-  %v18 = load float, ptr %m6, align 4
-  %v19 = load <16 x float>, ptr %v14, align 4
-  %v20 = call reassoc float @llvm.vector.reduce.fadd.v16f32(float 0x8000000000000000, <16 x float> %v19)
-  %v21 = fadd float %v18, %v20
-  store float %v21, ptr %m6, align 4
-  br label %b17
-b17:
-  %v22 = add nuw nsw i64 %i9, 1
-  %v23 = icmp ne i64 %v22, 4
-  br i1 %v23, label %b7, label %b8
+  %i9 = phi i64 [ 0, %b1 ], [ %v25, %b20 ]
+  %v13 = getelementptr [64 x i8], ptr %v12, i64 %i9
+  %v14 = call ptr @llvm.ptrmask.p0.i64(ptr %v13, i64 -1)
+  %v16 = getelementptr [64 x i8], ptr %m5, i64 %i9
+  %v17 = call ptr @llvm.ptrmask.p0.i64(ptr %v16, i64 -1)
+  %v18 = icmp slt i64 %i9, 3
+  %v15 = load <16 x float>, ptr %v14, align 4
+  store <16 x float> %v15, ptr %v17, align 4
+  br i1 %v18, label %b19, label %b20
+b19:
+  %v21 = load float, ptr %m6, align 4
+  %v22 = load <16 x float>, ptr %v17, align 4
+  %v23 = call reassoc float @llvm.vector.reduce.fadd.v16f32(float 0x8000000000000000, <16 x float> %v22)
+  %v24 = fadd float %v21, %v23
+  store float %v24, ptr %m6, align 4
+  br label %b20
+b20:
+  %v25 = add nuw nsw i64 %i9, 1
+  %v26 = icmp ne i64 %v25, 4
+  br i1 %v26, label %b7, label %b8
 b8:
-  %v26 = load float, ptr %m6, align 4
-  store float %v26, ptr %v27, align 4
+  %v29 = load float, ptr %m6, align 4
+  store float %v29, ptr %v31, align 4
   call void @llvm.lifetime.end.p0(ptr %m5)
-  %v28 = add nuw nsw i64 %i4, 1
-  %v29 = icmp ne i64 %v28, %end
-  br i1 %v29, label %b1, label %b2
+  %v32 = add nuw nsw i64 %i4, 1
+  %v33 = icmp ne i64 %v32, %end
+  br i1 %v33, label %b1, label %b2
 b2:
   ret void
 }
