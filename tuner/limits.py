@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tunewright.codegen.build import build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Store
+from tunewright.codegen.runtime.memory import aligned_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
@@ -38,7 +37,9 @@ def measure(target: Target) -> Limits:
 
 def _best_s(kernel: Kernel, target: Target, pool: ThreadPool) -> float:
     artifact = build(kernel, target)
-    arrays = [np.ones(b.shape, b.dtype.numpy) for b in kernel.params]
+    arrays = [aligned_empty(b.shape, b.dtype) for b in kernel.params]
+    for array in arrays:
+        array[...] = 1
     program = Program([(artifact, arrays)], pool)
     return min(program.time(samples=15, repeats=1))
 

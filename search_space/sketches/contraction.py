@@ -142,23 +142,38 @@ def _powers(extent: int) -> tuple[int, ...]:
 
 
 def _default(found: Contraction, target: Target, knobs: list[Knob]) -> tuple[tuple[str, int], ...]:
-    """A tile of two vectors by up to six rows, a row of tiles a chunk: sound on any machine, made for none."""
-    wanted = {"vectors": 2, "block_rows": 1, "block_columns": 1, "unroll": 1, "columns_inside": 0}
-    if found.rows:
-        wanted[f"tile_{found.rows[-1]}"] = 6
+    """A tile of two vectors by up to six rows, a panel of columns a chunk: sound on any machine, made for none."""
     choices = {knob.name: knob.choices for knob in knobs}
-    return tuple((name, max(c for c in options if c <= wanted.get(name, 1))) for name, options in choices.items())
+    values = dict.fromkeys(choices, 1) | {"columns_inside": 0}
+    values["vectors"] = max(n for n in choices["vectors"] if n <= 2)
+    panels = -(-found.extent(found.vector) // (values["vectors"] * target.lanes(4)))
+    values["block_columns"] = min(1, panels - 1)
+    if found.rows:
+        values[f"tile_{found.rows[-1]}"] = min(6, found.extent(found.rows[-1]))
+        tiles = -(-found.extent(found.rows[0]) // values.get(f"tile_{found.rows[0]}", 1))
+        values["block_rows"] = 0 if panels >= 2 * target.threads else min(1, tiles - 1)
+    return tuple(values.items())
 
 
 def _legal(found: Contraction, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within the registers and the instruction cache, and no two points alike."""
     vectors = columns["vectors"]
     rows = _tile_rows(found, columns)
     registers = rows * vectors + vectors + 1
     bodies = rows * vectors * columns["unroll"]
-    blocks_differ = np.ones(len(vectors), bool)
-    if found.rows:
-        blocks_differ = (columns["columns_inside"] == 0) | (columns["block_rows"] != 1)
-    return (registers <= target.vector_registers) & (bodies <= BODY_LIMIT) & blocks_differ
+    legal = (registers <= target.vector_registers) & (bodies <= BODY_LIMIT)
+    column_tiles = -(-found.extent(found.vector) // (vectors * target.lanes(4)))
+    legal &= columns["block_columns"] < column_tiles
+    columns_inside = np.where(columns["block_columns"] == 0, column_tiles, columns["block_columns"])
+    rows_inside = np.ones(len(vectors), np.int64)
+    for number, axis in enumerate(found.rows):
+        tiles = -(-found.extent(axis) // columns.get(f"tile_{axis}", np.ones(1, np.int64)))
+        if number == 0:
+            legal &= (columns["block_rows"] == 0) | (columns["block_rows"] < tiles)
+            tiles = np.where(columns["block_rows"] == 0, tiles, columns["block_rows"])
+        rows_inside = rows_inside * tiles
+    order_matters = (rows_inside > 1) & (columns_inside > 1)
+    return np.asarray(legal & (order_matters | (columns["columns_inside"] == 0)))
 
 
 def _tile_rows(found: Contraction, columns: Columns) -> NDArray[np.int64]:

@@ -30,6 +30,9 @@ from ..space import Columns, Knob, Space, Tiling
 BODY_LIMIT = 256
 """Copies of the innermost body in one register tile, beyond which the instruction cache suffers."""
 
+CHUNK_POINTS = tuple(1 << n for n in range(10, 21))
+"""Evaluations of the body in one piece of the parallel loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -39,6 +42,7 @@ class Layout:
     main: Piece
     rows: tuple[str, ...]  # axes whose loop is around the whole group
     vectors: tuple[str, ...]  # axes that may lie along the lanes, best first
+    row_points: tuple[int, int]  # rows, and evaluations of all bodies in one
 
     def tiled(self, vector: str) -> str:
         """The axis tiled beside the vector axis: the last other spatial one; "" if there is none."""
@@ -53,7 +57,9 @@ def layout(task: Task, lanes: int) -> Layout:
     group = max(found, key=lambda g: g.main.stage.points)
     rows = tuple(axis.name for axis in group.rows)
     axes = [a for a in vector_axes(group.main, lanes) if a not in rows]
-    return Layout(tuple(found), group.main, rows, tuple(axes[:3]) or ("",))
+    total = prod(axis.extent for axis in group.rows)
+    inside = sum(piece.stage.points for piece in group.pieces) // total
+    return Layout(tuple(found), group.main, rows, tuple(axes[:3]) or ("",), (total, inside))
 
 
 class GenericSketch:
@@ -75,9 +81,11 @@ class GenericSketch:
             Knob("vectors", (1, 2, 4, 8)),
             Knob("tile", tuple(n for n in (1, 2, 3, 4, 6, 7, 8) if n <= widest)),
             Knob("unroll", tuple(n for n in (1, 2, 4, 8, 16) if n == 1 or n < 2 * copies)),
-            Knob("chunk_points", tuple(1 << n for n in range(10, 21))),
+            Knob("chunk_points", CHUNK_POINTS),
         )
         default = {"along": 0, "vectors": 1, "tile": 1, "unroll": 1, "chunk_points": 1 << 14}
+        while not _legal(plan, target, {name: np.array([value]) for name, value in default.items()})[0]:
+            default["chunk_points"] //= 2
         return Space(
             sketch=self.name,
             version=self.version,
@@ -112,7 +120,28 @@ def _legal(plan: Layout, target: Target, columns: Columns) -> NDArray[np.bool_]:
         fits = np.maximum(1, -(-extents.get(vector, 1) // target.lanes(4)))
         legal &= ~here | (columns["vectors"] < 2 * fits)
         legal &= ~here | (columns["tile"] <= extents.get(plan.tiled(vector), 1))
-    return legal
+    halved = {**columns, "chunk_points": columns["chunk_points"] // 2}
+    same = np.all(
+        [a == b for a, b in zip(_blocks(plan, target, columns), _blocks(plan, target, halved), strict=True)], 0
+    )
+    return np.asarray(legal & (~same | (columns["chunk_points"] == CHUNK_POINTS[0])))
+
+
+def _blocks(plan: Layout, target: Target, columns: Columns) -> list[NDArray[np.int64]]:
+    """What a number of points a chunk comes to: rows together, or tiles together along each axis; see `with_chunks`."""
+    points = columns["chunk_points"]
+    if plan.rows:
+        total, inside = plan.row_points
+        return [np.minimum(total, np.maximum(1, points // max(inside, 1)))]
+    stage = plan.main.stage
+    tiles = _tile_columns(plan, target, columns)
+    blocks = []
+    covered = np.full(len(points), prod(a.extent for a in stage.reduce))
+    for axis in reversed(stage.axes):
+        block = np.maximum(1, points // (covered * tiles[axis.name]))
+        blocks.append(np.where(covered * axis.extent <= points, 0, np.minimum(block, axis.extent)))
+        covered = covered * axis.extent
+    return blocks
 
 
 def _unrolls(plan: Layout, vector: str, copies: int) -> Mapping[str, int]:
@@ -168,17 +197,7 @@ def _tiling(plan: Layout, target: Target, columns: Columns) -> Tiling:
     stage = plan.main.stage
     one = np.ones(len(columns["along"]), np.int64)
     extents = {a.name: one * a.extent for a in (*stage.axes, *stage.reduce)}
-    tile = {a.name: one.copy() for a in (*stage.axes, *stage.reduce)}
-    lanes = target.lanes(4)
-    for number, vector in enumerate(plan.vectors):
-        here = columns["along"] == number
-        if vector:
-            tile[vector][here] = np.minimum(columns["vectors"][here] * lanes, extents[vector][here])
-        other = plan.tiled(vector)
-        if other:
-            tile[other][here] = columns["tile"][here]
-        for name, copies in _unroll_columns(plan, vector, columns["unroll"]).items():
-            tile[name][here] = copies[here]
+    tile = _tile_columns(plan, target, columns)
     whole = {**tile, **{a.name: extents[a.name] for a in stage.reduce}}
     chunk = dict(whole)
     covered = one * prod(a.extent for a in stage.reduce)
@@ -191,6 +210,23 @@ def _tiling(plan: Layout, target: Target, columns: Columns) -> Tiling:
         chunks = chunks * -(-extents[axis.name] // chunk[axis.name])
     along = np.array(plan.vectors)[columns["along"]]
     return Tiling(stage, (tile, whole, chunk, extents), along, chunks)
+
+
+def _tile_columns(plan: Layout, target: Target, columns: Columns) -> dict[str, NDArray[np.int64]]:
+    """Extent of the register tile along each axis; of a reduction axis, copies of the body."""
+    stage, lanes = plan.main.stage, target.lanes(4)
+    tile = {a.name: np.ones(len(columns["along"]), np.int64) for a in (*stage.axes, *stage.reduce)}
+    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce)}
+    for number, vector in enumerate(plan.vectors):
+        here = columns["along"] == number
+        if vector:
+            tile[vector][here] = np.minimum(columns["vectors"][here] * lanes, extents[vector])
+        other = plan.tiled(vector)
+        if other:
+            tile[other][here] = columns["tile"][here]
+        for name, copies in _unroll_columns(plan, vector, columns["unroll"]).items():
+            tile[name][here] = copies[here]
+    return tile
 
 
 def _unroll_columns(plan: Layout, vector: str, copies: NDArray[np.int64]) -> Mapping[str, NDArray[np.int64]]:
