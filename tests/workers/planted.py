@@ -1,0 +1,148 @@
+"""A plugin for the children of a pool: sketches whose kernels do what no kernel should, and calls that do the same.
+
+The sketch "planted.<fault>" lowers to the default kernel of the task, spoiled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Const, Load, Op, const
+from tunewright.codegen.ir import Block, Buffer, For, Kernel, Stmt, Store
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space import sketches
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.space import Space
+from tunewright.workers import measure
+
+FAULTS = (
+    "ok",
+    "same",
+    "wrong_result",
+    "out_of_bounds",
+    "changed_input",
+    "segfault",
+    "hang",
+    "build_error",
+    "out_of_memory",
+    "crash_in_build",
+    "hang_in_build",
+    "memory_in_build",
+    "bug",
+    "kill_worker",
+)
+
+FOREVER = threading.Event()
+
+
+def add_one(output: Buffer, index: tuple[int, ...]) -> Stmt:
+    at = tuple(const(i) for i in index)
+    return Store(output.name, at, Load(output.name, at, output.dtype) + Const(1.0, output.dtype))
+
+
+def spoiled(kernel: Kernel, fault: str) -> Kernel:
+    """The kernel with one more phase, or with memory that it can't have."""
+    output = kernel.params[-1]
+    first = (0,) * len(output.shape)
+    index = tuple(const(i) for i in first)
+    extra: Stmt
+    match fault:
+        case "ok" | "same":
+            return kernel
+        case "wrong_result":
+            extra = add_one(output, tuple(extent - 1 for extent in output.shape))
+        case "out_of_bounds":
+            extra = Store(output.name, (const(output.shape[0]), *index[1:]), Const(1.0, output.dtype))
+        case "changed_input":
+            extra = Store(kernel.params[0].name, (const(0),) * len(kernel.params[0].shape), Const(7.0, DType.F32))
+        case "segfault":
+            extra = Store(output.name, (const(1 << 40), *index[1:]), Const(1.0, output.dtype))
+        case "hang":
+            extra = For("forever", 1 << 50, add_one(output, first))
+        case "build_error":
+            mixed = Op("add", (Const(0.1, DType.F64), Load(output.name, index, output.dtype)), output.dtype)
+            extra = Store(output.name, index, mixed)
+        case "out_of_memory":
+            huge = Buffer("huge", (1 << 42,), DType.F32)
+            return replace(kernel, scratch=(*kernel.scratch, huge))
+        case _:
+            raise ValueError(f"no fault is called {fault}")
+    return replace(kernel, body=Block((*kernel.body.body, extra)))
+
+
+@dataclass(frozen=True)
+class Planted:
+    fault: str
+    version: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"planted.{self.fault}"
+
+    def applies(self, task: Task, target: Target) -> bool:
+        return True
+
+    def space(self, task: Task, target: Target) -> Space:
+        raise NotImplementedError
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        match self.fault:
+            case "crash_in_build":
+                crash()
+            case "hang_in_build":
+                FOREVER.wait()
+            case "memory_in_build":
+                np.ones(1 << 42)
+            case "bug":
+                raise KeyError("no such axis")
+            case "kill_worker":
+                os.kill(os.getppid(), signal.SIGKILL)
+                FOREVER.wait()
+        real = next(one for one in REAL if one.applies(task, target))
+        return spoiled(real.lower(task, real.space(task, target).default, target), self.fault)
+
+
+def crash() -> None:
+    """End as a wild pointer does."""
+    ctypes.string_at(8)
+
+
+def shout(text: str) -> None:
+    """Print as native code does, past Python's buffers, in the way of whatever protocol there is."""
+    os.write(1, text.encode())
+    os.write(2, text.encode())
+
+
+def end(code: int) -> None:
+    os._exit(code)
+
+
+def allocate(size_bytes: int) -> int:
+    return int(np.ones(size_bytes, np.uint8).size)
+
+
+def abort(last_words: str) -> None:
+    shout(last_words)
+    os.abort()
+
+
+REAL = sketches.SKETCHES
+sketches.SKETCHES = (*(Planted(fault) for fault in FAULTS), *REAL)
+measure.CALLS |= {
+    "echo": lambda value: value,
+    "pid": os.getpid,
+    "crash": crash,
+    "hang": FOREVER.wait,
+    "shout": shout,
+    "end": end,
+    "allocate": allocate,
+    "abort": abort,
+}

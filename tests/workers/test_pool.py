@@ -1,0 +1,152 @@
+"""The contract of Pool, for each that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunewright.codegen.target import Target
+from tunewright.search_space.measurement import Candidate, Measurement, Status
+from tunewright.search_space.schedule import Illegal
+from tunewright.search_space.sketches import spaces
+from tunewright.workers.local import LocalPool
+from tunewright.workers.pool import Limits, Pool
+from tunewright.workers.process import ChildError
+from tunewright.workers.ray_pool import RayPool
+
+LIMITS = Limits(build_s=3.0, run_s=2.0, reference_s=20.0, memory_bytes=2 << 30, timing_s=0.02)
+
+
+@pytest.fixture(scope="module", params=["local", pytest.param("ray", marks=pytest.mark.ray)])
+def pool(request: pytest.FixtureRequest, target: Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    kinds: dict[str, Callable[..., Any]] = {"local": LocalPool, "ray": RayPool}
+    objects = tmp_path_factory.mktemp("objects")
+    with kinds[request.param](target, objects, LIMITS, ["planted"]) as one:
+        yield one
+
+
+def only(pool: Pool, candidate: Candidate) -> Measurement:
+    [(same, measurement)] = pool.measure([candidate])
+    assert same == candidate
+    return measurement
+
+
+def sound(measurement: Measurement) -> bool:
+    """Whether it says everything that the measurement of a working candidate says."""
+    m = measurement
+    assert m.status is Status.OK, m
+    assert m.median_s is not None and m.low_s is not None and m.high_s is not None and m.max_rel_err is not None
+    assert 0 < m.low_s <= m.median_s <= m.high_s < 1
+    assert len(m.samples_s) >= 5
+    assert m.max_rel_err < 1e-5
+    assert m.build_s > 0 and len(m.object_sha256) == 64 and m.provenance["llvm"] and not m.error
+    return True
+
+
+def test_a_good_candidate_is_timed(pool: Pool, make) -> None:
+    assert sound(only(pool, make.default()))
+
+
+FAULTS = {
+    "wrong_result": (Status.WRONG_RESULT, "error"),
+    "out_of_bounds": (Status.WRONG_RESULT, "out of bounds"),
+    "changed_input": (Status.WRONG_RESULT, "x: an input was changed"),
+    "segfault": (Status.CRASH, "SIGSEGV"),
+    "hang": (Status.TIMEOUT, "stopped after 2 s"),
+    "out_of_memory": (Status.OUT_OF_MEMORY, "allocate"),
+    "build_error": (Status.BUILD_ERROR, ""),
+    "crash_in_build": (Status.CRASH, "build: SIGSEGV"),
+    "hang_in_build": (Status.TIMEOUT, "build: stopped after 3 s"),
+    "memory_in_build": (Status.OUT_OF_MEMORY, "allocate"),
+}
+
+
+def test_failures_cost_only_themselves(pool: Pool, make) -> None:
+    candidates = [make.default(), *map(make.planted, FAULTS), make.planted("ok")]
+    results = list(pool.measure(candidates))
+    assert len(results) == len(candidates)
+    found = {candidate.schedule.sketch.removeprefix("planted."): m for candidate, m in results}
+    for fault, (status, text) in FAULTS.items():
+        assert found[fault].status is status, (fault, found[fault])
+        assert text in found[fault].error
+        assert found[fault].error and "\n" not in found[fault].error
+        assert not found[fault].samples_s and found[fault].median_s is None
+        assert found[fault].provenance["llvm"]
+    assert sound(found["ok"])
+    assert sound(only(pool, make.default()))
+
+
+def test_the_same_object_is_timed_once(pool: Pool, make) -> None:
+    first, again = only(pool, make.planted("ok")), only(pool, make.planted("same"))
+    assert sound(again)
+    assert again.samples_s == first.samples_s
+    assert again.object_sha256 == first.object_sha256
+
+
+def test_a_slow_candidate_is_given_up_early(pool: Pool, make) -> None:
+    [slow] = distinct(make, 1)
+    [(_, measurement)] = pool.measure([slow], limit_s=1e-9)
+    assert measurement.status is Status.OK
+    assert len(measurement.samples_s) == 3
+    assert sound(only(pool, slow)), "without the limit it is timed in full"
+
+
+def distinct(make, count: int) -> list[Candidate]:
+    """Other schedules than the default one."""
+    space = spaces(make.task, make.target)[0]
+    schedules = (space.schedule(row) for row in space.points)
+    return [Candidate(make.task, make.target, s) for s in schedules if s != space.default][:count]
+
+
+def test_schedules_are_compared_side_by_side(pool: Pool, make) -> None:
+    several = [make.default(), make.planted("wrong_result"), *distinct(make, 1), make.planted("segfault")]
+    several.append(make.planted("build_error"))
+    first, wrong, second, crashed, refused = pool.compare(several)
+    assert sound(first) and sound(second)
+    assert len(first.samples_s) == len(second.samples_s)
+    statuses = [m.status for m in (wrong, crashed, refused)]
+    assert statuses == [Status.WRONG_RESULT, Status.CRASH, Status.BUILD_ERROR]
+    assert pool.compare([]) == []
+
+
+def test_nothing_to_measure(pool: Pool) -> None:
+    assert list(pool.measure([])) == []
+
+
+def test_an_illegal_schedule_is_the_callers_bug(pool: Pool, make) -> None:
+    with pytest.raises(Illegal, match="unheard_of"):
+        list(pool.measure([make.default(), make.planted("unheard_of")]))
+    assert sound(only(pool, make.default()))
+
+
+def test_a_bug_in_a_sketch_propagates(pool: Pool, make) -> None:
+    with pytest.raises(ChildError, match="no such axis"):
+        list(pool.measure([make.planted("bug")]))
+
+
+def test_candidates_of_other_targets_and_tasks_are_refused(pool: Pool, make, other_task, other_target) -> None:
+    stranger = Candidate(make.task, other_target, make.default().schedule)
+    with pytest.raises(ValueError, match="a candidate for"):
+        list(pool.measure([stranger]))
+    elsewhere = type(make)(other_task, make.target).default()
+    with pytest.raises(ValueError, match="2 tasks"):
+        pool.compare([make.default(), elsewhere])
+    assert sound(only(pool, elsewhere))
+
+
+def test_an_iterator_may_be_left_early(pool: Pool, make) -> None:
+    results = pool.measure([make.default(), make.planted("hang_in_build"), make.planted("build_error")])
+    next(results)
+    results.close()
+    assert sound(only(pool, make.default()))
+
+
+def test_objects_are_kept(pool: Pool, make, tmp_path: Path, target: Target) -> None:
+    del pool
+    for _ in range(2):
+        with LocalPool(target, tmp_path, LIMITS) as fresh:
+            assert sound(only(fresh, make.default()))
+    assert len(list(tmp_path.glob("*.o"))) == 1

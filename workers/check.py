@@ -1,0 +1,185 @@
+"""Whether an artifact computes its task: run between guards on example inputs, and compared with the oracle."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from math import prod, sqrt
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.build import Artifact
+from tunewright.codegen.ir import Packing
+from tunewright.codegen.runtime.memory import Guarded, guarded_empty
+from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.pool import ThreadPool
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.task import Task, Tensor
+
+SEED = 0
+"""Of the example inputs: one for all, so that every candidate of a task meets the same."""
+
+TOLERANCE = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-10}
+"""Largest error of an output, relative to its largest magnitude, as long as the sums in it are short."""
+
+SHORT = 4096
+"""Terms of a sum from which on the tolerance grows, as errors do, with the root of their number."""
+
+PACKED_BYTES = 256 << 20
+"""Packed inputs that are kept for the next candidate; there is always room for those of one."""
+
+Array = NDArray[Any]
+
+
+class Example:
+    """Inputs to try a task on, between guards, and what its outputs must be.
+
+    Everything is made once and shared by the candidates of the task. Computing the reference can take seconds.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.inputs: list[Array] = example_inputs(task, SEED)
+        self.outputs: list[Array] = reference(task, self.inputs)
+        terms = max((prod(axis.extent for axis in stage.reduce) for stage in task.stages), default=1)
+        self.tolerance_factor = max(1.0, sqrt(terms / SHORT))
+        self._operands: OrderedDict[tuple[int, Packing | None], Operand] = OrderedDict()
+
+    def operand(self, number: int, packing: Packing | None) -> Operand:
+        """An input, packed if asked for, in memory that kernels may read."""
+        key = (number, packing)
+        found = self._operands.pop(key, None)
+        if found is None:
+            array = self.inputs[number]
+            found = Operand(self.task.inputs[number], packing.apply(array) if packing else array)
+            self._forget(PACKED_BYTES - found.guarded.array.nbytes)
+        self._operands[key] = found
+        return found
+
+    def _forget(self, limit_bytes: int) -> None:
+        """Drop the packed inputs that were not used for longest."""
+        packed = [key for key in self._operands if key[1] is not None]
+        total_bytes = sum(self._operands[key].guarded.array.nbytes for key in packed)
+        for key in packed:
+            if total_bytes <= limit_bytes:
+                return
+            total_bytes -= self._operands.pop(key).guarded.array.nbytes
+
+
+class Operand:
+    """An input between guards, and how to tell whether it was changed."""
+
+    def __init__(self, tensor: Tensor, array: Array) -> None:
+        self.name = tensor.name
+        self.guarded = guarded_empty(array.shape, tensor.dtype)
+        self.guarded.array[...] = array
+        self._sum = checksum(self.guarded.array)
+
+    def fault(self) -> str | None:
+        """What was written to it, or beside it."""
+        changed = checksum(self.guarded.array) != self._sum
+        return "an input was changed" if changed else self.guarded.check()
+
+
+def checksum(array: Array) -> int:
+    """A sum over all bytes of a C-contiguous array: any one change shows, and it is as fast as memory."""
+    raw = array.reshape(-1).view(np.uint8)
+    whole = len(raw) // 8 * 8
+    return int(raw[:whole].view(np.uint64).sum(dtype=np.uint64)) + int(raw[whole:].sum(dtype=np.uint64))
+
+
+class Trial:
+    """One artifact in memory, with the operands of its task: run it through `program`, then look for `fault`.
+
+    Raises RuntimeError on object code that can't be loaded. Nothing may run once it is closed.
+    """
+
+    def __init__(self, example: Example, artifact: Artifact, pool: ThreadPool) -> None:
+        self._example = example
+        inputs = len(example.inputs)
+        self._inputs = [
+            example.operand(number, artifact.packings.get(buffer.name))
+            for number, buffer in enumerate(artifact.params[:inputs])
+        ]
+        self._outputs = [guarded_empty(buffer.shape, buffer.dtype) for buffer in artifact.params[inputs:]]
+        self._scratch = [guarded_empty(buffer.shape, buffer.dtype) for buffer in artifact.scratch]
+        memory = [operand.guarded for operand in self._inputs] + self._outputs + self._scratch
+        self.program = Program([(artifact, [guarded.array for guarded in memory])], pool)
+        self._sums: list[int] | None = None
+
+    def check(self) -> tuple[str | None, float | None]:
+        """Run once, compare with the reference: what is wrong, and the largest relative error."""
+        self.program.run()
+        fault = self._damage()
+        largest = 0.0
+        expected = self._example.outputs
+        for tensor, output, right in zip(self._example.task.outputs, self._outputs, expected, strict=True):
+            tolerance = TOLERANCE.get(right.dtype, 0.0) * self._example.tolerance_factor
+            wrong, error = difference(output.array.reshape(right.shape), right, tolerance)
+            largest = max(largest, error)
+            fault = fault or (wrong and f"{tensor.name}: {wrong}")
+        self._sums = self._output_sums()
+        return fault, largest if np.isfinite(largest) else None
+
+    def recheck(self) -> str | None:
+        """What is wrong after further runs: all must have given the same bits, and written nowhere else."""
+        changed = self._output_sums() != self._sums
+        return self._damage() or ("the result differs from run to run" if changed else None)
+
+    def _output_sums(self) -> list[int]:
+        return [checksum(output.array) for output in self._outputs]
+
+    def _damage(self) -> str | None:
+        named: Sequence[tuple[str, str | None]] = [
+            *((operand.name, operand.fault()) for operand in self._inputs),
+            *zip((t.name for t in self._example.task.outputs), _checks(self._outputs), strict=True),
+            *(("scratch", fault) for fault in _checks(self._scratch)),
+        ]
+        return next((f"{name}: {fault}" for name, fault in named if fault), None)
+
+    def close(self) -> None:
+        """Unload the code."""
+        self.program.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _checks(memory: Sequence[Guarded]) -> list[str | None]:
+    return [guarded.check() for guarded in memory]
+
+
+def difference(array: Array, right: Array, tolerance: float) -> tuple[str | None, float]:
+    """Where an array differs from what it must be by more than is tolerated, or None; and by how much it differs.
+
+    Floats: the largest error relative to the largest finite magnitude in `right`; NaN and infinity must be at the same
+    places. Others must be equal, and the second value is the part of elements that are not.
+    """
+    if right.dtype.kind != "f":
+        unequal = array != right
+        part = float(unequal.mean()) if unequal.size else 0.0
+        return (f"{_first(unequal, array, right)}; {part:.3%} of all differ" if part else None), part
+    finite = np.isfinite(right)
+    if finite.all() and np.isfinite(array).all():
+        apart = np.abs(array - right)
+        scale = float(np.abs(right).max(initial=0.0))
+    else:
+        special = ~finite & ~((array == right) | (np.isnan(array) & np.isnan(right))) | finite & ~np.isfinite(array)
+        if special.any():
+            return _first(special, array, right), np.inf
+        apart = np.abs(np.where(finite, array, 0) - np.where(finite, right, 0))
+        scale = float(np.abs(right[finite]).max(initial=0.0))
+    error = float(apart.max(initial=0.0)) / (scale or 1.0)
+    if error <= tolerance:
+        return None, error
+    return f"{_first(apart > tolerance * (scale or 1.0), array, right)}; error {error:.3g} > {tolerance:.3g}", error
+
+
+def _first(wrong: NDArray[np.bool_], array: Array, right: Array) -> str:
+    index = tuple(map(int, np.unravel_index(int(np.argmax(wrong)), wrong.shape)))
+    return f"{array[index]} at {list(index)}, not {right[index]}"

@@ -1,0 +1,74 @@
+"""The child: `python -m tunewright.workers.child SETTINGS` serves requests until its parent hangs up or dies.
+
+Candidates run in here, so nothing in here is trusted to survive: `process.Child` is the other side. Requests and
+replies have descriptors of their own; what native code prints goes to the log, which is standard output and error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from .frames import frame, read
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Settings: descriptors `requests` and `replies`, process id `parent`, `memory_bytes`, modules `plugins`."""
+    settings = json.loads(sys.argv[1])
+    _die_with(settings["parent"])
+    _limit(settings["memory_bytes"])
+    from tunewright.codegen.host import machine
+
+    from .measure import CALLS
+
+    for plugin in settings["plugins"]:
+        importlib.import_module(plugin)
+    with os.fdopen(settings["requests"], "rb") as requests, os.fdopen(settings["replies"], "wb") as replies:
+        replies.write(frame({"provenance": machine()}))
+        replies.flush()
+        while (request := read(requests)) is not None:
+            replies.write(_answer(CALLS, request))
+            replies.flush()
+
+
+def _die_with(parent: int) -> None:
+    """End this process as soon as its parent ends, however that happens."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before we asked
+        os._exit(1)
+
+
+def _limit(memory_bytes: int) -> None:
+    """Memory that can be written is limited, mere address space is not: allocators reserve a lot of that."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    memory_bytes = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+
+
+def _answer(calls: Mapping[str, Any], request: dict[str, Any]) -> bytes:
+    """The reply to one request: its `result`, or the reason why there is none."""
+    from tunewright.search_space.schedule import Illegal
+
+    try:
+        return frame({"result": calls[request["call"]](**request["arguments"])})
+    except MemoryError as error:
+        return frame({"out_of_memory": str(error) or "no memory left"})
+    except Illegal as error:
+        return frame({"illegal": str(error)})
+    except Exception:  # noqa: BLE001 - a bug: it propagates, in the parent
+        return frame({"bug": traceback.format_exc()})
+
+
+if __name__ == "__main__":
+    main()

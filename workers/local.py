@@ -1,0 +1,124 @@
+"""LocalPool: the pool of one machine, without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Self
+
+from tunewright.codegen.host import available_cores
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate, Measurement
+
+from .builder import Builder, Built
+from .pool import Limits, checked_targets, checked_task
+from .process import Failed
+from .timer import Timer
+
+
+class LocalPool:
+    """Builds a batch on all cores, a child each, then times it in one more child while they rest. See `Pool`.
+
+    `objects` is the folder of the object cache; it is made if need be. `plugins` are modules that the children import.
+    """
+
+    def __init__(
+        self, target: Target, objects: Path, limits: Limits | None = None, plugins: Sequence[str] = ()
+    ) -> None:
+        limits = limits or Limits()
+        self._target = target
+        self._timer = Timer(target.threads, objects, limits, plugins)
+        self._builders = [Builder(objects, limits, plugins) for _ in available_cores()]
+        self._idle: SimpleQueue[Builder] = SimpleQueue()
+        for builder in self._builders:
+            self._idle.put(builder)
+        # One thread more: the reference of the task is computed while its candidates are built.
+        self._threads = ThreadPoolExecutor(len(self._builders) + 1, thread_name_prefix="tunewright-build")
+
+    def measure(
+        self, candidates: Sequence[Candidate], limit_s: float | None = None
+    ) -> Generator[tuple[Candidate, Measurement]]:
+        """See `Pool.measure`. Failures to build come first, then the others in the order given."""
+        checked_targets(candidates, self._target)
+        if not candidates:
+            return
+        built: dict[int, Built] = {}
+        with self._building(candidates, prepare=True) as builds:
+            for build in as_completed(builds):
+                match build.result():
+                    case Measurement() as failure:
+                        yield candidates[builds[build]], failure
+                    case outcome:
+                        built[builds[build]] = outcome
+        for n in sorted(built):
+            yield candidates[n], self._timer.measure(candidates[n].task, built[n], limit_s)
+
+    def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        """See `Pool.compare`."""
+        checked_targets(candidates, self._target)
+        if not candidates:
+            return []
+        task = checked_task(candidates)
+        with self._building(candidates) as builds:
+            outcomes = {n: build.result() for build, n in builds.items()}
+        return timed_together(self._timer, task, outcomes)
+
+    @contextmanager
+    def _building(
+        self, candidates: Sequence[Candidate], prepare: bool = False
+    ) -> Iterator[dict[Future[Built | Measurement], int]]:
+        """Builds under way, with the numbers of their candidates; those that are not waited for are dropped."""
+        preparing = [self._threads.submit(self._prepare, candidates[0].task)] if prepare else []
+        builds = {self._threads.submit(self._build, candidate): n for n, candidate in enumerate(candidates)}
+        try:
+            yield builds
+        finally:
+            if unwanted := [build for build in builds if not build.cancel() and not build.done()]:
+                self._kill()
+            wait(unwanted)
+            wait([one for one in preparing if not one.cancel()])
+
+    def _prepare(self, task: Task) -> None:
+        try:
+            self._timer.prepare(task)
+        except Failed:  # it will fail again where a candidate needs it, and is reported there
+            return
+
+    def _build(self, candidate: Candidate) -> Built | Measurement:
+        builder = self._idle.get()
+        try:
+            return builder.build(candidate)
+        finally:
+            self._idle.put(builder)
+
+    def _kill(self) -> None:
+        """Stop what is under way in all children. They come back when they are needed."""
+        for builder in self._builders:
+            builder.kill()
+        self._timer.kill()
+
+    def close(self) -> None:
+        """See `Pool.close`."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._kill()
+        self._threads.shutdown()
+        for builder in self._builders:
+            builder.close()
+        self._timer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def timed_together(timer: Timer, task: Task, outcomes: dict[int, Built | Measurement]) -> list[Measurement]:
+    """The outcomes of builds, 0 to n - 1, with those that were built compared."""
+    built = {n: outcome for n, outcome in sorted(outcomes.items()) if isinstance(outcome, Built)}
+    figures = dict(zip(built, timer.compare(task, list(built.values())) if built else [], strict=True))
+    return [outcome if isinstance(outcome, Measurement) else figures[n] for n, outcome in sorted(outcomes.items())]

@@ -1,0 +1,76 @@
+"""Pool: what measures candidates, wherever its processes are."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate, Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one candidate may cost before it is stopped, and how long a sound one is timed."""
+
+    build_s: float = 30.0  # lowering and compiling it
+    run_s: float = 20.0  # checking and timing it
+    reference_s: float = 300.0  # computing what its task's outputs must be, once for many candidates
+    memory_bytes: int | None = None  # of the process it is in; None: half of the machine's
+    timing_s: float = 0.05  # taking samples; less once the interval is narrow, more where five runs take longer
+
+
+class Pool(Protocol):
+    """Builds, checks and times candidates of one target in processes that can be killed.
+
+    A candidate that crashes, hangs, eats memory or computes the wrong thing costs only itself: it gets a Measurement
+    with that status, and the others go on. A time is never given for an output that was not checked. Timing and
+    building don't overlap on one machine, whatever pools are at work there with the same folder of objects. Candidates
+    of one task that turn out to be the same object code are timed once and share the figures.
+
+    An illegal schedule raises Illegal and a candidate of another target ValueError: both are bugs of the caller.
+    A pool serves one thread at a time. Every implementation passes `tests/workers/test_pool.py`.
+    """
+
+    def measure(
+        self, candidates: Sequence[Candidate], limit_s: float | None = None
+    ) -> Generator[tuple[Candidate, Measurement]]:
+        """Each candidate once with its measurement, in the order in which they finish. What was yielded is final.
+
+        Work is done while the iterator is asked; one that is closed early drops the rest. A candidate of which the
+        first three samples have a median above `limit_s` is timed no further: it can't be one of the best.
+        """
+        ...
+
+    def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        """Schedules of one task timed side by side in one fresh process, in the order given.
+
+        They take turns: the samples with one index were taken in the same round, so that drift of the machine meets
+        all alike. Raises ValueError if there are several tasks.
+        """
+        ...
+
+    def close(self) -> None:
+        """End all processes. Closing twice is harmless."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def checked_targets(candidates: Sequence[Candidate], target: Target) -> None:
+    """Raises ValueError if a candidate is for another target."""
+    for candidate in candidates:
+        if candidate.target != target:
+            raise ValueError(f"a candidate for {candidate.target} in a pool for {target}")
+
+
+def checked_task(candidates: Sequence[Candidate]) -> Task:
+    """The task of all candidates, at least one. Raises ValueError if there are several."""
+    keys = {candidate.task.key for candidate in candidates}
+    if len(keys) > 1:
+        raise ValueError(f"{len(keys)} tasks in a comparison: only schedules of one task can be compared")
+    return candidates[0].task

@@ -1,0 +1,264 @@
+"""Child: this side of a process that candidates run in. It can be killed, and comes back when it is needed again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from tunewright.search_space.measurement import Status
+from tunewright.search_space.schedule import Illegal
+
+from .frames import BrokenFrame, frame, take
+
+START_S = 60.0
+"""Time that a child has to import what it needs: a third of a second, more on a machine that swaps."""
+
+LOG_BYTES = 4096
+"""How much of the end of a child's output is kept."""
+
+CHUNK_BYTES = 1 << 16
+
+MEMORY_WORDS = re.compile(r"out of memory|bad_alloc|cannot allocate memory|memoryerror", re.IGNORECASE)
+
+
+class Failed(Exception):
+    """A request that the child did not survive, or had not the memory for. The text is one line for people."""
+
+    def __init__(self, status: Status, text: str) -> None:
+        super().__init__(status, text)
+        self.status = status
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class ChildError(Exception):
+    """A bug in what runs in the child, or one that can't start at all. Carries the child's traceback."""
+
+
+class Child:
+    """A process that serves the calls of `measure.CALLS`, started when it is first needed, and again after its death.
+
+    `plugins` are modules that it imports, for sketches and calls that are not part of the package. One thread may use
+    it at a time; `kill` may be called from any.
+    """
+
+    def __init__(self, memory_bytes: int | None = None, plugins: Sequence[str] = ()) -> None:
+        self.provenance: dict[str, str] = {}  # of the last start; empty before the first
+        self._memory_bytes = memory_bytes or machine_memory_bytes() // 2
+        self._plugins = list(plugins)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+        self._reaping = threading.Lock()  # held where the process id may cease to be ours
+        self._requests, self._replies, self._log = -1, -1, -1
+        self._received = bytearray()
+        self._tail = bytearray()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None while there is no process."""
+        return self._process.pid if self._process else None
+
+    def request(self, call: str, timeout_s: float, **arguments: Any) -> Any:
+        """What the call returns, as plain data.
+
+        Raises Failed if the child crashed, was stopped at `timeout_s`, or ran out of memory; Illegal; ChildError.
+        """
+        if self._process is not None and (self._killed or self._process.poll() is not None):
+            self._end()  # it died between requests: no fault of this one
+        if self._process is None:
+            self._start()
+        message = frame({"call": call, "arguments": arguments})
+        reply = self._exchange(call, message, timeout_s)
+        match reply:
+            case {"result": result}:
+                return result
+            case {"out_of_memory": text}:
+                raise Failed(Status.OUT_OF_MEMORY, f"{call}: {text}")
+            case {"illegal": text}:
+                raise Illegal(text)
+        raise ChildError(reply.get("bug", f"{call}: no reply but {reply}"))
+
+    def kill(self) -> None:
+        """End the process at once, from any thread. A request that is under way raises Failed."""
+        with self._reaping:
+            if self._process is not None and self._process.returncode is None:
+                self._killed = True
+                _kill_group(self._process.pid)
+
+    def close(self) -> None:
+        """End the process, if there is one; the next request starts another."""
+        if self._process is not None:
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        """Start the process and wait until it is ready."""
+        requests_in, self._requests = os.pipe()
+        self._replies, replies_out = os.pipe()
+        self._log, log_in = os.pipe()
+        for descriptor in (self._requests, self._replies, self._log):
+            os.set_blocking(descriptor, False)
+        self._received.clear()
+        self._tail.clear()
+        self._killed = False
+        settings = {
+            "requests": requests_in,
+            "replies": replies_out,
+            "parent": os.getpid(),
+            "memory_bytes": self._memory_bytes,
+            "plugins": self._plugins,
+        }
+        try:
+            self._process = _spawner().submit(_spawn, settings, log_in).result()
+        finally:
+            for descriptor in (requests_in, replies_out, log_in):
+                os.close(descriptor)
+        try:
+            self.provenance = self._exchange("start", b"", START_S)["provenance"]
+        except Failed as error:
+            log = self._tail.decode(errors="replace")
+            raise ChildError(f"no child process: {error}\n{log}") from error
+
+    def _exchange(self, call: str, message: bytes, timeout_s: float) -> dict[str, Any]:
+        """Send a message, and wait for the next one from the child."""
+        try:
+            return self._poll(call, message, timeout_s)
+        except BaseException:  # an interrupt as well: a late reply must not answer the next request
+            self.close()
+            raise
+
+    def _poll(self, call: str, message: bytes, timeout_s: float) -> dict[str, Any]:
+        deadline_s = time.monotonic() + timeout_s
+        poll = select.poll()
+        poll.register(self._replies, select.POLLIN)
+        poll.register(self._log, select.POLLIN)
+        if message:
+            poll.register(self._requests, select.POLLOUT)
+        unsent = memoryview(message)
+        while True:
+            if (reply := self._take(call)) is not None:
+                return reply
+            left_s = deadline_s - time.monotonic()
+            ready = dict(poll.poll(left_s * 1e3)) if left_s > 0 else {}
+            if not ready:
+                raise Failed(Status.TIMEOUT, f"{call}: stopped after {timeout_s:g} s")
+            if self._log in ready and not self._keep_log():
+                poll.unregister(self._log)
+            if self._requests in ready:
+                unsent = unsent[self._write(unsent) :]
+                if not unsent:
+                    poll.unregister(self._requests)
+            if self._replies in ready and not self._read():
+                raise self._death(call)
+
+    def _take(self, call: str) -> dict[str, Any] | None:
+        """The reply, if it is here."""
+        try:
+            return take(self._received)
+        except BrokenFrame as error:
+            raise Failed(Status.CRASH, f"{call}: sent {error}") from error
+
+    def _write(self, data: memoryview) -> int:
+        """Bytes sent; all of them, as it were, where nobody listens: then the reply tells that the child is dead."""
+        try:
+            return os.write(self._requests, data[:CHUNK_BYTES])
+        except BrokenPipeError:
+            return len(data)
+
+    def _read(self) -> bool:
+        """Receive what there is. False where the child has hung up."""
+        data = os.read(self._replies, CHUNK_BYTES)
+        self._received += data
+        return bool(data)
+
+    def _keep_log(self) -> bool:
+        """Keep the end of the child's output. False where it has hung up."""
+        data = os.read(self._log, CHUNK_BYTES)
+        self._tail += data
+        del self._tail[:-LOG_BYTES]
+        return bool(data)
+
+    def _death(self, call: str) -> Failed:
+        """Why the child, which has hung up, died."""
+        while select.select([self._log], [], [], 0)[0] and self._keep_log():
+            pass
+        lines = self._tail.decode(errors="replace").strip().splitlines()
+        last = f": {lines[-1].strip()}" if lines else ""
+        code = self._end()
+        if code == -signal.SIGKILL:
+            return Failed(Status.OUT_OF_MEMORY, f"{call}: killed, as the system does when memory runs out{last}")
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        status = Status.OUT_OF_MEMORY if MEMORY_WORDS.search(last) else Status.CRASH
+        return Failed(status, f"{call}: {how}{last}")
+
+    def _end(self) -> int:
+        """Kill and reap. Exit code, negative for a signal: what it was dying of if it was, else that of the kill."""
+        assert self._process is not None
+        with self._reaping:
+            process, self._process = self._process, None
+            if process.returncode is None:  # else its id may be another's by now
+                _kill_group(process.pid)
+            code = process.wait()
+        for descriptor in (self._requests, self._replies, self._log):
+            os.close(descriptor)
+        return code
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a process and what it started. It is not reaped, so that its id is still its own."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:  # not yet leader of its group
+        os.kill(pid, signal.SIGKILL)
+
+
+@cache
+def _spawner() -> ThreadPoolExecutor:
+    """The thread that starts children: the system ends them with the *thread* that started them, so it must stay."""
+    return ThreadPoolExecutor(1, thread_name_prefix="tunewright-spawner")
+
+
+os.register_at_fork(after_in_child=_spawner.cache_clear)
+
+
+def _spawn(settings: dict[str, Any], log: int) -> subprocess.Popen[bytes]:
+    # One thread for numpy's BLAS: idle ones spin for a while, on cores that are being timed.
+    environment = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "tunewright.workers.child", json.dumps(settings)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=(settings["requests"], settings["replies"]),
+        start_new_session=True,
+        env=environment,
+    )
+
+
+def machine_memory_bytes(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+    """Memory of this machine, or of the container that we are in."""
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        text = cgroup.read_text().strip()
+    except OSError:
+        return machine_bytes
+    return min(machine_bytes, int(text)) if text.isdigit() else machine_bytes

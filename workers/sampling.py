@@ -1,0 +1,116 @@
+"""Samples of a running time: how many are enough, and what they say.
+
+The first runs warm up caches and clocks. A sample is the mean of runs in a row that take long enough for the clock,
+and samples are taken until the interval of their median is narrow. The median, as interruptions only ever add time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil, comb, inf
+from typing import NamedTuple, Protocol
+
+from tunewright.search_space.measurement import Measurement, Status
+
+FEWEST = 5
+"""Samples of any run that is not clearly too slow."""
+
+STEP = 10
+"""Samples between two looks at the interval."""
+
+MINIMUM = 3
+"""Samples after which one that is clearly too slow is given up."""
+
+PRECISION = 0.01
+"""Width of the interval, as a part of the median, at which there are enough samples."""
+
+SAMPLE_S = 500e-6
+"""Length of a sample: ten thousand times the clock's resolution, and short between two ticks of the system."""
+
+WARM_UP_S = 1e-3
+
+LONGEST_S = 2.0
+"""After that long not even the fewest samples are waited for."""
+
+
+class Timed(Protocol):
+    """What can time itself, as `codegen.runtime.native.Program` does."""
+
+    def time(
+        self, samples: int, repeats: int = 1, *, minimum: int = 3, limit_s: float = inf, deadline_s: float = inf
+    ) -> list[float]: ...
+
+
+class Interval(NamedTuple):
+    """A median and its 95% interval, in seconds."""
+
+    median_s: float
+    low_s: float
+    high_s: float
+
+    @property
+    def width(self) -> float:
+        """As a part of the median."""
+        return (self.high_s - self.low_s) / self.median_s if self.median_s else 0.0
+
+
+def interval(samples_s: Sequence[float]) -> Interval:
+    """Median and interval of at least one sample.
+
+    The interval lies between two of the samples, so it assumes nothing of how they are distributed: Conover,
+    Practical Nonparametric Statistics, section 3.2. Of eight samples or fewer it is their range (94% for five).
+    """
+    ordered = sorted(samples_s)
+    count = len(ordered)
+    low = _rank(count)
+    median_s = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    return Interval(median_s, ordered[low], ordered[count - 1 - low])
+
+
+@lru_cache(maxsize=1024)
+def _rank(count: int) -> int:
+    """How many samples may be left out at each end: the chance that the median is among them stays below 5%.
+
+    The median is below the sample of rank k if at most k of `count` tosses of a coin show heads.
+    """
+    rank, tail = 0, 1
+    while 40 * (tail + comb(count, rank + 1)) <= 1 << count:
+        rank += 1
+        tail += comb(count, rank)
+    return rank
+
+
+def repeats(program: Timed) -> int:
+    """Warm up; how many runs in a row make a sample."""
+    [once_s] = program.time(1)
+    if once_s < WARM_UP_S:
+        [once_s] = program.time(1, ceil(WARM_UP_S / max(once_s, 1e-9)))
+    return max(1, round(SAMPLE_S / max(once_s, 1e-9)))
+
+
+def samples(program: Timed, budget_s: float, limit_s: float = inf) -> list[float]:
+    """Seconds of a run, for each sample: see the module.
+
+    They end where the interval is narrow, once `budget_s` is spent and there are the fewest, or where the first few
+    have a median above `limit_s`. Only runs that take a good part of a second have fewer.
+    """
+    count = repeats(program)
+    start_s = time.monotonic()
+    taken = program.time(FEWEST, count, minimum=MINIMUM, limit_s=limit_s, deadline_s=start_s + LONGEST_S)
+    if len(taken) < FEWEST:
+        return taken
+    deadline_s = start_s + budget_s
+    while interval(taken).width > PRECISION and time.monotonic() < deadline_s:
+        taken += program.time(STEP, count, deadline_s=deadline_s)
+    return taken
+
+
+def timed(begun: Measurement, samples_s: Sequence[float]) -> Measurement:
+    """The measurement with its figures filled in, unless it is one of a failure."""
+    if begun.status is not Status.OK:
+        return begun
+    median_s, low_s, high_s = interval(samples_s)
+    return replace(begun, samples_s=tuple(samples_s), median_s=median_s, low_s=low_s, high_s=high_s)

@@ -1,0 +1,191 @@
+"""Timer: checks and times what was built, in a child; the one of its machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement, Status
+
+from . import sampling
+from .builder import Built
+from .lock import HostLock
+from .pool import Limits
+from .process import Child, Failed
+
+REMEMBERED = 10_000
+"""Measurements kept, so that identical objects are timed once."""
+
+SHARE = 4
+"""How many times the budget of a measurement each candidate of a comparison has."""
+
+ROUNDS = 9
+"""The fewest rounds of a comparison: a 95% interval that leaves out the extremes takes as many."""
+
+
+class Entry(NamedTuple):
+    """A candidate of a comparison that was loaded."""
+
+    number: int  # in the child
+    repeats: int
+    begun: Measurement
+
+
+class Timer:
+    """Owns the child that one artifact after the other is timed in, on `threads` threads.
+
+    `objects` is the folder whose lock keeps builders of this machine still meanwhile.
+    """
+
+    def __init__(self, threads: int, objects: Path, limits: Limits, plugins: Sequence[str] = ()) -> None:
+        self._threads = threads
+        self._limits = limits
+        self._plugins = tuple(plugins)
+        self._lock = HostLock(objects)
+        self._child = Child(limits.memory_bytes, plugins)
+        self._known: dict[tuple[str, str], Measurement] = {}
+
+    def prepare(self, task: Task) -> None:
+        """Get ready to time candidates of a task: computes its reference, unless that is at hand. Raises Failed."""
+        with self._lock.building():
+            self._prepare(self._child, task)
+
+    def measure(self, task: Task, built: Built, limit_s: float | None = None) -> Measurement:
+        """Check and time one candidate, or find that the same object was timed before. See `Pool.measure`."""
+        key = (task.key, built.identity)
+        known = self._known.pop(key, None)
+        if known is None or not _final(known, limit_s):
+            known = self._measure(task, built, limit_s)
+        self._known[key] = known
+        if len(self._known) > REMEMBERED:
+            self._known.pop(next(iter(self._known)))
+        return replace(known, build_s=built.build_s)
+
+    def _measure(self, task: Task, built: Built, limit_s: float | None) -> Measurement:
+        limits = self._limits
+        try:
+            self.prepare(task)
+            with self._lock.timing():
+                reply = self._child.request(
+                    "measure",
+                    limits.run_s,
+                    task_key=task.key,
+                    artifact=built.artifact,
+                    threads=self._threads,
+                    budget_s=limits.timing_s,
+                    limit_s=limit_s,
+                )
+        except Failed as failed:
+            return _failure(failed, built, self._child.provenance)
+        measurement = Measurement.from_json(reply)
+        if measurement.status is Status.WRONG_RESULT:
+            self._child.close()  # it may have written anywhere
+        return measurement
+
+    def compare(self, task: Task, several: Sequence[Built]) -> list[Measurement]:
+        """Check and time candidates in turns, in a fresh child. See `Pool.compare`."""
+        failures: dict[int, Measurement] = {}
+        while True:
+            left = [n for n in range(len(several)) if n not in failures]
+            with Child(self._limits.memory_bytes, self._plugins) as child:
+                race = _Race(child, task, self._limits, self._threads)
+                try:
+                    with self._lock.building():
+                        self._prepare(child, task)
+                    with self._lock.timing():
+                        figures = race.run({n: several[n] for n in left})
+                except Failed as failed:
+                    lost = left if race.running is None else [race.running]
+                    failures |= {n: _failure(failed, several[n], child.provenance) for n in lost}
+                    continue
+            wrong = {n: m for n, m in figures.items() if m.status is not Status.OK}
+            failures |= wrong
+            if not wrong:
+                measured = failures | figures
+                return [replace(measured[n], build_s=one.build_s) for n, one in enumerate(several)]
+
+    def _prepare(self, child: Child, task: Task) -> None:
+        child.request("prepare", self._limits.reference_s, task=task.to_json())
+
+    def kill(self) -> None:
+        """Stop what is under way, from any thread."""
+        self._child.kill()
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.close()
+
+
+def _final(known: Measurement, limit_s: float | None) -> bool:
+    """Whether timing again would tell nothing new: it wasn't given up for a limit that is no more."""
+    if known.median_s is None or len(known.samples_s) >= sampling.FEWEST:
+        return True
+    return limit_s is not None and known.median_s > limit_s
+
+
+def _failure(failed: Failed, built: Built, provenance: Mapping[str, str]) -> Measurement:
+    return Measurement(
+        failed.status,
+        error=str(failed),
+        build_s=built.build_s,
+        object_sha256=built.artifact["sha256"],
+        provenance=dict(provenance),
+    )
+
+
+class _Race:
+    """One attempt at a comparison, in one child. `running` is the candidate that is to blame if the child dies."""
+
+    def __init__(self, child: Child, task: Task, limits: Limits, threads: int) -> None:
+        self._child = child
+        self._task = task
+        self._limits = limits
+        self._threads = threads
+        self.running: int | None = None
+
+    def run(self, several: Mapping[int, Built]) -> dict[int, Measurement]:
+        """Measurements of all, or only of those that are wrong: the others must run without them."""
+        entries = {n: self._load(n, built) for n, built in several.items()}
+        if wrong := {n: e.begun for n, e in entries.items() if e.begun.status is not Status.OK}:
+            return wrong
+        samples_s = self._rounds(entries)
+        wrong = {n: m for n, entry in entries.items() if (m := self._recheck(n, entry)).status is not Status.OK}
+        return wrong or {n: sampling.timed(entry.begun, samples_s[n]) for n, entry in entries.items()}
+
+    def _load(self, n: int, built: Built) -> Entry:
+        self.running = n
+        reply = self._child.request(
+            "load", self._limits.run_s, task_key=self._task.key, artifact=built.artifact, threads=self._threads
+        )
+        return Entry(reply["number"], reply["repeats"], Measurement.from_json(reply["measurement"]))
+
+    def _rounds(self, entries: Mapping[int, Entry]) -> dict[int, list[float]]:
+        """Samples of each until all intervals are narrow or the time is over, in an order that goes round."""
+        samples_s: dict[int, list[float]] = {n: [] for n in entries}
+        order = list(entries)
+        deadline_s = time.monotonic() + SHARE * self._limits.timing_s * len(order)
+        while not _enough(samples_s, deadline_s):
+            for n in order:
+                self.running = n
+                number, repeats, _ = entries[n]
+                sample_s = self._child.request("sample", self._limits.run_s, number=number, repeats=repeats)
+                samples_s[n].append(sample_s)
+            order.append(order.pop(0))
+        return samples_s
+
+    def _recheck(self, n: int, entry: Entry) -> Measurement:
+        self.running = n
+        fault = self._child.request("recheck", self._limits.run_s, number=entry.number)
+        return replace(entry.begun, status=Status.WRONG_RESULT, error=fault) if fault else entry.begun
+
+
+def _enough(samples_s: Mapping[int, Sequence[float]], deadline_s: float) -> bool:
+    fewest = min((len(taken) for taken in samples_s.values()), default=ROUNDS)
+    if fewest < ROUNDS:
+        return False
+    narrow = all(sampling.interval(taken).width <= sampling.PRECISION for taken in samples_s.values())
+    return narrow or time.monotonic() >= deadline_s

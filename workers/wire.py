@@ -1,0 +1,81 @@
+"""Candidates and artifacts as plain data, for the way between processes. Object code travels along, in base64."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tunewright.codegen.build import Artifact, Phase
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.ir import Buffer, Packing, Scope
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Schedule
+
+
+def candidate_json(candidate: Candidate) -> dict[str, Any]:
+    """Plain data; `read_candidate` inverts it."""
+    return {
+        "task": candidate.task.to_json(),
+        "target": candidate.target.to_json(),
+        "schedule": candidate.schedule.to_json(),
+    }
+
+
+def read_candidate(data: Mapping[str, Any]) -> Candidate:
+    """The inverse of `candidate_json`."""
+    return Candidate(
+        Task.from_json(data["task"]), Target.from_json(data["target"]), Schedule.from_json(data["schedule"])
+    )
+
+
+def artifact_json(artifact: Artifact) -> dict[str, Any]:
+    """Plain data; `read_artifact` inverts it."""
+    return {
+        "object_code": base64.b64encode(artifact.object_code).decode(),
+        "sha256": artifact.sha256,
+        "phases": [[phase.symbol, phase.iterations] for phase in artifact.phases],
+        "params": [_buffer_json(buffer) for buffer in artifact.params],
+        "scratch": [_buffer_json(buffer) for buffer in artifact.scratch],
+        "packings": {name: _packing_json(packing) for name, packing in artifact.packings.items()},
+    }
+
+
+def read_artifact(data: Mapping[str, Any]) -> Artifact:
+    """The inverse of `artifact_json`."""
+    return Artifact(
+        object_code=base64.b64decode(data["object_code"]),
+        sha256=data["sha256"],
+        phases=tuple(Phase(symbol, iterations) for symbol, iterations in data["phases"]),
+        params=tuple(_buffer(buffer) for buffer in data["params"]),
+        scratch=tuple(_buffer(buffer) for buffer in data["scratch"]),
+        packings={name: _packing(packing) for name, packing in data["packings"].items()},
+    )
+
+
+def identity(data: Mapping[str, Any]) -> str:
+    """SHA-256 of what an artifact's time depends on: its code, and how it is called."""
+    parts = {name: value for name, value in data.items() if name != "object_code"}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _buffer_json(buffer: Buffer) -> list[Any]:
+    return [buffer.name, list(buffer.shape), buffer.dtype.value, buffer.scope.value]
+
+
+def _buffer(data: list[Any]) -> Buffer:
+    name, shape, dtype, scope = data
+    return Buffer(name, tuple(shape), DType(dtype), Scope(scope))
+
+
+def _packing_json(packing: Packing) -> list[Any]:
+    return [list(packing.order), list(packing.padded), [list(s) for s in packing.splits], list(packing.parts)]
+
+
+def _packing(data: list[Any]) -> Packing:
+    order, padded, splits, parts = data
+    return Packing(tuple(order), tuple(padded), tuple(tuple(split) for split in splits), tuple(parts))
