@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from .ir import Node
 
-CHANNELS_LAST_OPS = frozenset(
-    {"AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "InstanceNormalization", "LpPool", "LRN", "MaxPool"}
-)
+_CHANNELS_LAST = """
+AveragePool BatchNormalization Conv ConvTranspose DepthToSpace InstanceNormalization LpPool LRN MaxPool SpaceToDepth
+"""
+CHANNELS_LAST_OPS = frozenset(_CHANNELS_LAST.split())
 """The ops that may carry the attribute."""
 
 

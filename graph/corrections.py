@@ -5,6 +5,8 @@
 - Scan: only along axis 0 and forwards.
 - MaxPool: mixes up the pads of different axes unless beginning and end are equal.
 - CastLike: fails from opset 25 on.
+- GatherElements: fails where more than 64 elements lie along the axis.
+- OneHot: fails if the depth is a vector of one element.
 """
 
 from __future__ import annotations
@@ -53,6 +55,23 @@ class _Recurrent(_Corrected):
 class _CastLike(_Corrected):
     def _run(self, x: Array, like: Array, **_: Any) -> tuple[Array]:
         return (x.astype(like.dtype),)
+
+
+class _GatherElements(_Corrected):
+    def _run(self, data: Array, indices: Any, **_: Any) -> tuple[Array]:
+        axis = self._attrs().get("axis", 0) % data.ndim
+        part = tuple(slice(None) if k == axis else slice(0, extent) for k, extent in enumerate(indices.shape))
+        return (np.take_along_axis(data[part], indices, axis),)
+
+
+class _OneHot(_Corrected):
+    def _run(self, indices: Any, depth: Any, values: Any, **_: Any) -> tuple[Array]:
+        count = int(np.asarray(depth).reshape(-1)[0])
+        axis = self._attrs().get("axis", -1) % (indices.ndim + 1)
+        places = np.arange(count).reshape(-1, *(1,) * (indices.ndim - axis))
+        chosen = np.expand_dims(np.mod(indices, count), axis) == places
+        inside = np.expand_dims((indices >= -count) & (indices < count), axis)
+        return (np.where(chosen & inside, values[1], values[0]),)
 
 
 class _WithBody(_Corrected):
@@ -122,7 +141,9 @@ class _Scan(_WithBody):
 CORRECTIONS = [
     *(type(name, (_Recurrent,), {}) for name in sorted(RECURRENT_OPS)),
     type("CastLike", (_CastLike,), {}),
+    type("GatherElements", (_GatherElements,), {}),
     type("Loop", (_Loop,), {}),
+    type("OneHot", (_OneHot,), {}),
     type("Scan", (_Scan,), {}),
 ]
 """For the evaluator's `new_ops`, so that they hold inside bodies as well. (MaxPool there keeps the evaluator's.)"""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from onnx.defs import has, onnx_opset_version
 
 from .folding import Budget
 from .inference import infer
@@ -59,13 +60,14 @@ class Draft:
         `to` names the output if it exists already (what the node stands in for). Raises TypeFault if the operands
         don't fit.
         """
-        node = Node(op, inputs, (to or "result",), attrs, version=NORMAL_VERSION)
+        version = NORMAL_VERSION if has(op, NORMAL_VERSION, "") or not has(op) else onnx_opset_version()
+        node = Node(op, inputs, (to or "result",), attrs, version=version)
         (kind,) = infer(node, self.types, self.constants)
         if not to:
             to = self.fresh(kind)
         elif self.types[to] != kind:
             raise TypeError(f"{node} makes {kind} where {self.types[to]} is needed")
-        self.add(Node(op, inputs, (to,), attrs, version=NORMAL_VERSION))
+        self.add(Node(op, inputs, (to,), attrs, version=version))
         return to
 
     def add(self, node: Node) -> None:

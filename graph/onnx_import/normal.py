@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from tunewright.graph.draft import Draft
-from tunewright.graph.ir import Node
+from tunewright.graph.ir import Node, TensorType
 from tunewright.graph.onnx_form import NORMAL_VERSION, element_type
 
 Normaliser = Callable[[Draft, Node], Node | None]
@@ -47,8 +47,8 @@ def normal(draft: Draft, node: Node) -> Node:
     """The node in the normal form; what it needs before it is added to the draft."""
     if node.domain or node.op not in _NORMALISERS:
         return node
-    if node.op in ("Cast", "CastLike"):
-        return _cast(draft, node)
+    if node.op in ("Cast", "CastLike", "Dropout"):  # whatever the shapes
+        return _NORMALISERS[node.op](draft, node) or node
     known = (draft.types[name].shape is not None for name in (*node.inputs, *node.outputs) if name)
     if not all(known):
         return node
@@ -364,9 +364,13 @@ def _dropout(draft: Draft, node: Node) -> Node | None:
         array = draft.array(training)
         if array is None or array.any():
             return None
-    if len(node.outputs) > 1 and node.outputs[1]:
-        kind = draft.types[node.outputs[1]]
-        draft.constants[node.outputs[1]] = np.broadcast_to(np.ones((), kind.dtype), kind.shape or ())
+    if len(node.outputs) > 1:  # a mask of ones
+        shape = draft.shape(node.inputs[0])
+        if shape is None:
+            return None
+        kind = TensorType(draft.types[node.outputs[1]].dtype, shape)
+        draft.types[node.outputs[1]] = kind
+        draft.constants[node.outputs[1]] = np.broadcast_to(np.ones((), kind.dtype), shape)
     return Node("Identity", node.inputs[:1], node.outputs[:1], {}, version=NORMAL_VERSION)
 
 
@@ -390,6 +394,10 @@ def _swish(draft: Draft, node: Node) -> Node:
     x = node.inputs[0]
     gate = draft.emit("Sigmoid", draft.emit("Mul", x, draft.like(x, node.attrs["alpha"])))
     return _node(node, {}, "Mul", (x, gate))
+
+
+def _one_hot(draft: Draft, node: Node) -> Node:
+    return _node(node, {"axis": node.attrs["axis"] % len(_shape(draft, node.outputs[0]))})
 
 
 def _scatter(draft: Draft, node: Node) -> Node:
@@ -423,6 +431,7 @@ _NORMALISERS: Mapping[str, Normaliser] = {
     "Expand": _expand,
     "Flatten": _reshape,
     "LayerNormalization": _layer_norm,
+    "OneHot": _one_hot,
     "Pad": _pad,
     "Slice": _slice,
     "Split": _split,

@@ -1,0 +1,139 @@
+"""Rewrites: functions from a graph to an equivalent one that runs faster or is easier to compile.
+
+Read first: `STEPS`, the order in which they run. Each rewrite is a function in a module of its subject, with a worked
+example in its docstring; most are a rule about one node, applied by `edit.apply`. `rewrite` runs them all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from tunewright.graph.ir import Graph, Node, Value
+
+from .activations import gates, gelus
+from .cleanup import common_subexpressions, constant_folding, dead_code
+from .identities import identities
+from .layout import channels_last
+from .linear import matrix_products
+from .movement import reshapes, transposes
+from .norms import layer_norms, softmaxes
+from .scales import batch_norms, scales
+from .windows import pads, whole_pools
+
+__all__ = ["STEPS", "Rewrite", "Step", "rewrite"]
+
+MAX_ROUNDS = 50
+"""How often a step is repeated at most; a chain of n nodes may take n rounds."""
+
+log = logging.getLogger("tunewright.rewrites")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One rewrite and its name for people."""
+
+    name: str
+    run: Callable[[Graph], Graph]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Rewrites that make work for each other: they run in turn until none changes anything."""
+
+    name: str
+    rewrites: tuple[Rewrite, ...]
+
+
+_CLEAN = (
+    Rewrite("dead code", dead_code),
+    Rewrite("constant folding", constant_folding),
+    Rewrite("common subexpressions", common_subexpressions),
+    Rewrite("identities", identities),
+    Rewrite("reshapes", reshapes),
+    Rewrite("transposes", transposes),
+)
+
+_RECOGNISE = (
+    Rewrite("gelu", gelus),
+    Rewrite("silu, hard sigmoid, hard swish", gates),
+    Rewrite("softmax", softmaxes),
+    Rewrite("layer norm", layer_norms),
+)
+
+STEPS = (
+    Step("simplify", _CLEAN),
+    Step("recognise", (*_CLEAN, *_RECOGNISE)),
+    Step(
+        "fold weights",
+        (
+            Rewrite("batch norm", batch_norms),
+            Rewrite("matrix products", matrix_products),
+            Rewrite("pools over all", whole_pools),
+            Rewrite("pads", pads),
+            Rewrite("scales", scales),
+            *_CLEAN,
+        ),
+    ),
+    Step("layout", (Rewrite("channels last", channels_last),)),
+    # With the Transposes gone, more patterns show.
+    Step("tidy", (Rewrite("scales", scales), *_CLEAN, *_RECOGNISE)),
+)
+"""What `rewrite` does, in order. The layout runs once; the others until nothing changes."""
+
+
+def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC") -> Graph:
+    """The graph simplified, composite ops recognised, weights folded, and with "NHWC" channels last.
+
+    The result computes the same up to rounding, has the same inputs and outputs, and its tensors are numbered anew.
+    What every rewrite did is logged at level DEBUG.
+    """
+    for step in STEPS:
+        if step.name != "layout" or layout == "NHWC":
+            graph = _settled(graph, step)
+    return renumbered(graph)
+
+
+def _settled(graph: Graph, step: Step) -> Graph:
+    for _ in range(1 if step.name == "layout" else MAX_ROUNDS):
+        before = graph
+        for item in step.rewrites:
+            changed = item.run(graph)
+            if changed is not graph:
+                log.debug("%s: %s: %d -> %d nodes", step.name, item.name, len(graph.nodes), len(changed.nodes))
+                log.log(logging.DEBUG - 1, "%s", changed)
+            graph = changed
+        if graph is before:
+            break
+    return graph
+
+
+def renumbered(graph: Graph) -> Graph:
+    """The graph with tensors called `v0, v1, ...` in order of appearance."""
+    order: dict[str, str] = {"": ""}
+    for value in graph.inputs:
+        order.setdefault(value.tensor, f"v{len(order) - 1}")
+    for node in graph.nodes:
+        for name in (*node.inputs, *node.outputs):
+            order.setdefault(name, f"v{len(order) - 1}")
+    for value in graph.outputs:
+        order.setdefault(value.tensor, f"v{len(order) - 1}")
+    nodes = tuple(
+        Node(
+            n.op,
+            tuple(map(order.__getitem__, n.inputs)),
+            tuple(map(order.__getitem__, n.outputs)),
+            n.attrs,
+            n.domain,
+            n.version,
+        )
+        for n in graph.nodes
+    )
+    inputs, outputs = (
+        tuple(Value(value.label, order[value.tensor]) for value in values) for values in (graph.inputs, graph.outputs)
+    )
+    constants = {order[name]: array for name, array in graph.constants.items() if name in order}
+    types = {order[name]: kind for name, kind in graph.types.items() if name in order}
+    return Graph(inputs, outputs, nodes, constants, types)

@@ -1,0 +1,130 @@
+"""Activation functions out of the pieces that exporters write them in."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+
+from tunewright.graph.ir import Graph, Node
+
+from .algebra import close, factors, operands, polynomial
+from .edit import Edit, apply
+
+
+def gelus(graph: Graph) -> Graph:
+    """GELU from its form by erf or by tanh, in any order of the factors.
+
+    Before: `a = Mul(x, 0.7071); b = Erf(a); c = Add(b, 1); d = Mul(x, c); y = Mul(d, 0.5)`. After: `y = Gelu(x)`.
+    Before: `y = 0.5 * x * (1 + tanh(0.7979 * (x + 0.0447 * x ** 3)))`. After: `y = Gelu(x) approximate=tanh`.
+    """
+    return apply(graph, _gelu)
+
+
+_GELU = {
+    "Erf": ("none", {1: sqrt(0.5)}),
+    "Tanh": ("tanh", {1: sqrt(2 / pi), 3: 0.044715 * sqrt(2 / pi)}),
+}
+
+
+def _gelu(edit: Edit, node: Node) -> bool:
+    if node.op != "Mul" or node.domain:
+        return False
+    parts = list(operands(edit, node.inputs[0])) + list(operands(edit, node.inputs[1])) + list(node.inputs)
+    for gate in parts:
+        curve = _one_plus(edit, gate)
+        if curve is None:
+            continue
+        approximate, expected = _GELU[curve.op]
+        for x in parts:
+            if x == gate or not close(polynomial(edit, curve.inputs[0], x), expected):
+                continue
+            if _product_of(edit, node, (x, gate), 0.5):
+                edit.emit("Gelu", x, to=node.outputs[0], approximate=approximate)
+                return True
+    return False
+
+
+def _one_plus(edit: Edit, name: str) -> Node | None:
+    """The Erf or Tanh that 1 is added to."""
+    node = edit.made_by(name, "Add")
+    if node is None or edit.scalar(node.inputs[1]) != 1.0:
+        return None
+    return edit.made_by(node.inputs[0], "Erf", "Tanh")
+
+
+def _product_of(edit: Edit, node: Node, wanted: tuple[str, str], scalar: float) -> bool:
+    """Whether the Mul is `scalar` times the two tensors, and of their type."""
+    stop = frozenset(wanted)
+    parts = [factors(edit, name, stop) for name in node.inputs]
+    found = sorted(parts[0][1] + parts[1][1])
+    number = parts[0][0] * parts[1][0]
+    alike = edit.types[wanted[0]] == edit.types[node.outputs[0]]
+    return alike and found == sorted(wanted) and abs(number - scalar) <= 1e-3 * scalar
+
+
+def gates(graph: Graph) -> Graph:
+    """SiLU, HardSigmoid and HardSwish.
+
+    Before: `a = Sigmoid(x); y = Mul(x, a)`. After: `y = Silu(x)`.
+    Before: `a = Add(x, 3); b = Clip(a) min=0 max=6; y = Mul(b, 0.1667)`.
+    After: `y = HardSigmoid(x) alpha=0.1667 beta=0.5`.
+    Before: `a = HardSigmoid(x) alpha=0.1667 beta=0.5; y = Mul(x, a)`. After: `y = HardSwish(x)`.
+    """
+    return apply(graph, _gate)
+
+
+def _gate(edit: Edit, node: Node) -> bool:
+    if node.domain or node.op not in ("Mul", "Clip"):
+        return False
+    if _hard_sigmoid(edit, node):
+        return True
+    if node.op == "Clip":
+        return False
+    for x, gate in (node.inputs, node.inputs[::-1]):
+        made = edit.made_by(gate, "Sigmoid", "HardSigmoid")
+        if made is None or made.inputs[0] != x:
+            continue
+        if made.op == "Sigmoid":
+            edit.emit("Silu", x, to=node.outputs[0])
+            return True
+        if abs(made.attrs["alpha"] - 1 / 6) < 1e-4 and abs(made.attrs["beta"] - 0.5) < 1e-6:
+            edit.emit("HardSwish", x, to=node.outputs[0])
+            return True
+    return _hard_swish(edit, node)
+
+
+def _hard_sigmoid(edit: Edit, node: Node) -> bool:
+    """Clip(x + b, 0, c) / c, and Clip(a * x + b, 0, 1)."""
+    divisor = 1.0
+    clip: Node | None = node
+    if node.op == "Mul":
+        scale = edit.scalar(node.inputs[1])
+        clip = edit.made_by(node.inputs[0], "Clip")
+        if clip is None or not scale or edit.types[node.inputs[0]] != edit.types[node.outputs[0]]:
+            return False
+        divisor = 1 / scale
+    if clip is None or len(clip.inputs) > 1 or clip.attrs.get("min") != 0:
+        return False
+    high = clip.attrs.get("max")
+    line = edit.made_by(clip.inputs[0], "Add")
+    shift = edit.scalar(line.inputs[1]) if line else None
+    if high is None or line is None or shift is None or abs(high - divisor) > 1e-3 * divisor or divisor <= 0:
+        return False
+    slope, parts = factors(edit, line.inputs[0])
+    if len(parts) != 1 or slope <= 0 or edit.types[parts[0]] != edit.types[node.outputs[0]]:
+        return False
+    edit.emit("HardSigmoid", parts[0], to=node.outputs[0], alpha=slope / divisor, beta=shift / divisor)
+    return True
+
+
+def _hard_swish(edit: Edit, node: Node) -> bool:
+    """x * Clip(x + 3, 0, 6) / 6 in any order of the factors."""
+    for gate in (*node.inputs, *(name for side in node.inputs for name in operands(edit, side))):
+        clip = edit.made_by(gate, "Clip")
+        line = edit.made_by(clip.inputs[0], "Add") if clip and len(clip.inputs) == 1 else None
+        if clip is None or line is None or (clip.attrs.get("min"), clip.attrs.get("max")) != (0, 6):
+            continue
+        x = line.inputs[0]
+        if edit.scalar(line.inputs[1]) == 3.0 and _product_of(edit, node, (x, gate), 1 / 6):
+            edit.emit("HardSwish", x, to=node.outputs[0])
+            return True
+    return False
