@@ -182,4 +182,5 @@ def difference(array: Array, right: Array, tolerance: float) -> tuple[str | None
 
 def _first(wrong: NDArray[np.bool_], array: Array, right: Array) -> str:
     index = tuple(map(int, np.unravel_index(int(np.argmax(wrong)), wrong.shape)))
-    return f"{array[index]} at {list(index)}, not {right[index]}"
+    form = ".7g" if right.dtype.kind == "f" else ""
+    return f"{array[index]:{form}} at {list(index)}, not {right[index]:{form}}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from tunewright.codegen.host import available_cores
 from tunewright.codegen.target import Target
@@ -18,6 +18,9 @@ from .builder import Builder, Built
 from .pool import Limits, checked_targets, checked_task
 from .process import Failed
 from .timer import Timer
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 
 class LocalPool:
@@ -36,6 +39,7 @@ class LocalPool:
         self._idle: SimpleQueue[Builder] = SimpleQueue()
         for builder in self._builders:
             self._idle.put(builder)
+        self._unfinished: set[Future[Any]] = set()
         # One thread more: the reference of the task is computed while its candidates are built.
         self._threads = ThreadPoolExecutor(len(self._builders) + 1, thread_name_prefix="tunewright-build")
 
@@ -72,15 +76,29 @@ class LocalPool:
         self, candidates: Sequence[Candidate], prepare: bool = False
     ) -> Iterator[dict[Future[Built | Measurement], int]]:
         """Builds under way, with the numbers of their candidates; those that are not waited for are dropped."""
-        preparing = [self._threads.submit(self._prepare, candidates[0].task)] if prepare else []
-        builds = {self._threads.submit(self._build, candidate): n for n, candidate in enumerate(candidates)}
+        preparing = [self._submit(self._prepare, candidates[0].task)] if prepare else []
+        builds = {self._submit(self._build, candidate): n for n, candidate in enumerate(candidates)}
         try:
             yield builds
         finally:
-            if unwanted := [build for build in builds if not build.cancel() and not build.done()]:
-                self._kill()
-            wait(unwanted)
+            self._stop({build for build in builds if not build.cancel()})
             wait([one for one in preparing if not one.cancel()])
+
+    def _submit(self, function: Callable[[Argument], Result], argument: Argument) -> Future[Result]:
+        future = self._threads.submit(function, argument)
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        return future
+
+    def _stop(self, unwanted: set[Future[Any]]) -> None:
+        """End work by ending the children that do it, which come back when they are needed."""
+        unfinished = {future for future in unwanted if not future.done()}
+        while unfinished:
+            for builder in self._builders:
+                builder.kill()
+            self._timer.kill()
+            # More than once: one may have been about to begin.
+            _, unfinished = wait(unfinished, timeout=0.1)
 
     def _prepare(self, task: Task) -> None:
         try:
@@ -95,16 +113,10 @@ class LocalPool:
         finally:
             self._idle.put(builder)
 
-    def _kill(self) -> None:
-        """Stop what is under way in all children. They come back when they are needed."""
-        for builder in self._builders:
-            builder.kill()
-        self._timer.kill()
-
     def close(self) -> None:
         """See `Pool.close`."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._kill()
+        self._stop(set(self._unfinished))
         self._threads.shutdown()
         for builder in self._builders:
             builder.close()

@@ -14,9 +14,12 @@ from tunewright.codegen.expr import Load, Var
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor
-from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
+from tunewright.workers.local import LocalPool
+from tunewright.workers.pool import Limits, Pool
+from tunewright.workers.ray_pool import RayPool
 
 HERE = Path(__file__).parent
 
@@ -28,6 +31,25 @@ def _importable_in_children() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         yield
+
+
+@pytest.fixture(scope="session")
+def limits() -> Limits:
+    """Short ones, so that failures are quick."""
+    return Limits(build_s=3.0, run_s=2.0, reference_s=20.0, memory_bytes=2 << 30, timing_s=0.02)
+
+
+@pytest.fixture(scope="session")
+def local_pool(target: Target, limits: Limits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
+    with LocalPool(target, tmp_path_factory.mktemp("objects"), limits, ["planted"]) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def ray_pool(target: Target, limits: Limits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayPool]:
+    """On a cluster that it starts, the only one of the session."""
+    with RayPool(target, tmp_path_factory.mktemp("objects"), limits, ["planted"]) as pool:
+        yield pool
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +74,7 @@ def task() -> Task:
 
 
 class Make:
-    """Candidates of one task."""
+    """Candidates of one task, and what is asked of their measurements."""
 
     def __init__(self, task: Task, target: Target) -> None:
         self.task = task
@@ -63,6 +85,23 @@ class Make:
 
     def planted(self, fault: str) -> Candidate:
         return Candidate(self.task, self.target, Schedule(f"planted.{fault}", 1, ()))
+
+    def measured(self, pool: Pool, candidate: Candidate) -> Measurement:
+        """The one measurement of one candidate."""
+        [(same, measurement)] = pool.measure([candidate])
+        assert same == candidate
+        return measurement
+
+    def sound(self, measurement: Measurement) -> bool:
+        """Whether it says everything that the measurement of a working candidate says."""
+        m = measurement
+        assert m.status is Status.OK, m
+        assert m.median_s is not None and m.low_s is not None and m.high_s is not None
+        assert 0 < m.low_s <= m.median_s <= m.high_s < 1
+        assert len(m.samples_s) >= 5
+        assert m.max_rel_err is not None and m.max_rel_err < 1e-5
+        assert m.build_s > 0 and len(m.object_sha256) == 64 and m.provenance["llvm"] and not m.error
+        return True
 
 
 @pytest.fixture(scope="session")

@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from tunewright.codegen.target import Target
-from tunewright.search_space.measurement import Candidate, Measurement, Status
+from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.schedule import Illegal
 from tunewright.search_space.sketches import spaces
-from tunewright.workers.local import LocalPool
-from tunewright.workers.pool import Limits, Pool
+from tunewright.workers.pool import Pool
 from tunewright.workers.process import ChildError
-from tunewright.workers.ray_pool import RayPool
-
-LIMITS = Limits(build_s=3.0, run_s=2.0, reference_s=20.0, memory_bytes=2 << 30, timing_s=0.02)
 
 
-@pytest.fixture(scope="module", params=["local", pytest.param("ray", marks=pytest.mark.ray)])
-def pool(request: pytest.FixtureRequest, target: Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    kinds: dict[str, Callable[..., Any]] = {"local": LocalPool, "ray": RayPool}
-    objects = tmp_path_factory.mktemp("objects")
-    with kinds[request.param](target, objects, LIMITS, ["planted"]) as one:
-        yield one
-
-
-def only(pool: Pool, candidate: Candidate) -> Measurement:
-    [(same, measurement)] = pool.measure([candidate])
-    assert same == candidate
-    return measurement
-
-
-def sound(measurement: Measurement) -> bool:
-    """Whether it says everything that the measurement of a working candidate says."""
-    m = measurement
-    assert m.status is Status.OK, m
-    assert m.median_s is not None and m.low_s is not None and m.high_s is not None and m.max_rel_err is not None
-    assert 0 < m.low_s <= m.median_s <= m.high_s < 1
-    assert len(m.samples_s) >= 5
-    assert m.max_rel_err < 1e-5
-    assert m.build_s > 0 and len(m.object_sha256) == 64 and m.provenance["llvm"] and not m.error
-    return True
+@pytest.fixture(scope="module", params=["local_pool", pytest.param("ray_pool", marks=pytest.mark.ray)])
+def pool(request: pytest.FixtureRequest) -> Pool:
+    one: Pool = request.getfixturevalue(request.param)
+    return one
 
 
 def test_a_good_candidate_is_timed(pool: Pool, make) -> None:
-    assert sound(only(pool, make.default()))
+    assert make.sound(make.measured(pool, make.default()))
 
 
 FAULTS = {
@@ -75,13 +46,13 @@ def test_failures_cost_only_themselves(pool: Pool, make) -> None:
         assert found[fault].error and "\n" not in found[fault].error
         assert not found[fault].samples_s and found[fault].median_s is None
         assert found[fault].provenance["llvm"]
-    assert sound(found["ok"])
-    assert sound(only(pool, make.default()))
+    assert make.sound(found["ok"])
+    assert make.sound(make.measured(pool, make.default()))
 
 
 def test_the_same_object_is_timed_once(pool: Pool, make) -> None:
-    first, again = only(pool, make.planted("ok")), only(pool, make.planted("same"))
-    assert sound(again)
+    first, again = make.measured(pool, make.planted("ok")), make.measured(pool, make.planted("same"))
+    assert make.sound(again)
     assert again.samples_s == first.samples_s
     assert again.object_sha256 == first.object_sha256
 
@@ -91,7 +62,7 @@ def test_a_slow_candidate_is_given_up_early(pool: Pool, make) -> None:
     [(_, measurement)] = pool.measure([slow], limit_s=1e-9)
     assert measurement.status is Status.OK
     assert len(measurement.samples_s) == 3
-    assert sound(only(pool, slow)), "without the limit it is timed in full"
+    assert make.sound(make.measured(pool, slow)), "without the limit it is timed in full"
 
 
 def distinct(make, count: int) -> list[Candidate]:
@@ -105,7 +76,7 @@ def test_schedules_are_compared_side_by_side(pool: Pool, make) -> None:
     several = [make.default(), make.planted("wrong_result"), *distinct(make, 1), make.planted("segfault")]
     several.append(make.planted("build_error"))
     first, wrong, second, crashed, refused = pool.compare(several)
-    assert sound(first) and sound(second)
+    assert make.sound(first) and make.sound(second)
     assert len(first.samples_s) == len(second.samples_s)
     statuses = [m.status for m in (wrong, crashed, refused)]
     assert statuses == [Status.WRONG_RESULT, Status.CRASH, Status.BUILD_ERROR]
@@ -119,7 +90,7 @@ def test_nothing_to_measure(pool: Pool) -> None:
 def test_an_illegal_schedule_is_the_callers_bug(pool: Pool, make) -> None:
     with pytest.raises(Illegal, match="unheard_of"):
         list(pool.measure([make.default(), make.planted("unheard_of")]))
-    assert sound(only(pool, make.default()))
+    assert make.sound(make.measured(pool, make.default()))
 
 
 def test_a_bug_in_a_sketch_propagates(pool: Pool, make) -> None:
@@ -134,19 +105,11 @@ def test_candidates_of_other_targets_and_tasks_are_refused(pool: Pool, make, oth
     elsewhere = type(make)(other_task, make.target).default()
     with pytest.raises(ValueError, match="2 tasks"):
         pool.compare([make.default(), elsewhere])
-    assert sound(only(pool, elsewhere))
+    assert make.sound(make.measured(pool, elsewhere))
 
 
 def test_an_iterator_may_be_left_early(pool: Pool, make) -> None:
     results = pool.measure([make.default(), make.planted("hang_in_build"), make.planted("build_error")])
     next(results)
     results.close()
-    assert sound(only(pool, make.default()))
-
-
-def test_objects_are_kept(pool: Pool, make, tmp_path: Path, target: Target) -> None:
-    del pool
-    for _ in range(2):
-        with LocalPool(target, tmp_path, LIMITS) as fresh:
-            assert sound(only(fresh, make.default()))
-    assert len(list(tmp_path.glob("*.o"))) == 1
+    assert make.sound(make.measured(pool, make.default()))

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tunewright.codegen.build import build
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.ir import Packing
+from tunewright.codegen.runtime.pool import shared_pool
+from tunewright.search_space.sketches import lower
+from tunewright.workers import check
+from tunewright.workers.check import Example, Trial, checksum, difference
+
+INF, NAN = np.inf, np.nan
+
+
+def floats(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("array", "right", "wrong"),
+    [
+        (floats(1, 2), floats(1, 2), None),
+        (floats(1.00005, -2), floats(1, -2), None),
+        (floats(1.001, 2), floats(1, 2), "1.001 at [0], not 1; error 0.0005 > 0.0001"),
+        (floats(0.001, 2000), floats(0, 2000), None),  # small beside the largest
+        (floats(0, 0), floats(0, 0), None),
+        (floats(NAN, 2), floats(1, 2), "nan at [0], not 1"),
+        (floats(1, 2), floats(NAN, 2), "1 at [0], not nan"),
+        (floats(NAN, INF, -INF, 1), floats(NAN, INF, -INF, 1), None),
+        (floats(INF), floats(-INF), "inf at [0], not -inf"),
+        (floats(INF), floats(NAN), "inf at [0], not nan"),
+        (floats(NAN, 1.1), floats(NAN, 1), "1.1 at [1], not 1"),
+        (np.array([[1, 2], [3, 5]]), np.array([[1, 2], [3, 4]]), "5 at [1, 1], not 4; 25.000% of all differ"),
+        (np.array([True]), np.array([False]), "True at [0], not False"),
+        (np.array([200], np.uint8), np.array([200], np.uint8), None),
+        (floats(), floats(), None),
+    ],
+)
+def test_difference(array: np.ndarray, right: np.ndarray, wrong: str | None) -> None:
+    found, error = difference(array, right, 1e-4 if right.dtype.kind == "f" else 0.0)
+    assert (found or "").startswith(wrong or "")
+    assert bool(found) == (error > 1e-4)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 1001])
+def test_a_checksum_sees_any_byte(size: int) -> None:
+    array = np.random.default_rng(0).integers(0, 256, size).astype(np.uint8)
+    before = checksum(array)
+    for place in {0, size // 2, size - 1} & set(range(size)):
+        array[place] ^= 1
+        assert checksum(array) != before
+        array[place] ^= 1
+    assert checksum(array) == before
+
+
+def test_examples_keep_the_packed_inputs_used_last(task, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = Example(task)
+    packings = [Packing((0, 1), (32, 40), ((32,), (40 // n, n)), (1, 0, 2)) for n in (2, 4, 8)]
+    size_bytes = 4 * 32 * 40
+    monkeypatch.setattr(check, "PACKED_BYTES", 2 * size_bytes)
+    first, second = (example.operand(1, p) for p in packings[:2])
+    assert example.operand(1, packings[0]) is first
+    example.operand(1, packings[2])
+    assert example.operand(1, packings[0]) is first
+    assert example.operand(1, packings[1]) is not second
+    monkeypatch.setattr(check, "PACKED_BYTES", 0)
+    assert example.operand(1, packings[2]).guarded.array.shape == packings[2].shape
+    plain = example.operand(0, None)
+    assert example.operand(0, None) is plain
+
+
+def test_long_sums_are_allowed_more(task, other_task) -> None:
+    assert Example(task).tolerance_factor == 1
+    assert Example(other_task).tolerance_factor == 1
+
+
+def test_a_trial_sees_what_changes_between_runs(make) -> None:
+    candidate = make.default()
+    example = Example(make.task)
+    artifact = build(lower(candidate), candidate.target)
+    with Trial(example, artifact, shared_pool(1)) as trial:
+        fault, error = trial.check()
+        assert fault is None
+        assert error is not None and error < 1e-5
+        assert trial.recheck() is None
+        example.operand(0, None).guarded.array[0, 0] += 1
+        trial.program.run()
+        assert trial.recheck() == "x: an input was changed"
+
+
+def test_tolerances_are_for_floats() -> None:
+    assert {DType(str(dtype)).is_float for dtype in check.TOLERANCE} == {True}

@@ -1,0 +1,114 @@
+"""What only a cluster can suffer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunewright.search_space.measurement import Status
+from tunewright.workers.pool import Limits
+from tunewright.workers.ray_pool import RayPool
+from tunewright.workers.wire import candidate_json
+
+pytestmark = pytest.mark.ray
+
+JOIN = """
+import json, sys
+from pathlib import Path
+from tunewright.workers.ray_pool import RayPool
+from tunewright.workers.wire import read_candidate
+candidate = read_candidate(json.loads(sys.argv[3]))
+with RayPool(candidate.target, Path(sys.argv[2]), address=sys.argv[1]) as pool:
+    [(_, measurement)] = pool.measure([candidate])
+print(measurement.status, measurement.error)
+"""
+
+
+def timer_pid(pool: RayPool) -> int:
+    """The process of the timer on the only node."""
+    import ray
+
+    [timer] = pool.timers.values()
+    pid: int = ray.get(timer.__ray_call__.remote(lambda _: os.getpid()))
+    return pid
+
+
+def test_the_cluster_wants_a_token(ray_pool: RayPool) -> None:
+    del ray_pool
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert len(os.environ["RAY_AUTH_TOKEN"]) >= 32
+
+
+def test_a_lost_builder_is_replaced_once(ray_pool: RayPool, make) -> None:
+    found = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("kill_worker"), make.default()])}
+    assert len(found) == 2
+    lost = found.pop("planted.kill_worker")
+    assert lost.status is Status.CRASH
+    assert "took its Ray worker with it, 2 times" in lost.error
+    [other] = found.values()
+    assert make.sound(other)
+
+
+def test_a_lost_timer_is_replaced(ray_pool: RayPool, make) -> None:
+    pid = timer_pid(ray_pool)
+    killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    found = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("hang"), make.default()])}
+    killer.join()
+    assert found.pop("planted.hang").status is Status.TIMEOUT
+    [other] = found.values()
+    assert make.sound(other)
+    assert timer_pid(ray_pool) != pid
+
+
+def test_a_comparison_survives_its_timer(ray_pool: RayPool, make) -> None:
+    os.kill(timer_pid(ray_pool), signal.SIGKILL)
+    assert all(make.sound(measurement) for measurement in ray_pool.compare([make.default(), make.planted("ok")]))
+
+
+def test_a_node_that_is_another_machine_does_not_time(ray_pool: RayPool, make, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="no node of the Ray cluster is a cpu:i386"):
+        RayPool(replace(make.target, cpu="i386"), tmp_path)
+    assert make.sound(make.measured(ray_pool, make.default())), "the cluster is still there"
+
+
+def join(address: str, objects: Path, candidate: Any, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-P",
+        "-W",
+        "error",
+        "-c",
+        JOIN,
+        address,
+        str(objects),
+        json.dumps(candidate_json(candidate)),
+    ]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_running_cluster_is_joined_with_its_token(ray_pool: RayPool, make, tmp_path: Path) -> None:
+    import ray
+
+    del ray_pool
+    address = ray.get_runtime_context().gcs_address
+    assert join(address, tmp_path, make.default(), dict(os.environ)).stdout.strip() == "ok"
+    stranger = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    refused = join(address, tmp_path, make.default(), stranger | {"HOME": str(tmp_path)})
+    assert refused.returncode == 1
+    assert "ConnectionError: the Ray cluster" in refused.stderr.splitlines()[-1]
+
+
+def test_without_ray_one_line_says_what_to_do(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'tunewright\[ray\]'"):
+        RayPool(make.target, tmp_path, Limits())
