@@ -44,16 +44,16 @@ class XGBModel:
     With fewer trials than `enough` it answers with the analytic estimate.
     """
 
-    def __init__(self, seed: int = 0, threads: int = 1, rounds: int = 120) -> None:
+    def __init__(self, seed: int = 0, threads: int = 1, rounds: int = 90) -> None:
         self._parameters: Mapping[str, Any] = {
             "objective": "reg:squarederror",
             "tree_method": "hist",
             "max_bin": 64,
-            "max_depth": 6,
-            "eta": 0.1,
+            "max_depth": 5,
+            "eta": 0.12,
             "min_child_weight": 1.0,
             "subsample": 0.8,
-            "colsample_bytree": 0.5,
+            "colsample_bytree": 0.25,
             "seed": seed,
             "nthread": threads,
             "verbosity": 0,
@@ -61,6 +61,7 @@ class XGBModel:
         self._rounds = rounds
         self._booster: xgboost.Booster | None = None
         self._untaught = AnalyticModel()
+        self._known: dict[tuple[str, ...], dict[int, NDArray[np.float32]]] = {}  # features by space, then by code
 
     @property
     def ready(self) -> bool:
@@ -75,10 +76,24 @@ class XGBModel:
             return
         import xgboost
 
-        values = np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in sets])
+        values = self._features(sets)
         shared = {name: self._parameters[name] for name in ("max_bin", "nthread")}
         data = xgboost.QuantileDMatrix(values, label=labels, **shared)
         self._booster = xgboost.train(dict(self._parameters), data, self._rounds)
+
+    def _features(self, sets: Sequence[Trials]) -> NDArray[np.float32]:
+        """Of all points; those of the last fit are at hand, and of a growing job most are."""
+        known, self._known = self._known, {}
+        values = []
+        for each in sets:
+            key = (*_group(each), each.space.sketch, str(each.space.version))
+            codes = each.space.codes(each.rows).tolist()
+            at_hand = self._known.setdefault(key, known.get(key, {}))
+            new = [i for i, code in enumerate(codes) if code not in at_hand]
+            fresh = features(each.task, each.target, each.space, each.rows[new]).values
+            at_hand.update(zip([codes[i] for i in new], fresh, strict=True))
+            values += [at_hand[code] for code in codes]
+        return np.stack(values)
 
     def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         if self._booster is None:

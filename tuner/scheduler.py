@@ -98,11 +98,21 @@ class TaskScheduler:
         window = min(WINDOW, task.trials - 1)
         before_s = task.best_s[-1 - window] if window > 0 else np.inf
         slope_s = (before_s - best_s) / window if np.isfinite(before_s) else 0.0
-        gap_s = max(best_s - task.limit_s, LEAST_GAP * best_s)
+        gap_s = max(best_s - self._reach() * task.limit_s, LEAST_GAP * best_s)
         gain_s = (1.0 - HOPE) * min(slope_s, gap_s) + HOPE * gap_s / max(task.spent, 1)
         # Trials that fail teach little: a task where most do waits longer, but its turn comes.
         chance = (task.succeeded + 1.0) / (task.trials + 2.0)
         return task.occurrences * chance * gain_s
+
+    def _reach(self) -> float:
+        """How near to its limit the best of the tasks came: no other is expected to come nearer.
+
+        This takes out what the limits have wrong about the machine as a whole.
+        """
+        return max(min(self._ratios(), default=1.0), 1.0)
+
+    def _ratios(self) -> list[float]:
+        return [task.best_s[-1] / task.limit_s for task in self._tasks if task.succeeded]
 
     def _weight(self, index: int) -> float:
         task = self._tasks[index]
@@ -112,5 +122,5 @@ class TaskScheduler:
         """The best time; while none is known, what the other tasks' distance from their limits suggests."""
         if task.succeeded:
             return task.best_s[-1]
-        ratios = [other.best_s[-1] / other.limit_s for other in self._tasks if other.succeeded]
+        ratios = self._ratios()
         return task.limit_s * (float(np.median(ratios)) if ratios else 1.0)

@@ -65,6 +65,23 @@ def test_a_row_does_not_depend_on_the_others(conv, target):
             np.testing.assert_array_equal(together, alone)
 
 
+def test_a_knob_may_decide_the_vector_axis(conv, space_of, target):
+    """Points of both kinds together have the columns that they have in a space of their kind alone."""
+    task = conv()
+    space = space_of(task)
+
+    def tiling(columns):
+        return replace(space.tiling(columns), vector_axis=np.array(["o", "j"])[columns["order"]])
+
+    both = replace(space, tiling=tiling)
+    rows = space.sample(40, np.random.default_rng(0))
+    found = features(task, target, both, rows).values
+    for number, axis in enumerate("oj"):
+        alone = replace(space, tiling=lambda columns, axis=axis: replace(space.tiling(columns), vector_axis=axis))
+        here = rows[:, [knob.name for knob in space.knobs].index("order")] == number
+        np.testing.assert_array_equal(found[here], features(task, target, alone, rows[here]).values)
+
+
 def test_no_points(conv, space_of, target):
     space = space_of(conv())
     assert features(conv(), target, space, np.empty((0, len(space.knobs)), np.int64)).values.shape == (0, len(NAMES))

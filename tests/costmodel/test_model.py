@@ -137,7 +137,7 @@ def test_it_learns_what_no_formula_knows(conv, space_of, target):
     scores = model.score(task, target, space, rows)
     untaught = XGBModel().score(task, target, space, rows)
     assert pairwise_accuracy(scores, times_s) > 0.9 > pairwise_accuracy(untaught, times_s)
-    assert peak(scores, times_s, 5) > 0.97
+    assert peak(scores, times_s, 5) > 0.93
 
 
 def test_it_carries_over_to_another_shape(conv, space_of, target):

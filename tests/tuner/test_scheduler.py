@@ -72,11 +72,18 @@ def test_most_goes_where_the_model_gains_most():
 
 def test_gain_by_hand():
     """8 ms, then 6 ms, limit 2 ms, twice: slope 2 ms, gap 4 ms over 2 trials; 3 chances of 4 that a trial succeeds."""
-    scheduler = TaskScheduler([2], [2e-3], [[8e-3, 6e-3]])
+    scheduler = TaskScheduler([2, 1], [2e-3, 1e-3], [[8e-3, 6e-3], [1e-3]])
     assert scheduler.expected_gain_s(0) == pytest.approx(2 * 3 / 4 * (0.2 * 2e-3 + 0.8 * 4e-3 / 2))
     # No window reaches before the first success, and a gap is never wholly closed.
     scheduler = TaskScheduler([1], [2e-3], [[np.inf, 1e-3]])
     assert scheduler.expected_gain_s(0) == pytest.approx(2 / 4 * 0.8 * 0.02e-3 / 2)
+
+
+def test_limits_that_no_task_comes_near_are_moved_to_the_nearest():
+    """Twice its limit is the nearest that any task came, so 8 ms against a limit of 2 ms may fall to 4 ms."""
+    scheduler = TaskScheduler([1, 1], [2e-3, 1e-3], [[8e-3], [2e-3]])
+    assert scheduler.expected_gain_s(0) == pytest.approx(2 / 3 * 0.8 * 4e-3)
+    assert scheduler.expected_gain_s(1) == pytest.approx(2 / 3 * 0.8 * 0.02 * 2e-3)
 
 
 def test_exhausted_tasks_drop_out():

@@ -30,7 +30,7 @@ POLISHED = 4
 EXPLORED = 0.1
 """Share of each batch drawn at random: what the model is wrong about shows only there."""
 
-UNTAUGHT_EXPLORED = 0.4
+UNTAUGHT_EXPLORED = 0.2
 """The same while the model has learned nothing yet."""
 
 CROWDING = 0.5
