@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from tunewright.codegen.expr import (
     TRANSCENDENTAL,
@@ -28,13 +29,15 @@ from tunewright.codegen.expr import (
 )
 
 from .affine import affine, reindex
-from .task import Stage, Tensor
+from .task import Axis, Stage, Tensor
 
 MAX_BODY = 400
 """Nodes of a body, written out as a tree, beyond which nothing more is put into it."""
 
 RECOMPUTED_OPS = 4
 """Operations an element that may be done again to save writing a tensor and reading it back."""
+
+COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "eq", "ne"})
 
 TRANSCENDENTAL_OPS = 12
 """Operations that a transcendental function stands for."""
@@ -67,7 +70,11 @@ class Group:
 
 def merged(first: Group, then: Group, tensor: str) -> Group | None:
     """Both groups as one, where `tensor`, all that `first` gives, is read by `then` alone. None if that won't do."""
-    return inlined(first, then, tensor) or followed(first, then, tensor) or prefixed(first, then, tensor)
+    for way in (inlined, followed, divided, prefixed):
+        both = way(first, then, tensor)
+        if both is not None:
+            return both
+    return None
 
 
 def is_movement(body: Expr) -> bool:
@@ -114,7 +121,7 @@ def inlined(first: Group, then: Group, tensor: str) -> Group | None:
     reading = [s for s in reader.stages if _reads(s, tensor)]
     products = [s for s in reading if is_product(s)]
     body, factor = factored(stage.body) if products else (stage.body, None)
-    if not is_affine(body) and (products or not _cheap(stage, reading, tensor)):
+    if not is_affine(body) and (products or not _cheap([stage], reading, tensor)):
         return None
     stages = [_with_element(s, tensor, places, body if s in products else stage.body) for s in reader.stages]
     if any(_tree_size(s.body) > MAX_BODY for s in stages):
@@ -123,7 +130,8 @@ def inlined(first: Group, then: Group, tensor: str) -> Group | None:
     del tensors[tensor]
     group = Group(first.nodes | then.nodes, tensors, tuple(stages), then.outputs)
     for product in products if factor is not None else ():
-        group = _scaled(group, product.output, factor)
+        operands = sum(isinstance(x, Load) and x.tensor == tensor for x in children(product.body))
+        group = _scaled(group, product.output, reduce(lambda a, b: a * b, [factor] * operands))
     return group
 
 
@@ -167,7 +175,7 @@ def _scaled(group: Group, tensor: str, factor: Expr) -> Group:
     shape = group.tensors[tensor]
     if tensor not in group.outputs:
         return replace(group, stages=tuple(_reading(s, tensor, lambda load: load * factor) for s in group.stages))
-    inner = replace(shape, name=f"{tensor}.sum")
+    inner = replace(shape, name=f"{tensor}.unscaled")
     stages: list[Stage] = []
     for stage in group.stages:
         if stage.output == tensor:
@@ -179,11 +187,11 @@ def _scaled(group: Group, tensor: str, factor: Expr) -> Group:
     return replace(group, tensors={**group.tensors, inner.name: inner}, stages=tuple(stages))
 
 
-def _cheap(stage: Stage, readers: Sequence[Stage], tensor: str) -> bool:
+def _cheap(makers: Sequence[Stage], readers: Sequence[Stage], tensor: str) -> bool:
     """Whether computing elements where they are read costs little more than computing each once."""
+    made = sum(s.points for s in makers)
     reads = sum(s.points * sum(x.tensor == tensor for x in loads(s.body)) for s in readers)
-    again = max(0, reads - stage.points)
-    return again * _ops(stage.body) <= RECOMPUTED_OPS * stage.points
+    return max(0, reads - made) * max(_ops(s.body) for s in makers) <= RECOMPUTED_OPS * made
 
 
 def _ops(body: Expr) -> int:
@@ -224,8 +232,8 @@ def followed(first: Group, then: Group, tensor: str) -> Group | None:
         moved = _moved_flat(stage, made) if flat else _moved(stage, made, tensor, shape, seen_as)
         if moved is None:
             return None
-        stages += _joined(made, moved, tensor)
-    if any(_tree_size(s.body) > MAX_BODY for s in stages):
+        stages += _joined(made, replace(moved, body=_led(moved.body, tensor)), tensor)
+    if any(_tree_size(s.body) > MAX_BODY for s in stages) or _loses_lanes((*earlier, *makers), stages[-1]):
         return None
     if any(s.output == tensor for s in stages):
         (maker,) = makers
@@ -234,6 +242,20 @@ def followed(first: Group, then: Group, tensor: str) -> Group | None:
         del tensors[tensor]
     group = Group(first.nodes | then.nodes, tensors, (*earlier, *stages), then.outputs)
     return _straight(group, stage.output, shape, [made.index for made in makers])
+
+
+def _loses_lanes(stages: Sequence[Stage], last: Stage) -> bool:
+    """Whether a product's result would be rearranged so that its kernel suffers.
+
+    Vector lanes go along the dimension that is written last. In a product that should be an axis of one factor, so
+    that the other factor's element serves all lanes.
+    """
+    for stage in stages:
+        if is_product(stage):
+            shared = set.intersection(*(set(free_vars(factor)) for factor in children(stage.body)))
+            before, after = (set(free_vars(*s.index[-1:])) for s in (stages[-1], last))
+            return bool(after & shared) and not before & shared
+    return False
 
 
 def _is_flat(stage: Stage, tensors: Mapping[str, Tensor]) -> bool:
@@ -273,6 +295,19 @@ def _moved(stage: Stage, made: Stage, tensor: str, shape: tuple[int, ...], seen_
     return Stage(stage.output, made.axes, substitute(stage.body, axes), index=index)
 
 
+def _led(body: Expr, tensor: str) -> Expr:
+    """The body with what reads `tensor` first in sums and the like, so that x + f(t) and f(t) + x are one task."""
+
+    def visit(node: Expr) -> Expr:
+        if isinstance(node, Op) and node.name in COMMUTATIVE:
+            left, right = ((any(x.tensor == tensor for x in loads(arg))) for arg in node.args)
+            if right and not left:
+                return Op(node.name, node.args[::-1], node.dtype)
+        return node
+
+    return transform(body, visit)
+
+
 def _joined(made: Stage, moved: Stage, tensor: str) -> list[Stage]:
     """A stage and the one that takes up its result, which runs over the same axes."""
     if not made.reduce:
@@ -292,6 +327,66 @@ def _straight(group: Group, tensor: str, shape: tuple[int, ...], indices: Sequen
         for s, index in zip(writers, indices, strict=True)
     )
     return (reshaped(group, tensor, shape) or group) if same else group
+
+
+# A tensor made in parts
+
+
+def divided(first: Group, then: Group, tensor: str) -> Group | None:
+    """`first`, stages without reduction that each make a part of `tensor`, computed where `then` reads them.
+
+    For padding, or anything else pointwise, after a concatenation: its stage becomes one for each part.
+    """
+    pair = _aligned(first, then, tensor)
+    if pair is None or len(first.stages) < 2 or any(s.reduce or s.output != tensor for s in first.stages):
+        return None
+    first, reader = pair[0], reshaped(pair[1], tensor, pair[0].tensors[tensor].shape)
+    if reader is None:
+        return None
+    stages: list[Stage] = []
+    for stage in reader.stages:
+        if not _reads(stage, tensor):
+            stages.append(stage)
+            continue
+        shape = reader.tensors[tensor].shape
+        parts = [part for made in first.stages if (part := _part(stage, made, tensor, shape)) is not None]
+        if stage.reduce or len(parts) < len(first.stages) or not _cheap(first.stages, [stage], tensor):
+            return None
+        stages += parts
+    if any(_tree_size(s.body) > MAX_BODY for s in stages):
+        return None
+    tensors = {**first.tensors, **reader.tensors}
+    del tensors[tensor]
+    return Group(first.nodes | then.nodes, tensors, tuple(stages), then.outputs)
+
+
+def _part(stage: Stage, made: Stage, tensor: str, shape: tuple[int, ...]) -> Stage | None:
+    """The points of a stage that read what `made` makes, computing that too. None unless they are ranges of axes."""
+    reads = {x.index for x in loads(stage.body) if x.tensor == tensor}
+    axes, extents = _extents(stage), _extents(made)
+    moves: dict[str, Expr] = {}  # axis of `stage` that gets shorter -> the places along it that read this part
+    inside: dict[str, Expr] = {}  # axis of `made` -> the axis of `stage` that runs along it from now on
+    places: dict[str, Expr] = {}  # other axis of `made` -> the place that is read
+    for at, mine, extent in zip(reads.pop(), made.index, shape, strict=True):
+        form = affine(mine)
+        if form is None or len(form.coefficients) > 1 or any(c != 1 for c in form.coefficients.values()):
+            return None
+        own = next(iter(form.coefficients), "")
+        if extents.get(own, 1) == extent:
+            places[own] = at
+        elif isinstance(at, Var) and at.name not in moves and axes[at.name] == extent:
+            moves[at.name] = op("add", at, form.constant) if own else form.expr()
+            inside[own] = at
+            axes[at.name] = extents.get(own, 1)
+        else:
+            return None
+    if reads:
+        return None
+    element = substitute(made.body, {own: substitute(at, moves) for own, at in places.items()} | inside)
+    moved = replace(stage, body=substitute(stage.body, moves))
+    kept = tuple(Axis(axis.name, axes[axis.name]) for axis in stage.axes if axes[axis.name] > 1)
+    index = tuple(substitute(at, moves) for at in stage.index)
+    return Stage(stage.output, kept, _reading(moved, tensor, lambda _: element).body, index=index)
 
 
 # A producer that stays a stage of its own

@@ -23,6 +23,13 @@ def view(d: Definition) -> View:
     return View(d.input(0).name, d.output().name)
 
 
+def dropout(d: Definition) -> View:
+    """Nothing, at inference."""
+    d.require(not d.wanted(1), "the mask")
+    d.require(not d.has(2) or d.scalar(2) == 0, "training")
+    return view(d)
+
+
 def transpose(d: Definition) -> None:
     """Dimensions in another order."""
     x, y = d.input(0), d.output()
@@ -288,6 +295,7 @@ ROUNDINGS: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = 
 MOVEMENT: Mapping[str, OpDef] = {
     "Concat": concat,
     "DepthToSpace": depth_to_space,
+    "Dropout": dropout,
     "Expand": expand,
     "Gather": gather,
     "GatherElements": gather_elements,

@@ -60,6 +60,6 @@ class Runs:
             cls.close(found, wanted, tolerance)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def runs() -> type[Runs]:
     return Runs

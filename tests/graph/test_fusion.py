@@ -1,0 +1,475 @@
+"""What becomes one task, and that every way of cutting a graph computes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tunewright.codegen.expr import Load, Op, loads
+from tunewright.graph.draft import Draft
+from tunewright.graph.fusion import Call, Fallback, View, partition
+from tunewright.graph.ir import Array, Graph, Node, TensorType, Value
+from tunewright.graph.onnx_import import load as import_model
+
+
+def graph_of(text: str, known: Sequence[str] = (), seed: int = 0) -> tuple[Graph, dict[str, Array]]:
+    """A graph from ONNX's text form without its header, and values for its inputs; those in `known` are constants."""
+    header = '<ir_version: 10, opset_import: ["" : 20]>\n'
+    graph = import_model(onnx.parser.parse_model(header + text).SerializeToString())
+    rng = np.random.default_rng(seed)
+    values: dict[str, Array] = {}
+    for value in graph.inputs:
+        kind = graph.types[value.tensor]
+        assert kind.shape is not None
+        if kind.dtype == "float32":
+            values[value.tensor] = rng.standard_normal(kind.shape).astype(np.float32)
+        else:
+            values[value.tensor] = rng.integers(0, 3, kind.shape).astype(kind.dtype)
+    fixed = {value.tensor for value in graph.inputs if value.label in known}
+    graph = replace(
+        graph,
+        inputs=tuple(value for value in graph.inputs if value.tensor not in fixed),
+        constants={**graph.constants, **{name: values[name] for name in fixed}},
+    )
+    return graph, {name: array for name, array in values.items() if name not in fixed}
+
+
+def labels(graph: Graph) -> list[str]:
+    """The ops of each call, in order."""
+    steps = partition(graph)
+    assert all(isinstance(step, Call) for step in steps)
+    return [step.task.op for step in steps if isinstance(step, Call)]
+
+
+CASES = {
+    # Pointwise work after a product, and before what follows.
+    "bias, activation": (
+        """
+        g (float[1,3,8,8] x, float[4,3,3,3] w, float[4] b) => (float[1,4,8,8] y)
+        { c = Conv <pads: ints = [1,1,1,1]> (x, w, b) y = Relu(c) }
+        """,
+        ["Conv+Relu"],
+    ),
+    "residual": (
+        """
+        g (float[1,3,8,8] x, float[3,3,3,3] w) => (float[1,3,8,8] y)
+        { c = Conv <pads: ints = [1,1,1,1]> (x, w) s = Add(x, c) y = Relu(s) }
+        """,
+        ["Conv+Add+Relu"],
+    ),
+    "two products meet": (
+        """
+        g (float[5,7] x, float[7,3] v, float[7,3] w) => (float[5,3] y)
+        { a = MatMul(x, v) b = MatMul(x, w) s = Add(a, b) y = Relu(s) }
+        """,
+        ["MatMul", "MatMul+Add+Relu"],
+    ),
+    "diamond": (
+        """
+        g (float[5,7] x, float[7,3] w) => (float[5,3] y) { a = MatMul(x, w) b = Sigmoid(a) y = Mul(b, a) }
+        """,
+        ["MatMul+Sigmoid+Mul"],
+    ),
+    "read twice": (
+        """
+        g (float[5,7] x, float[7,3] w) => (float[5,3] y, float[5,3] z) { a = MatMul(x, w) y = Relu(a) z = Neg(a) }
+        """,
+        ["MatMul", "Relu", "Neg"],
+    ),
+    "a result that is read": (
+        """
+        g (float[5,7] x, float[7,3] w) => (float[5,3] a, float[5,3] y) { a = MatMul(x, w) y = Relu(a) }
+        """,
+        ["MatMul", "Relu"],
+    ),
+    "no cycle": (
+        """
+        g (float[5,7] x) => (float[5,7] y)
+        { a = Relu(x) s = ReduceMax <keepdims = 1> (a) e = Sub(a, s) f = Exp(e) y = Add(f, s) }
+        """,
+        ["Relu", "ReduceMax", "Sub+Exp+Add"],
+    ),
+    "pointwise tree": (
+        """
+        g (float[5,7] x, float[7] b) => (float[5,7] y)
+        { a = Relu(x) c = Add(x, b) d = Mul(a, c) e = Tanh(d) y = Sub(e, b) }
+        """,
+        ["Relu+Add+Mul+Tanh+Sub"],
+    ),
+    "costly work is not repeated": (
+        """
+        g (float[7] x, float[5,7] z) => (float[5,7] y) { a = Exp(x) y = Mul(a, z) }
+        """,
+        ["Exp", "Mul"],
+    ),
+    # Reshapes.
+    "reshape between": (
+        """
+        g (float[1,8,7] x, float[7,6] w, float[6] b, float[1,8,6] r) => (float[1,8,6] y)
+        <int64[2] flat = {8, 7}, int64[3] back = {1, 8, 6}>
+        { a = Reshape(x, flat) c = MatMul(a, w) d = Add(c, b) e = Reshape(d, back) y = Add(e, r) }
+        """,
+        ["MatMul+Add+Add"],
+    ),
+    "reshape that splits": (
+        """
+        g (float[8,7] x, float[7,6] w) => (float[8,2,3] y) <int64[3] parts = {8, 2, 3}>
+        { a = MatMul(x, w) b = Reshape(a, parts) y = Relu(b) }
+        """,
+        ["MatMul+Relu"],
+    ),
+    "reshape that mixes": (
+        """
+        g (float[4,6] x, float[8,3] z) => (float[8,3] y) <int64[2] other = {8, 3}, int64[2] back = {4, 6}>
+        { a = Exp(x) b = Reshape(a, other) y = Add(b, z) }
+        """,
+        ["Exp+Add"],
+    ),
+    # Movement.
+    "transposed operand": (
+        """
+        g (float[5,7] x, float[3,7] w) => (float[5,3] y) { t = Transpose(w) y = MatMul(x, t) }
+        """,
+        ["Transpose+MatMul"],
+    ),
+    "transposed result": (
+        """
+        g (float[5,7] x, float[7,3] w) => (float[3,5] y) { a = MatMul(x, w) b = Relu(a) y = Transpose(b) }
+        """,
+        ["MatMul+Relu+Transpose"],
+    ),
+    "transposed result, more after": (
+        """
+        g (float[5,7] x, float[7,3] w, float[5] b) => (float[3,5] y)
+        { a = MatMul(x, w) t = Transpose(a) y = Add(t, b) }
+        """,
+        ["MatMul+Transpose+Add"],
+    ),
+    "pad before a window": (
+        """
+        g (float[1,3,6,6] x, float[4,3,3,3] w) => (float[1,4,7,6] y) <int64[8] p = {0,0,1,2,0,0,2,0}>
+        { a = Pad(x, p) y = Conv(a, w) }
+        """,
+        ["Pad+Conv"],
+    ),
+    "work before padding": (
+        """
+        g (float[1,3,8,8] x, float[1,3,1,1] s, float[4,3,3,3] w) => (float[1,4,8,8] y)
+        { a = Mul(x, s) b = Relu(a) y = Conv <pads: ints = [1,1,1,1]> (b, w) }
+        """,
+        ["Mul+Relu+Conv"],
+    ),
+    "work before an unpadded product": (
+        """
+        g (float[1,3,8,8] x, float[1,3,1,1] s, float[4,3,1,1] w) => (float[1,4,8,8] y)
+        { a = Mul(x, s) b = Relu(a) y = Conv(b, w) }
+        """,
+        ["Mul+Relu", "Conv"],
+    ),
+    "concatenation": (
+        """
+        g (float[1,3,8] x, float[1,2,8] z, float[1,5,1] s) => (float[1,5,8] y)
+        { a = Relu(x) b = Concat <axis = 1> (a, z) c = Mul(b, s) y = Tanh(c) }
+        """,
+        ["Relu+Concat+Mul+Tanh"],
+    ),
+    "padding after concatenation": (
+        """
+        g (float[1,3,8,8] x, float[1,1,8,8] z, float[2,4,3,3] w) => (float[1,2,8,8] y)
+        { a = Relu(z) b = Concat <axis = 1> (x, a) y = Conv <pads: ints = [1,1,1,1]> (b, w) }
+        """,
+        ["Relu+Concat+Conv"],
+    ),
+    "padding along the concatenated dimension": (
+        """
+        g (float[1,3,8,5] x, float[1,3,8,3] z, float[2,3,3,3] w) => (float[1,2,8,8] y)
+        { b = Concat <axis = 3> (x, z) y = Conv <pads: ints = [1,1,1,1]> (b, w) }
+        """,
+        ["Concat", "Conv"],
+    ),
+    "a scaled operand read twice": (
+        """
+        g (float[5,7] x) => (float[5,5] y) <float s = {0.5}>
+        { a = Mul(x, s) b = Transpose(a) y = MatMul(a, b) }
+        """,
+        ["Mul+Transpose+MatMul"],
+    ),
+    "groups shuffled": (
+        """
+        g (float[9,2,7] x, float[2,7,3] w) => (float[9,3,2] y)
+        { a = Transpose <perm = [1,0,2]> (x) b = MatMul(a, w) y = Transpose <perm = [1,2,0]> (b) }
+        """,
+        ["Transpose+MatMul", "Transpose"],
+    ),
+    # Reductions.
+    "scale and mask before softmax": (
+        """
+        g (float[3,5,7] x, float[5,7] m) => (float[3,5,7] y)
+        { s = Constant <value = float {0.5}> () a = Mul(x, s) b = Add(a, m) y = Softmax(b) }
+        """,
+        ["Mul+Add+Softmax"],
+    ),
+    "embedding before a norm": (
+        """
+        g (int64[5] i, int64[5] j, float[9,7] v, float[4,7] w, float[7] s, float[7] b) => (float[5,7] y)
+        { a = Gather(v, i) c = Gather(w, j) d = Add(a, c) y = LayerNormalization(d, s, b) }
+        """,
+        ["Gather+Gather+Add+LayerNormalization"],
+    ),
+    "work around a reduction": (
+        """
+        g (float[5,7] x) => (float[5] y) <int64[1] axes = {1}>
+        { a = Exp(x) b = ReduceSum <keepdims = 0> (a, axes) y = Log(b) }
+        """,
+        ["Exp+ReduceSum+Log"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_becomes_one_task(name: str, runs) -> None:
+    text, wanted = CASES[name]
+    graph, feeds = graph_of(text)
+    assert labels(graph) == wanted
+    runs.agree(graph, feeds)
+
+
+ATTENTION = """
+g (float[1,5,12] x, float[12,36] w, float[36] b, float[5,5] mask, float[12,12] o) => (float[1,5,12] y)
+<int64[4] heads = {1, 5, 3, 4}, int64[3] joined = {1, 5, 12}, float scale = {0.5}>
+{
+  a = MatMul(x, w) qkv = Add(a, b)
+  q, k, v = Split <axis = 2, num_outputs = 3> (qkv)
+  q1 = Reshape(q, heads) k1 = Reshape(k, heads) v1 = Reshape(v, heads)
+  q2 = Transpose <perm = [0,2,1,3]> (q1) k2 = Transpose <perm = [0,2,3,1]> (k1) v2 = Transpose <perm = [0,2,1,3]> (v1)
+  q3 = Mul(q2, scale)
+  s = MatMul(q3, k2) s1 = Add(s, mask) p = Softmax(s1) c = MatMul(p, v2)
+  c1 = Transpose <perm = [0,2,1,3]> (c) c2 = Reshape(c1, joined) d = MatMul(c2, o) y = Add(d, x)
+}
+"""
+
+
+def test_attention_moves_nothing(runs) -> None:
+    """Splits and transpositions become part of the products, the scale moves behind the sum."""
+    graph, feeds = graph_of(ATTENTION, known=["w", "b", "o"])
+    assert labels(graph) == [
+        "MatMul+Add",
+        "Split+Transpose+Transpose+Mul+MatMul+Add",
+        "Softmax",
+        "Split+Transpose+MatMul+Transpose",
+        "MatMul+Add",
+    ]
+    for step in partition(graph):
+        assert isinstance(step, Call)
+        for stage in step.task.stages:
+            if stage.combiner == "sum" and "MatMul" in step.task.op:
+                assert isinstance(stage.body, Op)
+                assert [type(arg) for arg in stage.body.args] == [Load, Load]
+    runs.agree(graph, feeds)
+
+
+def channels_last_conv(pads: tuple[int, ...]) -> tuple[Graph, dict[str, Array]]:
+    """NCHW in, as models have it, and a convolution in the layout of the normal form."""
+    rng = np.random.default_rng(0)
+    image, weights = (rng.standard_normal(s).astype(np.float32) for s in ((1, 3, 8, 8), (3, 3, 3, 5)))
+    spatial = 6 + pads[0] + pads[2]
+    attrs = {"strides": (1, 1), "dilations": (1, 1), "pads": pads, "kernel_shape": (3, 3), "group": 1}
+    shapes = {"v0": (1, 3, 8, 8), "v1": (3, 3, 3, 5), "v2": (1, 8, 8, 3), "v3": (1, spatial, spatial, 5)}
+    graph = Graph(
+        inputs=(Value("x", "v0"),),
+        outputs=(Value("y", "v3"),),
+        nodes=(
+            Node("Transpose", ("v0",), ("v2",), {"perm": (0, 2, 3, 1)}, version=20),
+            Node("Conv", ("v2", "v1"), ("v3",), {**attrs, "channels_last": True}, version=20),
+        ),
+        constants={"v1": weights},
+        types={name: TensorType("float32", shape) for name, shape in shapes.items()},
+    )
+    return graph, {"v0": image}
+
+
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0)])
+def test_layout_of_the_input_is_read_in_place(pads: tuple[int, ...], runs) -> None:
+    graph, feeds = channels_last_conv(pads)
+    assert labels(graph) == ["Transpose+Conv"]
+    (step,) = partition(graph)
+    assert isinstance(step, Call)
+    assert len(step.task.stages) == 1 + any(pads)
+    runs.agree(graph, feeds)
+
+
+def test_a_1x1_convolution_is_a_product(runs) -> None:
+    """The same task, key and all, as a matrix product of that size."""
+    conv, _ = channels_last_conv((0, 0, 0, 0))
+    shapes = {"v0": (1, 4, 6, 3), "v1": (1, 1, 3, 5), "v2": (1, 4, 6, 5)}
+    node = replace(
+        conv.nodes[1], inputs=("v0", "v1"), outputs=("v2",), attrs={**conv.nodes[1].attrs, "kernel_shape": (1, 1)}
+    )
+    rng = np.random.default_rng(0)
+    graph = Graph(
+        inputs=(Value("x", "v0"),),
+        outputs=(Value("y", "v2"),),
+        nodes=(node,),
+        constants={"v1": rng.standard_normal(shapes["v1"]).astype(np.float32)},
+        types={name: TensorType("float32", shape) for name, shape in shapes.items()},
+    )
+    product, _ = graph_of("g (float[24,3] x, float[3,5] w) => (float[24,5] y) { y = MatMul(x, w) }", known=["w"])
+    keys = {step.task.key for g in (graph, product) for step in partition(g) if isinstance(step, Call)}
+    assert len(keys) == 1
+    runs.agree(graph, {"v0": rng.standard_normal(shapes["v0"]).astype(np.float32)})
+
+
+def test_constant_scalars_are_written_into_the_task(runs) -> None:
+    graph, feeds = graph_of(
+        "g (float[5] x, float s, float[1] t) => (float[5] y) { a = Mul(x, s) y = Add(a, t) }", ["s", "t"]
+    )
+    (step,) = partition(graph)
+    assert isinstance(step, Call)
+    assert len(step.inputs) == 1
+    runs.agree(graph, feeds)
+
+
+def test_an_index_that_is_known_makes_a_slice(runs) -> None:
+    text = """
+    g (float[1,5,7] x, float[7,3] w, int64 first) => (float[1,3] y)
+    { a = Gather <axis = 1> (x, first) y = MatMul(a, w) }
+    """
+    graph, feeds = graph_of(text, known=["first"])
+    (step,) = partition(graph)
+    assert isinstance(step, Call)
+    assert len(loads(*(stage.body for stage in step.task.stages))) == 2
+    runs.agree(graph, feeds)
+
+
+def test_what_has_no_kernel_falls_back(runs) -> None:
+    text = """
+    g (float[4,6] x) => (float[4,6] y, float[24] z) <int64[1] flat = {24}, int64[2] shape = {4, 6}>
+    { a = Relu(x) b = Reshape(a, flat) c = Sin(b) d = Reshape(c, shape) y = Neg(d) z = Reshape(y, flat) }
+    """
+    graph, feeds = graph_of(text)
+    steps = partition(graph)
+    assert [type(step) for step in steps] == [Call, View, Fallback, Call, View]
+    fallback = steps[2]
+    assert isinstance(fallback, Fallback)
+    assert (fallback.node.op, fallback.reason) == ("Sin", "Sin: no definition")
+    runs.agree(graph, feeds)
+
+
+def test_unread_outputs_are_not_computed() -> None:
+    graph, _ = graph_of("g (float[6] x) => (float[2] y) { a, y, c = Split <axis = 0, num_outputs = 3> (x) }")
+    (step,) = partition(graph)
+    assert isinstance(step, Call)
+    assert len(step.outputs) == 1
+
+
+def test_outputs_of_one_node_may_differ_in_kind(runs) -> None:
+    text = """
+    g (float[5,7] x, float[7] s, float[7] b) => (float[5,7] y, float[5,1] m)
+    { n, m, d = LayerNormalization(x, s, b) y = Relu(n) }
+    """
+    graph, feeds = graph_of(text)
+    assert labels(graph) == ["LayerNormalization", "Relu"]
+    runs.agree(graph, feeds)
+
+
+def test_names_do_not_reach_keys() -> None:
+    text, _ = CASES["residual"]
+    graph, _ = graph_of(text)
+    other, _ = graph_of(
+        text.replace(" x", " other").replace("(x", "(other").replace("c)", "_c)").replace("{ c", "{ _c")
+    )
+    keys = [[step.task.key for step in partition(g) if isinstance(step, Call)] for g in (graph, other)]
+    assert keys[0] == keys[1]
+    assert [v.label for v in graph.inputs] != [v.label for v in other.inputs]
+
+
+def test_views_of_one_tensor_meet_in_a_task(runs) -> None:
+    """Two shapes of the same memory are one input of the task where indices allow."""
+    text = """
+    g (float[4,6] x) => (float[4,6] y) <int64[2] other = {24, 1}, int64[2] back = {4, 6}>
+    { a = Reshape(x, other) b = Relu(a) c = Reshape(b, back) y = Mul(c, x) }
+    """
+    graph, feeds = graph_of(text)
+    (step,) = partition(graph)
+    assert isinstance(step, Call)
+    assert len(step.inputs) == 1
+    runs.agree(graph, feeds)
+
+
+SHAPES = ((2, 3, 4), (1, 3, 4), (4,), (2, 1, 1), (6, 4), (4, 6), (24,))
+"""What random graphs are made over: few shapes, so that tensors meet."""
+
+
+@st.composite
+def random_graphs(draw: st.DrawFn) -> Graph:
+    """Graphs of a dozen nodes: pointwise work, movement, products and reductions, read once or often."""
+    draft = Draft()
+    inputs = [draft.fresh(TensorType("float32", shape)) for shape in SHAPES[:4]]
+    tensors = list(inputs)
+    for _ in range(draw(st.integers(1, 12))):
+        recent = st.integers(max(0, len(tensors) - 4), len(tensors) - 1)
+        x = tensors[draw(recent if draw(st.booleans()) else st.integers(0, len(tensors) - 1))]
+        tensors += _drawn_node(draw, draft, tensors, x)
+    outputs = {tensors[-1], *(name for name in tensors if draw(st.integers(0, 9)) == 0)} - set(inputs)
+    values = [Value(name, name) for name in sorted(outputs)] or [Value("x", draft.emit("Relu", inputs[0]))]
+    return draft.finish([Value(name, name) for name in inputs], values)
+
+
+def _drawn_node(draw: st.DrawFn, draft: Draft, tensors: Sequence[str], x: str) -> list[str]:
+    shape = draft.shape(x) or ()
+    kind = draw(
+        st.sampled_from(["unary", "binary", "binary", "reshape", "transpose", "reduce", "cut", "join", "product"])
+    )
+    match kind:
+        case "unary":
+            return [draft.emit(draw(st.sampled_from(["Relu", "Sigmoid", "Neg", "Tanh"])), x)]
+        case "binary":
+            fits = [name for name in tensors if _broadcasts(draft.shape(name) or (), shape)]
+            other = draw(st.sampled_from([*fits, draft.like(x, 0.5)]))
+            operands = (x, other) if draw(st.booleans()) else (other, x)
+            return [draft.emit(draw(st.sampled_from(["Add", "Mul", "Sub", "Max"])), *operands)]
+        case "reshape":
+            same = [s for s in SHAPES if np.prod(s) == np.prod(shape)]
+            return [draft.emit("Reshape", x, shape=draw(st.sampled_from(same)))] if same else []
+        case "transpose":
+            perm = tuple(draw(st.permutations(range(len(shape)))))
+            return [draft.emit("Transpose", x, perm=perm)]
+        case "reduce" if shape:
+            axis = draw(st.integers(0, len(shape) - 1))
+            if draw(st.booleans()):
+                return [draft.emit("Softmax", x, axis=axis)]
+            op = draw(st.sampled_from(["ReduceMean", "ReduceMax", "ReduceSumSquare"]))
+            return [draft.emit(op, x, axes=(axis,), keepdims=1)]
+        case "cut" if shape and shape[-1] > 1:
+            at = draw(st.integers(0, shape[-1] - 1))
+            cut = draft.emit("Slice", x, starts=(at,), ends=(shape[-1],), axes=(len(shape) - 1,), steps=(1,))
+            wide = draft.emit(
+                "Pad", cut, pads=(0,) * (len(shape) - 1) + (at,) + (0,) * len(shape), mode="constant", value=0.5
+            )
+            return [cut, wide]
+        case "join" if shape:
+            axis = draw(st.integers(0, len(shape) - 1))
+            return [draft.emit("Concat", x, draft.emit("Neg", x), axis=axis)]
+        case "product" if len(shape) > 1:
+            other = draft.emit("Transpose", x, perm=(*range(len(shape) - 2), len(shape) - 1, len(shape) - 2))
+            return [draft.emit("MatMul", x, other)]
+    return []
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(shape[::-1], to[::-1], strict=False))
+
+
+@settings(max_examples=150)
+@given(graph=random_graphs(), seed=st.integers(0, 5))
+def test_fusion_changes_no_result(graph: Graph, seed: int, runs) -> None:
+    rng = np.random.default_rng(seed)
+    feeds = {v.tensor: rng.standard_normal(graph.types[v.tensor].shape or ()).astype(np.float32) for v in graph.inputs}
+    assert not any(isinstance(step, Fallback) for step in partition(graph))
+    runs.agree(graph, feeds, tolerance=1e-4)

@@ -1,0 +1,124 @@
+"""Canonical tasks: the same computation has the same key, whatever it was called."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Expr, Load, Var, const, op, substitute, transform
+from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical, in_order_of_use
+
+F32 = DType.F32
+
+
+def dense(
+    rows: int = 5,
+    inner: int = 7,
+    columns: int = 3,
+    *,
+    constant: bool = True,
+    x: str = "x",
+    w: str = "w",
+    b: str = "b",
+    total: str = "total",
+    y: str = "y",
+    m: str = "m",
+    n: str = "n",
+    k: str = "k",
+    flipped: bool = False,
+    label: str = "MatMul+Silu",
+) -> Task:
+    """silu(x @ w + b), written with any names."""
+    where = Var(m), Var(n)
+    product = op("mul", Load(x, (Var(m), Var(k)), F32), Load(w, (Var(k), Var(n)), F32))
+    shifted = op("add", Load(total, where, F32), Load(b, (Var(n),), F32))
+    axes = Axis(m, rows), Axis(n, columns)
+    stages = [
+        Stage(total, axes, product, (Axis(k, inner),), "sum"),
+        Stage(y, axes, op("mul", shifted, op("sigmoid", shifted))),
+    ]
+    inputs = [Tensor(x, (rows, inner), F32), Tensor(w, (inner, columns), F32, constant), Tensor(b, (columns,), F32)]
+    if flipped:
+        inputs.reverse()
+    shape = rows, columns
+    return canonical(label, inputs, [Tensor(y, shape, F32)], [Tensor(total, shape, F32)], stages)
+
+
+def test_names_and_order_do_not_matter() -> None:
+    task = dense()
+    other = dense(x="a", w="z", b="c", total="i0", y="t0", m="r0", n="k", k="i0", flipped=True, label="something")
+    assert task.key == other.key
+    assert [t.name for t in task.inputs] == ["t0", "t1", "t3"]
+    assert [t.shape for t in task.inputs] == [(5, 7), (7, 3), (3,)]
+    assert [[a.name for a in s.axes + s.reduce] for s in task.stages] == [["i0", "i1", "r0"], ["i0", "i1"]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [dense(6), dense(inner=8), dense(columns=4), dense(constant=False)],
+    ids=["rows", "inner", "columns", "const"],
+)
+def test_what_is_computed_matters(other: Task) -> None:
+    assert dense().key != other.key
+
+
+def test_dtype_matters() -> None:
+    def copy(dtype: DType) -> Task:
+        a, b = Tensor("a", (4,), dtype), Tensor("b", (4,), dtype)
+        return canonical("Copy", [a], [b], [], [Stage("b", (Axis("i", 4),), Load("a", (Var("i"),), dtype))])
+
+    assert len({copy(dtype).key for dtype in DType}) == len(DType)
+
+
+def test_inputs_that_nobody_reads_are_left_out() -> None:
+    a, b = Tensor("a", (4,), F32), Tensor("b", (4,), F32)
+    stage = Stage("b", (Axis("i", 4),), Load("a", (Var("i"),), F32))
+    task = canonical("Copy", [Tensor("unread", (9,), F32), a], [b], [], [stage])
+    assert task.key == canonical("Copy", [a], [b], [], [stage]).key
+    assert [t.name for t in in_order_of_use([b, a, Tensor("unread", (9,), F32)], [stage])] == ["a", "b"]
+
+
+def test_canonical_is_idempotent() -> None:
+    task = dense()
+    assert canonical(task.op, task.inputs, task.outputs, task.temporaries, task.stages) == task
+
+
+def test_json_keeps_everything() -> None:
+    task = dense()
+    again = Task.from_json(json.loads(json.dumps(task.to_json())))
+    assert again == task
+    assert (again.key, again.flops, again.traffic_bytes) == (task.key, task.flops, task.traffic_bytes)
+
+
+def test_equal_parts_are_counted_once() -> None:
+    """x + b is written twice in JSON, by two objects here, and is one addition all the same."""
+    task = dense()
+    twice = transform(task.stages[1].body, _copied)
+    apart = replace(task.stages[1], body=twice)
+    fresh = canonical(task.op, task.inputs, task.outputs, task.temporaries, [task.stages[0], apart])
+    assert fresh.flops == task.flops == 2 * 5 * 7 * 3 + 3 * 5 * 3
+
+
+def _copied(node: Expr) -> Expr:
+    """An equal node that shares nothing."""
+    return substitute(replace(node), {"i0": op("add", Var("i0"), const(0))})
+
+
+def test_keys_are_the_same_in_every_process() -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import test_task; print(test_task.dense().key)"
+    folder = str(Path(__file__).parent)
+    keys = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        run = subprocess.run(
+            [sys.executable, "-c", code, folder], env=environment, capture_output=True, text=True, check=True
+        )
+        keys.add(run.stdout.strip())
+    assert keys == {dense().key}
