@@ -7,6 +7,7 @@ promotes register buffers, and machine code generation does the rest. Vectoriser
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -28,6 +29,8 @@ LEVEL = 2
 
 PLACEHOLDER = "kernel"
 """The symbol while the text, which decides the symbol, is written."""
+
+_ir_log, _llvm_log, _assembly_log = (logging.getLogger(f"tunewright.{name}") for name in ("ir", "llvm", "assembly"))
 
 
 class BuildError(Exception):
@@ -111,6 +114,10 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> A
     gives the same object. Raises BuildError if LLVM refuses, and as `emit`.
     """
     symbol, text = _source(kernel, target)
+    _ir_log.debug("%s\n%s", symbol, kernel)
+    _llvm_log.debug("%s", text)
+    if _assembly_log.isEnabledFor(logging.DEBUG):
+        _assembly_log.debug("%s", assembly(kernel, target))
     key = f"{_options(target)}\n{text}"
     code: bytes | None = cache.get(key) if cache else None
     if code is None:

@@ -20,8 +20,8 @@ from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
 from tunewright.graph.fallback import EvaluationError, evaluate
 from tunewright.graph.fusion import Call, Fallback
-from tunewright.graph.ops import View
 from tunewright.graph.ir import Node
+from tunewright.graph.ops import View
 from tunewright.graph.task import Tensor, in_place
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule

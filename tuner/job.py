@@ -8,6 +8,7 @@ All state is in the database: a job killed at any moment goes on where it was wh
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,7 +16,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import Trials
 from tunewright.costmodel.roofline import limit_s
@@ -45,6 +45,8 @@ REFIT = 16
 
 HOPELESS = 3.0
 """A candidate this many times slower than the best is not timed to the end."""
+
+_timing_log, _schedule_log = logging.getLogger("tunewright.timing"), logging.getLogger("tunewright.schedule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class TaskState:
 class Progress:
     """Where a job stands, after each trial."""
 
-    stage: str  # "searching", "confirming" or "done"
+    stage: str  # "reading", "searching", "confirming", "running" or "done"
     trials: int
     budget: Budget
     elapsed_s: float
@@ -208,6 +210,7 @@ class TuningJob:
 
     def _keep(self, index: int, schedule: Schedule, measurement: Measurement) -> None:
         state = self._tasks[index]
+        _log_trial(state.task, schedule, measurement)
         self._store.record(Record(state.task.key, self._target.key, schedule, measurement), self._job.id)
         state.measured[schedule.key] = schedule, measurement
         state.strategy.tell([(schedule, measurement)])
@@ -238,6 +241,7 @@ class TuningJob:
         self._report_progress("confirming")
         limits = measure(self._target)
         tasks = [self._confirmed(state, limits) for state in self._tasks]
+        self._report_progress("running")
         default_s, tuned_s = self._whole_model(tasks)
         statuses = self._store.statuses(self._job.id)
         report = Report(
@@ -251,6 +255,7 @@ class TuningJob:
             tuned_s=tuned_s,
             peak_gflops=limits.peak_flops_s / 1e9,
             failed={status.value: count for status, count in statuses.items() if status is not Status.OK},
+            fallback=self._model.fallback_ops,
         )
         self._store.finish_job(self._job.id, JobState.SUCCEEDED, report.to_json())
         self._report_progress("done")
@@ -293,6 +298,14 @@ class TuningJob:
 
 def _time_s(measurement: Measurement) -> float:
     return measurement.median_s if measurement.median_s is not None else float("inf")
+
+
+def _log_trial(task: Task, schedule: Schedule, measurement: Measurement) -> None:
+    outcome = measurement.status.value
+    if measurement.median_s is not None:
+        outcome = f"{1e3 * measurement.median_s:.4g} ms, {len(measurement.samples_s)} samples"
+    _timing_log.debug("task %s, schedule %s: %s %s", task.key[:12], schedule.key[:12], outcome, measurement.error)
+    _schedule_log.debug("schedule %s: %s", schedule.key[:12], schedule)
 
 
 def _history(store: Store, target: Target, own: Mapping[str, int]) -> Iterator[Trials]:

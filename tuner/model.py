@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,9 +36,19 @@ class Model:
         return found
 
     @property
+    def native_nodes(self) -> int:
+        """How many nodes, after rewriting, are part of a task."""
+        return sum(len(step.nodes) for step in self.steps if isinstance(step, Call))
+
+    @property
     def fallbacks(self) -> list[Fallback]:
         """The nodes without a native kernel."""
         return [step for step in self.steps if isinstance(step, Fallback)]
+
+    @property
+    def fallback_ops(self) -> dict[str, int]:
+        """Op -> how many of its nodes have no native kernel."""
+        return dict(Counter(step.node.op for step in self.fallbacks))
 
 
 def open_model(source: Path | str | bytes, dims: Mapping[str, int] | None = None) -> Model:

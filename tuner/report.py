@@ -54,6 +54,7 @@ class Report:
     tuned_s: float
     peak_gflops: float
     failed: Mapping[str, int]  # status -> trials of this job
+    fallback: Mapping[str, int]  # op -> nodes without a native kernel
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -67,6 +68,7 @@ class Report:
             "tuned_ms": _ms(self.tuned_s),
             "peak_gflops": self.peak_gflops,
             "failed": dict(self.failed),
+            "fallback": dict(self.fallback),
         }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,16 @@ from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
 from tunewright.db.sql_store import open_store
-from tunewright.graph.fusion import Call
 from tunewright.graph.ir import TensorType
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds
 
 from .compiled import CompiledModel, build_kernels
+from .lookup import lookup
 from .model import Model, open_model
 from .settings import settings
+
+_schedule_log = logging.getLogger("tunewright.schedule")
 
 
 class InputError(ValueError):
@@ -72,8 +74,8 @@ class InferenceSession:
         opened = open_model(model, dims)
         target = detect(threads)
         with open_store(db or settings().db) as store:
-            best = store.best_many(list(opened.tasks), target.key)
-        known = {key: record.schedule for key, record in best.items()}
+            found = lookup(store, [task for task, _ in opened.tasks.values()], target)
+        known = {key: one.schedule for key, one in found.items() if one.match == "exact"}
         self._start(opened, target, known, ObjectCache(settings().objects))
 
     @classmethod
@@ -82,7 +84,7 @@ class InferenceSession:
     ) -> Self:
         """A session of an opened model with these schedules by task key; the defaults for the others."""
         session = cls.__new__(cls)
-        session._start(model, target, schedules, cache)
+        session._start(model, target, schedules, cache)  # noqa: SLF001
         return session
 
     def _start(self, model: Model, target: Target, known: Mapping[str, Schedule], cache: ObjectCache | None) -> None:
@@ -95,11 +97,13 @@ class InferenceSession:
         self.schedules = {
             key: tuned.get(key) or default_schedule(task, target) for key, (task, _) in model.tasks.items()
         }
+        for key, schedule in self.schedules.items():
+            _schedule_log.debug("task %s: %s%s", key[:12], schedule, "" if key in tuned else " by default")
         artifacts = build_kernels(model, self.schedules, target, cache)
         self._model = CompiledModel(model, artifacts, shared_pool(target.threads))
         self._coverage = Coverage(
-            native=sum(len(step.nodes) for step in model.steps if isinstance(step, Call)),
-            fallback=dict(Counter(step.node.op for step in model.fallbacks)),
+            native=model.native_nodes,
+            fallback=model.fallback_ops,
             tuned=len(tuned),
             untuned=len(self.schedules) - len(tuned),
         )

@@ -1,0 +1,70 @@
+"""The demo: tune SqueezeNet on this machine, then measure it beside ONNX Runtime.
+
+What it makes lies in the checkout, in build/demo: model and database. A second run goes on where the first one ended.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tunewright.bench.light import light_model
+from tunewright.tuner import cli
+from tunewright.tuner.commands import bench, tune
+
+FOLDER = Path(__file__).resolve().parent.parent / "build" / "demo"
+
+MODEL = "squeezenet"
+
+PEER = "onnxruntime"
+
+MINUTES = 1.25
+"""Time to search, so that everything is done in two minutes."""
+
+TRIALS = 2000
+"""More than fit into that time."""
+
+
+def main() -> int:
+    """Tune, compare, and say what to do next. Returns the exit code."""
+    console = cli.messages()
+    folder = Path(os.path.relpath(FOLDER))
+    model, db = folder / f"{MODEL}.onnx", f"sqlite:///{folder / 'tuning.db'}"
+    if not model.exists():
+        _write(model)
+    console.print(f"tuning {MODEL} for {MINUTES:g} minutes; Ctrl-C stops, and the next run goes on")
+    try:
+        tuned = tune.tune(console, model, db=db, trials=TRIALS, minutes=MINUTES)
+    except KeyboardInterrupt:
+        raise cli.Interrupted(cli.KEPT) from None
+    cli.answer(tuned, tune.render)
+    console.print(f"\nnow beside {PEER}, in one run")
+    cli.answer(bench.bench(model, [PEER], db, default=True), bench.render)
+    console.print(_next_steps(model, db), soft_wrap=True)
+    return 0
+
+
+def _write(path: Path) -> None:
+    import onnx
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".part")
+    onnx.save(light_model(MODEL), draft)
+    draft.replace(path)
+
+
+def _next_steps(model: Path, db: str) -> str:
+    return "\n".join(
+        (
+            "\nwhat to do next:",
+            "  ./dev run tunewright tune YOUR_MODEL.onnx",
+            f"  ./dev run tunewright lookup {model} --db {db}",
+            f"  ./dev run tunewright bench {model} --db {db} --against onnxruntime,openvino",
+            "  ./dev demo    # again: it goes on from here",
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(cli.guarded(main))

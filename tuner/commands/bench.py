@@ -1,0 +1,149 @@
+"""`tunewright bench`: the tuned model and its peers, measured in turn in one run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tunewright.codegen.host import machine
+from tunewright.workers.check import difference
+from tunewright.workers.sampling import interval
+
+from .. import peers
+from ..latency import Latency, side_by_side
+from ..session import InferenceSession
+from ..text import ms, printable, ratio, slow_nodes, times
+from . import subject
+
+OURS, DEFAULT = "tunewright", "tunewright, default"
+
+REFERENCE = "onnxruntime"
+"""Whose outputs ours are compared with."""
+
+
+def bench(
+    model: Path,
+    against: Sequence[str],
+    db: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    threads: int | None = None,
+    *,
+    default: bool = False,
+) -> dict[str, Any]:
+    """Latencies of one run of the model, ours and the peers', and how far our outputs are from theirs.
+
+    With `default` ours on default schedules too.
+    """
+    peers.check_peers(against)
+    dims = dims or {}
+    read = subject.read(model, db, dims, threads)
+    arrays, _ = subject.feeds(read.model, ())
+    opened, failures = _open(against, model, arrays, read.target.threads, dims)
+    max_rel_err, mismatch = None, None
+    with ExitStack() as stack:
+        tuned = stack.enter_context(read.session())
+        calls: dict[str, Callable[[], Any]] = {OURS: lambda: tuned.run(None, arrays)}
+        if default:
+            untuned = stack.enter_context(InferenceSession.of(read.model, read.target, {}))
+            calls[DEFAULT] = lambda: untuned.run(None, arrays)
+        calls |= {name: peer.run for name, peer in opened.items()}
+        if REFERENCE in opened:
+            max_rel_err, mismatch = worst_error(calls[OURS](), calls[REFERENCE]())
+        latencies = side_by_side(calls)
+        coverage = tuned.coverage()
+    return {
+        "model": read.model.label,
+        "threads": read.target.threads,
+        "tunewright_ms": latencies[OURS].median_ms,
+        "default_ms": latencies[DEFAULT].median_ms if default else None,
+        "peers": {name: latencies[name].median_ms for name in opened},
+        "max_rel_err": max_rel_err,
+        "mismatch": mismatch,
+        "reference": REFERENCE if REFERENCE in opened else None,
+        "failures": failures,
+        "tasks": {"tuned": coverage.tuned, "default": coverage.untuned},
+        "fallback": dict(coverage.fallback),
+        "samples": len(latencies[OURS].samples_s),
+        "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
+        "intervals_ms": {name: _interval_ms(latency) for name, latency in latencies.items()},
+        "versions": {name: peer.version for name, peer in opened.items()},
+        "machine": machine(),
+        "target": str(read.target),
+    }
+
+
+def _open(
+    names: Sequence[str], model: Path, arrays: Mapping[str, Any], threads: int, dims: Mapping[str, int]
+) -> tuple[dict[str, peers.Peer], dict[str, str]]:
+    """The peers that can run the model, and what the others said."""
+    opened: dict[str, peers.Peer] = {}
+    failures: dict[str, str] = {}
+    for name in names:
+        try:
+            peer = peers.PEERS[name](model, arrays, threads, dims)
+            peer.run()
+            opened[name] = peer
+        except peers.PeerFailed as error:
+            failures[name] = str(error)
+    return opened, failures
+
+
+def worst_error(ours: Sequence[Any], theirs: Sequence[Any]) -> tuple[float | None, str | None]:
+    """The largest error of any output, relative to the largest magnitude in it.
+
+    None where outputs can't be compared (another type or shape, or NaN at other places), and then what is wrong.
+    """
+    worst = 0.0
+    for number, (mine, right) in enumerate(zip(ours, theirs, strict=True)):
+        if mine.shape != right.shape or mine.dtype != right.dtype:
+            return None, f"output {number} is {mine.dtype}{list(mine.shape)}, not {right.dtype}{list(right.shape)}"
+        fault, error = difference(mine, right, math.inf)
+        if not math.isfinite(error):
+            return None, f"output {number}: {fault}"
+        worst = max(worst, error)
+    return worst, None
+
+
+def _interval_ms(latency: Latency) -> list[float]:
+    found = interval(latency.samples_s)
+    return [1e3 * found.low_s, 1e3 * found.high_s]
+
+
+def render(console: Console, data: Mapping[str, Any]) -> None:
+    """A line a runtime, the fastest first."""
+    rows = {OURS: data["tunewright_ms"], **data["peers"]}
+    if data["default_ms"] is not None:
+        rows[DEFAULT] = data["default_ms"]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("runtime")
+    for name in ("ms", "95% interval", "least ms", "against ours", "version"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, value in sorted(rows.items(), key=lambda row: row[1]):
+        low, high = data["intervals_ms"][name]
+        against = times(ratio(value, data["tunewright_ms"]))
+        least = ms(data["least_ms"][name])
+        table.add_row(name, ms(value), f"{ms(low)} to {ms(high)}", least, against, data["versions"].get(name, ""))
+    console.print(table)
+    for name, said in data["failures"].items():
+        console.print(f"{name} can't run this model: {printable(said)}")
+    console.print(
+        f"{printable(data['model'])}, {data['threads']} threads on {data['machine']['processor']}, medians of "
+        f"{data['samples']} samples each, taken in turns"
+    )
+    if data["mismatch"]:
+        console.print(f"the outputs are not those of {data['reference']}: {printable(data['mismatch'])}")
+    elif data["reference"]:
+        console.print(f"largest error against {data['reference']}: {data['max_rel_err']:.2g} of an output's magnitude")
+    tasks = data["tasks"]
+    if tasks["default"]:
+        total = tasks["tuned"] + tasks["default"]
+        console.print(f"{tasks['default']} of {total} tasks are not tuned for {data['target']}: tunewright tune")
+    if data["fallback"]:
+        console.print(slow_nodes(data["fallback"]))

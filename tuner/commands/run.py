@@ -1,0 +1,95 @@
+"""`tunewright run`: the model once, on given or made-up inputs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from ..errors import Refused
+from ..text import ms, printable, shape, slow_nodes
+from . import subject
+
+MANIFEST = "manifest.json"
+"""The file that says which output is which: a model's names are no file names."""
+
+
+def run(
+    model: Path,
+    inputs: Sequence[str],
+    output: Path | None,
+    db: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Run the model once; the outputs go to numbered files in folder `output`, where given."""
+    read = subject.read(model, db, dims or {}, threads)
+    arrays, sources = subject.feeds(read.model, inputs)
+    with read.session() as session:
+        start_s = time.perf_counter()
+        results = session.run(None, arrays)
+        run_s = time.perf_counter() - start_s
+        coverage = session.coverage()
+        arguments = session.get_outputs()
+    outputs = [_described(argument.name, result) for argument, result in zip(arguments, results, strict=True)]
+    data = {
+        "model": read.model.label,
+        "target": str(read.target),
+        "inputs": [{"name": name, **_kind(arrays[name]), "source": source} for name, source in sources.items()],
+        "outputs": outputs,
+        "first_run_ms": 1e3 * run_s,
+        "tasks": {"tuned": coverage.tuned, "default": coverage.untuned},
+        "fallback": dict(coverage.fallback),
+    }
+    if output is not None:
+        _save(output, data, results)
+    return data
+
+
+def _save(folder: Path, data: Mapping[str, Any], results: Sequence[Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (result, entry) in enumerate(zip(results, data["outputs"], strict=True)):
+        if not isinstance(result, np.ndarray) or result.dtype.hasobject:
+            raise Refused(f"output {entry['name']!r} is no array of numbers, and can't be written as .npy")
+        entry["file"] = f"output_{number}.npy"
+        np.save(folder / entry["file"], result, allow_pickle=False)
+    text = json.dumps({"model": data["model"], "inputs": data["inputs"], "outputs": data["outputs"]}, indent=2)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def _kind(array: Any) -> dict[str, Any]:
+    if isinstance(array, np.ndarray):
+        return {"dtype": str(array.dtype), "shape": list(array.shape)}
+    return {"dtype": type(array).__name__, "shape": None}
+
+
+def _described(name: str, value: Any) -> dict[str, Any]:
+    """An output with the range of its values."""
+    described = {"name": name, **_kind(value)}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu" and value.size:
+        finite = value[np.isfinite(value)]
+        if finite.size:
+            described |= {"least": float(finite.min()), "most": float(finite.max())}
+    return described
+
+
+def render(console: Console, data: Mapping[str, Any]) -> None:
+    """What went in and what came out."""
+    for entry in data["inputs"]:
+        source = entry["source"] if entry["source"] == "made up" else f"from {printable(entry['source'])}"
+        console.print(f"input {printable(entry['name'])}: {entry['dtype']} {shape(entry['shape'])}, {source}")
+    for entry in data["outputs"]:
+        values = f", values {entry['least']:.6g} to {entry['most']:.6g}" if "least" in entry else ""
+        file = f", in {entry['file']}" if "file" in entry else ""
+        console.print(f"output {printable(entry['name'])}: {entry['dtype']} {shape(entry['shape'])}{values}{file}")
+    tasks = data["tasks"]
+    console.print(
+        f"first run {ms(data['first_run_ms'])} ms; {tasks['tuned']} tasks tuned, {tasks['default']} on their default"
+    )
+    if data["fallback"]:
+        console.print(slow_nodes(data["fallback"]))

@@ -1,0 +1,147 @@
+"""`tunewright show`: one task: its spaces, and what one point of them becomes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tunewright.codegen.build import assembly, source
+from tunewright.codegen.target import Target
+from tunewright.db.sql_store import open_store
+from tunewright.db.store import Store
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Illegal, Schedule
+from tunewright.search_space.sketches import default_schedule, lower, spaces
+from tunewright.search_space.space import ENUMERABLE, Space
+
+from ..errors import Refused
+from ..lookup import lookup
+from ..model import open_model
+from ..settings import settings
+from ..text import large, ms, printable, printable_lines, shape
+from ..tuning import local_target
+
+PARTS = ("ir", "llvm", "assembly")
+"""What a point can be shown as."""
+
+
+def show(
+    prefix: str,
+    schedule: str,
+    parts: Collection[str],
+    model: Path | None,
+    db: str | None,
+    dims: Mapping[str, int],
+    threads: int | None,
+) -> dict[str, Any]:
+    """The task whose key begins with `prefix`, its spaces, and a point of them as each of `parts`.
+
+    `schedule` is "best" (the default where none is known), "default", or the schedule as JSON.
+    """
+    target = local_target(threads=threads)
+    with open_store(db or settings().db) as store:
+        task = _task(store, prefix, model, dims)
+        chosen, match, expected_s = _schedule(store, task, target, schedule)
+    candidate = Candidate(task, target, chosen)
+    try:
+        kernel = lower(candidate)
+    except Illegal as error:
+        raise Refused(f"--schedule: {error}") from error
+    views = {
+        "ir": lambda: str(kernel),
+        "llvm": lambda: source(kernel, target),
+        "assembly": lambda: assembly(kernel, target),
+    }
+    return {
+        "key": task.key,
+        "op": task.op,
+        "target": str(target),
+        "task": task.to_json(),
+        "flops": task.flops,
+        "spaces": [_space(space) for space in spaces(task, target)],
+        "schedule": chosen.to_json(),
+        "match": match,
+        "expected_ms": None if expected_s is None else 1e3 * expected_s,
+        **{part: views[part]() for part in PARTS if part in parts},
+    }
+
+
+def _task(store: Store, prefix: str, model: Path | None, dims: Mapping[str, int]) -> Task:
+    """The one task of the model or the database that is meant. Raises Refused where it isn't one."""
+    if not re.fullmatch("[0-9a-f]{1,64}", prefix):
+        raise Refused(
+            f"{prefix!r} is no key of a task: it has letters 0 to 9 and a to f; tunewright tasks MODEL lists them"
+        )
+    if model is not None:
+        own = {key: task for key, (task, _) in open_model(model, dims).tasks.items()}
+        keys, place = [key for key in own if key.startswith(prefix)], "the model"
+    else:
+        own, keys, place = {}, store.task_keys(prefix), "the database"
+    match keys:
+        case [key]:
+            return own[key] if key in own else store.task(key)
+        case []:
+            hint = "" if model else "; of a model that was not tuned yet, name it: --model MODEL"
+            raise Refused(f"{place} has no task {prefix}{hint}")
+        case _:
+            raise Refused(f"{prefix} may be any of {len(keys)} tasks of {place}, such as {keys[0]} and {keys[1]}")
+
+
+def _schedule(store: Store, task: Task, target: Target, wanted: str) -> tuple[Schedule, str, float | None]:
+    """The schedule, where it came from, and the seconds measured for it, if it was."""
+    match wanted:
+        case "best":
+            found = lookup(store, [task], target)[task.key]
+            return found.schedule, found.match, found.expected_s
+        case "default":
+            return default_schedule(task, target), "default", None
+        case _:
+            return _parsed(wanted), "given", None
+
+
+def _parsed(text: str) -> Schedule:
+    try:
+        return Schedule.from_json(json.loads(text))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        form = '{"sketch": "...", "version": 1, "values": {"knob": 1}}'
+        raise Refused(f"--schedule is best, default or {form}: {type(error).__name__} {error}") from error
+
+
+def _space(space: Space) -> dict[str, Any]:
+    return {
+        "sketch": space.sketch,
+        "version": space.version,
+        "combinations": space.size,
+        "legal": len(space.points) if space.size <= ENUMERABLE else None,
+        "knobs": {knob.name: list(knob.choices) for knob in space.knobs},
+    }
+
+
+def render(console: Console, data: Mapping[str, Any]) -> None:
+    """The task, the spaces, the schedule, then the texts."""
+    console.print(f"task {data['key']}: {printable(data['op'])}, {large(data['flops'], 'FLOP')}, for {data['target']}")
+    for role in ("inputs", "outputs"):
+        for tensor in data["task"][role]:
+            constant = " constant" if tensor["constant"] else ""
+            console.print(
+                f"  {role[:-1]} {printable(tensor['name'])}: {tensor['dtype']} {shape(tensor['shape'])}{constant}"
+            )
+    for space in data["spaces"]:
+        legal = "" if space["legal"] is None else f", {space['legal']:,} of them legal"
+        console.print(
+            f"space of sketch {space['sketch']}.{space['version']}: {space['combinations']:,} combinations{legal}"
+        )
+        for name, choices in space["knobs"].items():
+            console.print(f"  {name}: {', '.join(map(str, choices))}")
+    expected = "" if data["expected_ms"] is None else f", measured {ms(data['expected_ms'])} ms"
+    console.print(f"schedule ({data['match']}{expected}): {Schedule.from_json(data['schedule'])}")
+    for part in PARTS:
+        if part in data:
+            console.print(f"\n--- {part}")
+            console.print(printable_lines(data[part].replace("\t", "    ")), soft_wrap=True)

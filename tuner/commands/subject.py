@@ -1,0 +1,76 @@
+"""What commands work on: a model with its dimensions bound, what is known of its tasks, and a session of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tunewright.codegen.build import ObjectCache
+from tunewright.codegen.target import Target
+from tunewright.db.sql_store import open_store
+
+from ..errors import Refused
+from ..inputs import example_feeds
+from ..lookup import Found, lookup
+from ..model import Model, open_model
+from ..session import InferenceSession
+from ..settings import settings
+from ..tuning import local_target
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model on this machine's processor, with what the database knows of it."""
+
+    model: Model
+    target: Target
+    found: Mapping[str, Found]  # by task key
+
+    def session(self) -> InferenceSession:
+        """A session on the schedules found."""
+        known = {key: found.schedule for key, found in self.found.items() if found.match == "exact"}
+        return InferenceSession.of(self.model, self.target, known, ObjectCache(settings().objects))
+
+
+def read(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> Subject:
+    """Open a model and look its tasks up."""
+    opened = open_model(model, dims)
+    target = local_target(threads=threads)
+    with open_store(db or settings().db) as store:
+        found = lookup(store, [task for task, _ in opened.tasks.values()], target)
+    return Subject(opened, target, found)
+
+
+def feeds(model: Model, given: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The arrays to run a model on, and where each came from; `given` are "NAME=FILE.npy", the others are made up.
+
+    Raises Refused for what names no input or no array, OSError for a file that can't be read.
+    """
+    arrays = example_feeds(model)
+    sources = dict.fromkeys(arrays, "made up")
+    for text in given:
+        label = max((name for name in arrays if text.startswith(f"{name}=")), key=len, default=None)
+        if label is None:
+            names = ", ".join(map(repr, arrays)) or "none"
+            raise Refused(f"--input {text!r} is not NAME=FILE.npy of an input of the model; there are {names}")
+        path = text[len(label) + 1 :]
+        arrays[label], sources[label] = load_array(Path(path)), path
+    return arrays, sources
+
+
+def load_array(path: Path) -> Any:
+    """The array in a .npy file. Nothing in the file is run, and no more is read than the file has."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise Refused(f"{str(path)!r} holds no array that can be read: {error}") from error
+    if not isinstance(array, np.ndarray):
+        with suppress(AttributeError):
+            array.close()
+        raise Refused(f"{str(path)!r} is an archive of arrays, not one .npy array")
+    return np.array(array)

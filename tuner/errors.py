@@ -1,0 +1,29 @@
+"""What goes wrong for reasons that the user can mend, so that it ends in one line and not in a traceback."""
+
+from __future__ import annotations
+
+
+class Refused(Exception):
+    """What was asked for can't be done, and the user can mend that: one line says how."""
+
+
+def refusals() -> tuple[type[BaseException], ...]:
+    """Every exception that is meant for the user. For an `except` clause, which evaluates it when one is raised."""
+    from tunewright.db.store import StoreError
+    from tunewright.graph.fallback import EvaluationError
+    from tunewright.graph.onnx_import import ModelError
+
+    from .session import InputError
+
+    return Refused, ModelError, InputError, StoreError, EvaluationError, OSError, MemoryError
+
+
+def message(error: BaseException) -> str:
+    """One line for people."""
+    match error:
+        case OSError(strerror=str(reason), filename=name) if name is not None:
+            return f"{name!r}: {reason}"
+        case MemoryError():
+            return f"not enough memory: {error}" if str(error) else "not enough memory"
+        case _:
+            return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,191 @@
+"""The view of a tuning job while it runs: a live table on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from .text import clock, ms, printable, ratio, times
+
+if TYPE_CHECKING:
+    from .job import Progress, Watch
+
+SNAPSHOT_S = 0.25
+"""A shot of the job is taken at most this often: it goes through all trials."""
+
+REFRESHES_A_SECOND = 2
+"""The screen is drawn on the cores that candidates are timed on."""
+
+LINE_S = 5.0
+"""Between two lines where there is no terminal."""
+
+OTHER_LINES = 6
+"""Lines of the view that are not tasks."""
+
+STAGES = {
+    "reading": "reading the model",
+    "searching": "searching",
+    "confirming": "timing default and best schedules side by side",
+    "running": "timing the whole model",
+    "done": "done",
+}
+"""The stages of a job, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One task as it is shown."""
+
+    op: str
+    occurrences: int
+    trials: int
+    default_s: float | None
+    best_s: float | None
+
+    @property
+    def weight_s(self) -> float:
+        """Seconds of the model that are spent in it."""
+        return self.occurrences * (self.best_s or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A job at one moment, copied: the view is drawn on another thread than the one that tunes."""
+
+    stage: str
+    trials: int
+    budget: int
+    elapsed_s: float
+    left_s: float | None
+    speedup: float | None
+    known: int  # trials in the database on the tasks, those of earlier jobs included
+    tasks: tuple[TaskRow, ...]
+    taken_at: float  # time.monotonic()
+
+    @staticmethod
+    def of(progress: Progress) -> Snapshot:
+        rows = (TaskRow(t.task.op, t.occurrences, len(t.measured), t.default_s, t.best_s) for t in progress.tasks)
+        tasks = tuple(sorted(rows, key=lambda row: -row.weight_s))
+        return Snapshot(
+            stage=progress.stage,
+            trials=progress.trials,
+            budget=progress.budget.trials,
+            elapsed_s=progress.elapsed_s,
+            left_s=progress.left_s,
+            speedup=progress.speedup,
+            known=sum(row.trials for row in tasks),
+            tasks=tasks,
+            taken_at=time.monotonic(),
+        )
+
+
+@contextmanager
+def watching(console: Console, live: bool | None = None) -> Iterator[Watch]:
+    """What a tuning job tells its progress to, shown on a console. `live` is by default whether it is a terminal."""
+    if console.is_terminal if live is None else live:
+        view = _LiveView(console)
+        with Live(console=console, get_renderable=view.render, refresh_per_second=REFRESHES_A_SECOND, transient=True):
+            yield view.watch
+    else:
+        yield _LineView(console.print).watch
+
+
+class _LiveView:
+    """A table of the tasks and a line on the whole."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last: Snapshot | None = None
+        self._started = time.monotonic()
+        self._resumed = ""
+
+    def watch(self, progress: Progress) -> None:
+        last = self._last
+        if last is None or last.stage != progress.stage or time.monotonic() - last.taken_at > SNAPSHOT_S:
+            snapshot = Snapshot.of(progress)
+            if snapshot.stage == "searching" and (last is None or last.stage != "searching"):
+                self._resumed = _resumed(snapshot)
+            self._last = snapshot
+
+    def render(self) -> RenderableType:
+        last = self._last
+        elapsed_s = time.monotonic() - self._started
+        if last is None or not last.tasks:
+            stage = STAGES[last.stage] if last else "starting"
+            return Text(f"{stage}, {clock(elapsed_s)}")
+        left = None if last.left_s is None else max(last.left_s - (time.monotonic() - last.taken_at), 0.0)
+        parts: list[RenderableType] = [self._table(last)]
+        if self._resumed:
+            parts.append(Text(self._resumed, style="dim"))
+        parts.append(Text(f"{STAGES[last.stage]}: {_summary(last, elapsed_s, left)}", style="bold"))
+        return Group(*parts)
+
+    def _table(self, last: Snapshot) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("task", no_wrap=True, overflow="ellipsis", max_width=44)
+        for name in ("times", "trials", "default ms", "best ms", "speedup"):
+            table.add_column(name, justify="right", no_wrap=True)
+        room = max(self._console.height - OTHER_LINES, 3)
+        shown = last.tasks if len(last.tasks) <= room else last.tasks[: room - 1]
+        for row in shown:
+            table.add_row(
+                Text(printable(row.op)),
+                str(row.occurrences),
+                str(row.trials),
+                ms(row.default_s and 1e3 * row.default_s),
+                ms(row.best_s and 1e3 * row.best_s),
+                times(ratio(row.default_s, row.best_s)),
+            )
+        if len(shown) < len(last.tasks):
+            table.add_row(Text(f"and {len(last.tasks) - len(shown)} lighter ones", style="dim"))
+        return table
+
+
+class _LineView:
+    """A line at each change of stage, and every few seconds."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._stage = ""
+        self._shown_at = 0.0
+
+    def watch(self, progress: Progress) -> None:
+        now = time.monotonic()
+        changed = progress.stage != self._stage
+        if not changed and now - self._shown_at < LINE_S:
+            return
+        self._stage, self._shown_at = progress.stage, now
+        last = Snapshot.of(progress)
+        if not last.tasks:
+            self._show(STAGES[last.stage])
+            return
+        if changed and last.stage == "searching" and (resumed := _resumed(last)):
+            self._show(resumed)
+        self._show(f"{STAGES[last.stage]}: {_summary(last, last.elapsed_s, last.left_s)}")
+
+
+def _resumed(first: Snapshot) -> str:
+    """What is known before the first trial of this process."""
+    if first.trials:
+        return f"going on with the job: {first.trials} of {first.budget} trials were done before"
+    if first.known:
+        return f"{first.known} trials of these tasks are known from earlier jobs"
+    return ""
+
+
+def _summary(last: Snapshot, elapsed_s: float, left_s: float | None) -> str:
+    parts = [f"{last.trials} of {last.budget} trials", f"{clock(elapsed_s)} elapsed"]
+    if last.speedup is not None:
+        parts.insert(0, f"{times(last.speedup)} faster so far")
+    if left_s is not None and last.stage == "searching":
+        parts.append(f"about {clock(left_s)} left")
+    return ", ".join(parts)

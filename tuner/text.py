@@ -1,0 +1,68 @@
+"""Text for people: numbers with their units, and text out of models, which may be hostile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def printable(text: object) -> str:
+    """The text on one line, with every unprintable character escaped: no terminal obeys it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def printable_lines(text: str) -> str:
+    """Lines of text, each `printable`."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def ms(value: float | None) -> str:
+    """Milliseconds with four digits that count, "-" where nothing is known."""
+    return "-" if value is None else f"{value:#.4g}".rstrip(".")
+
+
+def times(factor: float | None) -> str:
+    """A ratio, e.g. "1.62x"."""
+    return "-" if factor is None else f"{factor:.2f}x"
+
+
+def ratio(before: float | None, after: float | None) -> float | None:
+    """How often `after` goes into `before`; None where one is missing."""
+    return before / after if before is not None and after else None
+
+
+def share(part: float | None) -> str:
+    """A part of one as a percentage."""
+    return "-" if part is None else f"{100 * part:.1f}%"
+
+
+def large(count: float, unit: str = "") -> str:
+    """A count with the letter of its thousands, e.g. "3.63 GFLOP"."""
+    for letter in ("", "k", "M", "G", "T"):
+        if abs(count) < 1000:
+            return f"{count:.3g} {letter}{unit}".rstrip()
+        count /= 1000
+    return f"{count:.3g} P{unit}"
+
+
+def clock(seconds: float) -> str:
+    """A duration, e.g. "1:05" or "2:03:00"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def shape(extents: object) -> str:
+    """A shape, e.g. "1x3x224x224"; "scalar" for none, "?" where only running tells."""
+    match extents:
+        case None:
+            return "?"
+        case tuple() | list():
+            return "x".join(map(str, extents)) or "scalar"
+        case _:
+            raise TypeError(f"{extents!r} is no shape")
+
+
+def slow_nodes(fallback: Mapping[str, int]) -> str:
+    """What runs without a kernel, from op -> nodes."""
+    nodes = ", ".join(f"{count} {printable(op)}" for op, count in fallback.items())
+    return f"nodes without a kernel, run by the slower reference evaluator: {nodes}"
