@@ -9,6 +9,7 @@ any, is a phase before; everything pointwise after the sum is applied to the reg
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -66,18 +67,29 @@ def contraction(task: Task) -> Contraction | None:
             pass
         case _:
             return None
-    last = piece.index[-1] if piece.index else Const(0, DType.I64)
-    if not isinstance(last, Var) or any(linear(e) is None for load in (left, right) for e in load.index):
+    if any(linear(e) is None for load in (left, right) for e in load.index):
         return None
-    vector = last.name
+    ways = [_seen(parts, main, left, right, vector) for vector in _last_axes(piece)]
+    return max((w for w in ways if w is not None), key=lambda way: _panel_rank(task, way), default=None)
+
+
+def _last_axes(piece: Piece) -> list[str]:
+    """The contiguous axis of what is written, and that of the sum itself, which differs if the result is permuted."""
+    last = [index[-1] for index in (piece.index, piece.stage.index) if index]
+    return list(dict.fromkeys(e.name for e in last if isinstance(e, Var)))
+
+
+def _seen(parts: Sequence[Piece], main: int, left: Load, right: Load, vector: str) -> Contraction | None:
+    """The product with one axis along the lanes; None if both operands vary along it."""
+    stage = parts[main].stage
     in_left, in_right = set(free_vars(left)), set(free_vars(right))
     panel, panel_vars, other_vars = (right, in_right, in_left) if vector in in_right else (left, in_left, in_right)
     axes = [a.name for a in stage.axes if a.name != vector]
-    if vector in other_vars or vector not in {a.name for a in stage.axes}:
+    if vector in other_vars or len(axes) == len(stage.axes):
         return None
     return Contraction(
         before=tuple(parts[:main]),
-        piece=piece,
+        piece=parts[main],
         after=tuple(parts[main + 1 :]),
         panel=panel,
         vector=vector,
@@ -85,6 +97,13 @@ def contraction(task: Task) -> Contraction | None:
         batch=tuple(a for a in axes if a in other_vars and a in panel_vars),
         columns=tuple(a for a in axes if a not in other_vars),
     )
+
+
+def _panel_rank(task: Task, way: Contraction) -> int:
+    """A panel packed beforehand is best, one that must be transposed first worst. Of equals the first is taken."""
+    if task.tensor(way.panel.tensor).constant:
+        return 2
+    return int(_contiguous(way.panel, way.vector))
 
 
 class ContractionSketch:

@@ -170,6 +170,7 @@ def test_a_schedule_outside_the_space_is_illegal(one: Any) -> None:
 def test_lowering_is_pure() -> None:
     (task,) = tasks_of(MODELS["conv"], {"a": 7, "b": 5, "c": 17, "d": 3})
     for one in SKETCHES:
+        assert one.applies(task, TARGET)
         for schedule in schedules(task, TARGET, one.name, 3, 0):
             candidate = Candidate(task, TARGET, schedule)
             assert str(lower(candidate)) == str(lower(candidate))
