@@ -129,6 +129,9 @@ class Child:
         }
         try:
             self._process = _spawner().submit(_spawn, settings, log_in).result()
+        except BaseException:  # a child that did start ends with its pipes
+            self._hang_up()
+            raise
         finally:
             for descriptor in (requests_in, replies_out, log_in):
                 os.close(descriptor)
@@ -218,9 +221,12 @@ class Child:
             if process.returncode is None:  # else its id may be another's by now
                 _kill_group(process.pid)
             code = process.wait()
+        self._hang_up()
+        return code
+
+    def _hang_up(self) -> None:
         for descriptor in (self._requests, self._replies, self._log):
             os.close(descriptor)
-        return code
 
 
 def _kill_group(pid: int) -> None:

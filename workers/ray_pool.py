@@ -17,7 +17,6 @@ import secrets
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -269,15 +268,17 @@ class NodeTimer(Timer):
         return timed_together(self, task, outcomes)
 
 
-def _build(candidate: Candidate, objects: Path, limits: Limits, plugins: tuple[str, ...]) -> Built | Measurement:
+_builders: dict[tuple[Any, ...], Builder] = {}
+"""The builder of this Ray worker process, under its settings; its child lives as long as the process."""
+
+
+def _build(candidate: Candidate, *settings: Any) -> Built | Measurement:
     """The task of a Ray worker."""
-    return _builder(objects, limits, plugins).build(candidate)
-
-
-@lru_cache(maxsize=1)
-def _builder(objects: Path, limits: Limits, plugins: tuple[str, ...]) -> Builder:
-    """The builder of this Ray worker process; its child lives as long as the process."""
-    return Builder(objects, limits, plugins)
+    if settings not in _builders:
+        while _builders:
+            _builders.popitem()[1].close()
+        _builders[settings] = Builder(*settings)
+    return _builders[settings].build(candidate)
 
 
 def _import_ray() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,8 @@ def local_pool(target: Target, limits: Limits, tmp_path_factory: pytest.TempPath
 @pytest.fixture(scope="session")
 def ray_pool(target: Target, limits: Limits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayPool]:
     """On a cluster that it starts, the only one of the session."""
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
     with RayPool(target, tmp_path_factory.mktemp("objects"), limits, ["planted"]) as pool:
         yield pool
 

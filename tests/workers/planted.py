@@ -31,6 +31,7 @@ FAULTS = (
     "changed_input",
     "segfault",
     "hang",
+    "hang_longer",
     "build_error",
     "out_of_memory",
     "crash_in_build",
@@ -65,8 +66,8 @@ def spoiled(kernel: Kernel, fault: str) -> Kernel:
             extra = Store(kernel.params[0].name, (const(0),) * len(kernel.params[0].shape), Const(7.0, DType.F32))
         case "segfault":
             extra = Store(output.name, (const(1 << 40), *index[1:]), Const(1.0, output.dtype))
-        case "hang":
-            extra = For("forever", 1 << 50, add_one(output, first))
+        case "hang" | "hang_longer":
+            extra = For("forever", 1 << (50 if fault == "hang" else 51), add_one(output, first))
         case "build_error":
             mixed = Op("add", (Const(0.1, DType.F64), Load(output.name, index, output.dtype)), output.dtype)
             extra = Store(output.name, index, mixed)

@@ -60,11 +60,11 @@ def test_a_lost_builder_is_replaced_once(ray_pool: RayPool, make) -> None:
 
 def test_a_lost_timer_is_replaced(ray_pool: RayPool, make) -> None:
     pid = timer_pid(ray_pool)
-    killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
+    killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))  # in the middle of the two seconds
     killer.start()
-    found = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("hang"), make.default()])}
+    found = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("hang_longer"), make.default()])}
     killer.join()
-    assert found.pop("planted.hang").status is Status.TIMEOUT
+    assert found.pop("planted.hang_longer").status is Status.TIMEOUT
     [other] = found.values()
     assert make.sound(other)
     assert timer_pid(ray_pool) != pid
