@@ -42,6 +42,18 @@ class Linear:
     coefficients: Mapping[str, int]
     constant: int
 
+    def bounds(self, extents: Mapping[str, int]) -> tuple[int, int]:
+        """Smallest and largest value where each variable runs from 0 to below its extent."""
+        spans = [c * (extents[name] - 1) for name, c in self.coefficients.items()]
+        return self.constant + sum(min(s, 0) for s in spans), self.constant + sum(max(s, 0) for s in spans)
+
+    def expr(self) -> Expr:
+        """The function as an expression."""
+        total: Expr = const(0)
+        for name, coefficient in self.coefficients.items():
+            total = total + Var(name) * coefficient
+        return total + self.constant
+
 
 @dataclass(frozen=True, slots=True)
 class Form:

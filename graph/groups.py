@@ -27,8 +27,9 @@ from tunewright.codegen.expr import (
     transform,
     walk,
 )
+from tunewright.codegen.index import linear
 
-from .affine import affine, reindex
+from .reindex import reindex
 from .task import Axis, Stage, Tensor
 
 MAX_BODY = 400
@@ -89,7 +90,7 @@ def is_movement(body: Expr) -> bool:
 
 def is_affine(body: Expr) -> bool:
     """Whether a body is one element of a tensor at an affine place."""
-    return isinstance(body, Load) and all(affine(at) is not None for at in body.index)
+    return isinstance(body, Load) and all(linear(at) is not None for at in body.index)
 
 
 def is_product(stage: Stage) -> bool:
@@ -368,7 +369,7 @@ def _part(stage: Stage, made: Stage, tensor: str, shape: tuple[int, ...]) -> Sta
     inside: dict[str, Expr] = {}  # axis of `made` -> the axis of `stage` that runs along it from now on
     places: dict[str, Expr] = {}  # other axis of `made` -> the place that is read
     for at, mine, extent in zip(reads.pop(), made.index, shape, strict=True):
-        form = affine(mine)
+        form = linear(mine)
         if form is None or len(form.coefficients) > 1 or any(c != 1 for c in form.coefficients.values()):
             return None
         own = next(iter(form.coefficients), "")

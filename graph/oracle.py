@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Op, children, evaluate, free_vars, loads, walk
+from tunewright.codegen.index import linear
 
-from .affine import affine
 from .ir import Array
 from .task import IDENTITIES, Axis, Stage, Task, Tensor
 
@@ -130,7 +130,7 @@ def _grid_values(stage: Stage, ranges: Ranges, values: Mapping[str, Array]) -> A
 
     def read(node: Load, index: Sequence[Any]) -> Array:
         array = values[node.tensor]
-        if all(affine(expr) is not None for expr in node.index):
+        if all(linear(expr) is not None for expr in node.index):
             used = set(free_vars(*node.index))
             return _strided(array, node.index, ranges, order, used)
         for at, extent in zip(index, array.shape, strict=True):
@@ -158,7 +158,7 @@ def _strided(
     steps = dict.fromkeys(order, 0)
     offset = 0
     for expr, extent, stride in zip(index, array.shape, array.strides, strict=True):
-        form = affine(expr)
+        form = linear(expr)
         if form is None:
             raise ValueError(f"index {expr} is not affine")
         constant = form.constant + sum(c * ranges[axis].start for axis, c in form.coefficients.items())
@@ -184,7 +184,7 @@ def _multiply(stage: Stage, left: Load, right: Load, values: Mapping[str, Array]
     batch = [name for name in axes if name in in_left and name in in_right]
     rows = [name for name in axes if name in in_left and name not in in_right]
     columns = [name for name in axes if name not in in_left and name in in_right]
-    plain = all(affine(expr) is not None for expr in left.index + right.index)
+    plain = all(linear(expr) is not None for expr in left.index + right.index)
     if not plain or len(batch + rows + columns) < len(axes) or not set(inner) <= in_left & in_right:
         return False
     if not rows and not columns:

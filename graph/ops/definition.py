@@ -16,7 +16,6 @@ from ..task import Axis, Stage, Tensor
 Index = Sequence[Expr]
 """One expression a dimension."""
 
-DTYPES = {dtype.value: dtype for dtype in DType}
 
 ARITHMETIC = (DType.F32, DType.I64, DType.I32)
 """Element types that definitions calculate in."""
@@ -121,10 +120,12 @@ class Definition:
         if name not in self.tensors:
             kind = self._types[name]
             self.require(kind.shape is not None, "a shape is known only at run time")
-            self.require(kind.dtype in DTYPES, f"no kernels for {kind.dtype}")
+            dtype = DType.of(kind.dtype)
+            if dtype is None:
+                raise NotNative(f"{self.node.op}: no kernels for {kind.dtype}")
             shape = kind.shape or ()
             self.require(0 not in shape, "an empty tensor")
-            self.tensors[name] = Tensor(name, shape, DTYPES[kind.dtype], name in self._constants)
+            self.tensors[name] = Tensor(name, shape, dtype, name in self._constants)
         tensor = self.tensors[name]
         self.require(not dtypes or tensor.dtype in dtypes, f"{tensor.dtype} operand")
         return tensor
