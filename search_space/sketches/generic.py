@@ -44,6 +44,10 @@ class Layout:
     vectors: tuple[str, ...]  # axes that may lie along the lanes, best first
     row_points: tuple[int, int]  # rows, and evaluations of all bodies in one
 
+    def extent(self, axis: str) -> int:
+        """Extent of an axis of the main piece; 1 for none."""
+        return next((a.extent for a in (*self.main.stage.axes, *self.main.stage.reduce) if a.name == axis), 1)
+
     def tiled(self, vector: str) -> str:
         """The axis tiled beside the vector axis: the last other spatial one; "" if there is none."""
         free = [a.name for a in self.main.stage.axes if a.name not in self.rows and a.name != vector]
@@ -83,9 +87,7 @@ class GenericSketch:
             Knob("unroll", tuple(n for n in (1, 2, 4, 8, 16) if n == 1 or n < 2 * copies)),
             Knob("chunk_points", CHUNK_POINTS),
         )
-        default = {"along": 0, "vectors": 1, "tile": 1, "unroll": 1, "chunk_points": 1 << 14}
-        while not _legal(plan, target, {name: np.array([value]) for name, value in default.items()})[0]:
-            default["chunk_points"] //= 2
+        default = _default(plan, target)
         return Space(
             sketch=self.name,
             version=self.version,
@@ -114,12 +116,11 @@ class GenericSketch:
 def _legal(plan: Layout, target: Target, columns: Columns) -> NDArray[np.bool_]:
     copies = columns["vectors"] * columns["tile"]
     legal = (copies + columns["vectors"] + 1 <= target.vector_registers) & (copies * columns["unroll"] <= BODY_LIMIT)
-    extents = {a.name: a.extent for a in (*plan.main.stage.axes, *plan.main.stage.reduce)}
     for number, vector in enumerate(plan.vectors):
         here = columns["along"] == number
-        fits = np.maximum(1, -(-extents.get(vector, 1) // target.lanes(4)))
+        fits = -(-plan.extent(vector) // target.lanes(4))
         legal &= ~here | (columns["vectors"] < 2 * fits)
-        legal &= ~here | (columns["tile"] <= extents.get(plan.tiled(vector), 1))
+        legal &= ~here | (columns["tile"] <= plan.extent(plan.tiled(vector)))
     halved = {**columns, "chunk_points": columns["chunk_points"] // 2}
     same = np.all(
         [a == b for a, b in zip(_blocks(plan, target, columns), _blocks(plan, target, halved), strict=True)], 0
@@ -142,6 +143,15 @@ def _blocks(plan: Layout, target: Target, columns: Columns) -> list[NDArray[np.i
         blocks.append(np.where(covered * axis.extent <= points, 0, np.minimum(block, axis.extent)))
         covered = covered * axis.extent
     return blocks
+
+
+def _default(plan: Layout, target: Target) -> dict[str, int]:
+    """The best axis along the lanes, up to four vectors, pieces of a size that is worth sharing."""
+    fits = -(-plan.extent(plan.vectors[0]) // target.lanes(4))
+    values = {"along": 0, "vectors": max(n for n in (1, 2, 4) if n < 2 * fits), "tile": 1, "unroll": 1}
+    sizes = np.array([n for n in CHUNK_POINTS if n <= 1 << 14])
+    columns = {name: np.full(len(sizes), value) for name, value in values.items()} | {"chunk_points": sizes}
+    return values | {"chunk_points": int(sizes[_legal(plan, target, columns)][-1])}
 
 
 def _unrolls(plan: Layout, vector: str, copies: int) -> Mapping[str, int]:
@@ -216,11 +226,10 @@ def _tile_columns(plan: Layout, target: Target, columns: Columns) -> dict[str, N
     """Extent of the register tile along each axis; of a reduction axis, copies of the body."""
     stage, lanes = plan.main.stage, target.lanes(4)
     tile = {a.name: np.ones(len(columns["along"]), np.int64) for a in (*stage.axes, *stage.reduce)}
-    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce)}
     for number, vector in enumerate(plan.vectors):
         here = columns["along"] == number
         if vector:
-            tile[vector][here] = np.minimum(columns["vectors"][here] * lanes, extents[vector])
+            tile[vector][here] = np.minimum(columns["vectors"][here] * lanes, plan.extent(vector))
         other = plan.tiled(vector)
         if other:
             tile[other][here] = columns["tile"][here]
