@@ -7,13 +7,15 @@ class Refused(Exception):
     """What was asked for can't be done, and the user can mend that: one line says how."""
 
 
+class InputError(ValueError):
+    """The arrays given to a session are not what the model takes: one line."""
+
+
 def refusals() -> tuple[type[BaseException], ...]:
     """Every exception that is meant for the user. For an `except` clause, which evaluates it when one is raised."""
     from tunewright.db.store import StoreError
     from tunewright.graph.fallback import EvaluationError
     from tunewright.graph.onnx_import import ModelError
-
-    from .session import InputError
 
     return Refused, ModelError, InputError, StoreError, EvaluationError, OSError, MemoryError
 

@@ -92,8 +92,9 @@ class Progress:
     stage: str  # "reading", "searching", "confirming", "running" or "done"
     trials: int
     budget: Budget
-    elapsed_s: float
+    elapsed_s: float  # in this process
     tasks: Sequence[TaskState]
+    earlier: int = 0  # trials of the job before this process
     last: tuple[TaskState, Schedule, Measurement] | None = None
 
     @property
@@ -109,8 +110,8 @@ class Progress:
         """Expected seconds until the budget is spent."""
         by_time = self.budget.seconds - self.elapsed_s
         by_trials = float("inf")
-        if self.trials:
-            by_trials = self.elapsed_s / self.trials * (self.budget.trials - self.trials)
+        if self.trials > self.earlier:
+            by_trials = self.elapsed_s / (self.trials - self.earlier) * (self.budget.trials - self.trials)
         left = min(by_time, by_trials)
         return max(left, 0.0) if np.isfinite(left) else None
 
@@ -137,7 +138,7 @@ class TuningJob:
         self._watch = watch or (lambda progress: None)
         self._started = time.monotonic()
         self._job = self._open(seed, strategy)
-        self._own = len(store.trials(self._job.id))
+        self._own = self._earlier = len(store.trials(self._job.id))
         self._costs = XGBModel(seed)
         self._tasks = [self._state(task, count, strategy, seed) for task, count in model.tasks.values()]
         keys = {state.task.key: n for n, state in enumerate(self._tasks)}
@@ -235,7 +236,7 @@ class TuningJob:
 
     def _report_progress(self, stage: str, last: tuple[TaskState, Schedule, Measurement] | None = None) -> None:
         elapsed_s = time.monotonic() - self._started
-        self._watch(Progress(stage, self._own, self._budget, elapsed_s, self._tasks, last))
+        self._watch(Progress(stage, self._own, self._budget, elapsed_s, self._tasks, self._earlier, last))
 
     def _finish(self) -> Report:
         self._report_progress("confirming")

@@ -21,15 +21,12 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds
 
 from .compiled import CompiledModel, build_kernels
+from .errors import InputError
 from .lookup import lookup
 from .model import Model, open_model
 from .settings import settings
 
 _schedule_log = logging.getLogger("tunewright.schedule")
-
-
-class InputError(ValueError):
-    """The arrays given to a session are not what the model takes: one line."""
 
 
 @dataclass(frozen=True, slots=True)
