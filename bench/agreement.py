@@ -1,0 +1,70 @@
+"""How far our outputs are from ONNX Runtime's, and how much runs natively: `./dev bench agreement [FILE ...]`.
+
+FILE is an ONNX model, its dynamic dimensions bound by `:NAME=NUMBER,...` behind it; `.gz` is unpacked. Without files,
+the nine light models of the onnx package are compared. Exits with 1 if an error is above 1e-3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tunewright.bench.light import LIGHT_MODELS, light_model
+from tunewright.codegen.host import detect
+from tunewright.tuner.commands.bench import worst_error
+from tunewright.tuner.inputs import example_feeds
+from tunewright.tuner.model import open_model
+from tunewright.tuner.peers import OnnxRuntime
+from tunewright.tuner.session import InferenceSession
+
+TOLERANCE = 1e-3
+
+
+def main() -> int:
+    """Print a line a model."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="*", metavar="FILE")
+    named = parser.parse_args().files
+    worst = 0.0
+    for label, data, dims in _files(named) if named else _light():
+        error, line = compare(data, dims)
+        worst = max(worst, error)
+        print(f"{label:36} {line}", flush=True)
+    return int(worst > TOLERANCE)
+
+
+def compare(data: bytes, dims: dict[str, int]) -> tuple[float, str]:
+    """The largest error relative to the largest output, infinite where outputs differ in kind, and a line on it."""
+    model = open_model(data, dims)
+    target = detect()
+    feeds = example_feeds(model)
+    with InferenceSession.of(model, target, {}) as session:
+        ours = session.run(None, feeds)
+        coverage = session.coverage()
+    error, fault = worst_error(ours, OnnxRuntime(data, feeds, target.threads, dims).run())
+    rest = ", ".join(f"{count} {op}" for op, count in sorted(coverage.fallback.items()))
+    line = f"{coverage.share:7.1%} native, {len(model.tasks):3} tasks, error {fault or f'{error:.1e}'}  {rest}"
+    return np.inf if error is None else error, line
+
+
+def _light() -> Iterator[tuple[str, bytes, dict[str, int]]]:
+    for name in LIGHT_MODELS:
+        yield name, light_model(name).SerializeToString(), {}
+
+
+def _files(named: list[str]) -> Iterator[tuple[str, bytes, dict[str, int]]]:
+    for text in named:
+        name, _, bound = text.partition(":")
+        path = Path(name)
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        dims = dict(pair.split("=") for pair in bound.split(",") if pair)
+        yield path.name, data, {dim: int(extent) for dim, extent in dims.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,15 @@
+"""The light models of the onnx package, weights refilled, give ONNX Runtime's outputs and run natively."""
+
+from __future__ import annotations
+
+import pytest
+
+from tunewright.bench.agreement import TOLERANCE, compare
+from tunewright.bench.light import LIGHT_MODELS, light_model
+
+
+@pytest.mark.parametrize("name", LIGHT_MODELS)
+def test_a_light_model_agrees(name: str) -> None:
+    error, line = compare(light_model(name).SerializeToString(), {})
+    assert error <= TOLERANCE, line
+    assert line.startswith(" 100.0% native"), line
