@@ -234,7 +234,7 @@ def followed(first: Group, then: Group, tensor: str) -> Group | None:
         if moved is None:
             return None
         stages += _joined(made, replace(moved, body=_led(moved.body, tensor)), tensor)
-    if any(_tree_size(s.body) > MAX_BODY for s in stages) or _loses_lanes((*earlier, *makers), stages[-1]):
+    if any(_tree_size(s.body) > MAX_BODY for s in stages):
         return None
     if any(s.output == tensor for s in stages):
         (maker,) = makers
@@ -243,20 +243,6 @@ def followed(first: Group, then: Group, tensor: str) -> Group | None:
         del tensors[tensor]
     group = Group(first.nodes | then.nodes, tensors, (*earlier, *stages), then.outputs)
     return _straight(group, stage.output, shape, [made.index for made in makers])
-
-
-def _loses_lanes(stages: Sequence[Stage], last: Stage) -> bool:
-    """Whether a product's result would be rearranged so that its kernel suffers.
-
-    Vector lanes go along the dimension that is written last. In a product that should be an axis of one factor, so
-    that the other factor's element serves all lanes.
-    """
-    for stage in stages:
-        if is_product(stage):
-            shared = set.intersection(*(set(free_vars(factor)) for factor in children(stage.body)))
-            before, after = (set(free_vars(*s.index[-1:])) for s in (stages[-1], last))
-            return bool(after & shared) and not before & shared
-    return False
 
 
 def _is_flat(stage: Stage, tensors: Mapping[str, Tensor]) -> bool:
@@ -310,11 +296,15 @@ def _led(body: Expr, tensor: str) -> Expr:
 
 
 def _joined(made: Stage, moved: Stage, tensor: str) -> list[Stage]:
-    """A stage and the one that takes up its result, which runs over the same axes."""
+    """A stage and the one that takes up its result, which runs over the same axes.
+
+    A mere permutation is one stage that writes elsewhere. But if another dimension comes last, it stays a stage of its
+    own, so that a kernel sees both along what it computes and along what it writes memory is contiguous.
+    """
     if not made.reduce:
         body = transform(moved.body, lambda n: made.body if isinstance(n, Load) and n.tensor == tensor else n)
         return [replace(moved, body=body)]
-    if isinstance(moved.body, Load) and moved.body.tensor == tensor:
+    if isinstance(moved.body, Load) and moved.body.tensor == tensor and moved.index[-1:] == made.index[-1:]:
         return [replace(made, output=moved.output, index=moved.index)]
     own: tuple[Expr, ...] = tuple(Var(axis.name) for axis in made.axes) or (const(0),)
     return [replace(made, index=own), _reading(moved, tensor, lambda load: replace(load, index=own))]

@@ -23,13 +23,6 @@ def view(d: Definition) -> View:
     return View(d.input(0).name, d.output().name)
 
 
-def dropout(d: Definition) -> View:
-    """Nothing, at inference."""
-    d.require(not d.wanted(1), "the mask")
-    d.require(not d.has(2) or d.scalar(2) == 0, "training")
-    return view(d)
-
-
 def transpose(d: Definition) -> None:
     """Dimensions in another order."""
     x, y = d.input(0), d.output()
@@ -241,12 +234,14 @@ def space_to_depth(d: Definition) -> None:
     x, y = d.input(0), d.output()
     layout, block, batch, (height, width), channels = _blocks(d, x, y.shape)
     inner = channels // block**2
+    crd = d.attr("mode", "DCR") == "CRD"
     x = d.viewed(x, layout.join(batch, (height, block, width, block), (inner,)))
-    y = d.viewed(y, layout.join(batch, (height, width), (block, block, inner)))
+    y = d.viewed(y, layout.join(batch, (height, width), (inner, block, block) if crd else (block, block, inner)))
     space = Layout(layout.channels_last, 4)
 
     def body(i: Index) -> Expr:
-        first, (h, w), (down, right, channel) = layout.parts(i)
+        first, (h, w), parts = layout.parts(i)
+        channel, down, right = parts if crd else (*parts[2:], *parts[:2])
         return load(x, space.join(first, (h, down, w, right), (channel,)))
 
     d.write(y, body)
@@ -295,7 +290,6 @@ ROUNDINGS: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = 
 MOVEMENT: Mapping[str, OpDef] = {
     "Concat": concat,
     "DepthToSpace": depth_to_space,
-    "Dropout": dropout,
     "Expand": expand,
     "Gather": gather,
     "GatherElements": gather_elements,

@@ -205,7 +205,7 @@ CASES = {
         g (float[9,2,7] x, float[2,7,3] w) => (float[9,3,2] y)
         { a = Transpose <perm = [1,0,2]> (x) b = MatMul(a, w) y = Transpose <perm = [1,2,0]> (b) }
         """,
-        ["Transpose+MatMul", "Transpose"],
+        ["Transpose+MatMul+Transpose"],
     ),
     # Reductions.
     "scale and mask before softmax": (
