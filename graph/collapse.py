@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tunewright.codegen.expr import Const, Expr, Load, Var, transform, walk
+from tunewright.codegen.expr import Const, Expr, Load, Var, const, transform, walk
 
 from .task import Axis, Stage, Tensor
 
@@ -28,13 +28,14 @@ def collapse(tensors: Tensors, stages: Sequence[Stage]) -> tuple[dict[str, Tenso
 
 
 def _squeezed(tensors: Tensors, stages: Sequence[Stage]) -> tuple[dict[str, Tensor], list[Stage]]:
-    """Without dimensions of extent 1; a tensor of one element keeps one."""
-    keep = {
-        name: [d for d, extent in enumerate(tensor.shape) if extent > 1] or ([0] if tensor.shape else [])
-        for name, tensor in tensors.items()
-    }
-    fresh = {name: replace(t, shape=tuple(t.shape[d] for d in keep[name])) for name, t in tensors.items()}
-    return fresh, [_reindexed(stage, lambda name, index: tuple(index[d] for d in keep[name])) for stage in stages]
+    """Without dimensions of extent 1; a tensor of one element, whatever its rank, has one."""
+    keep = {name: [d for d, extent in enumerate(tensor.shape) if extent > 1] for name, tensor in tensors.items()}
+    fresh = {name: replace(t, shape=tuple(t.shape[d] for d in keep[name]) or (1,)) for name, t in tensors.items()}
+
+    def index_of(name: str, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(index[d] for d in keep[name]) or (const(0),)
+
+    return fresh, [_reindexed(stage, index_of) for stage in stages]
 
 
 def _mergeable(tensors: Tensors, stages: Sequence[Stage]) -> tuple[set[Pair], set[Dims]] | None:

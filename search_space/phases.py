@@ -20,7 +20,7 @@ CHUNK_POINTS = 16_384
 
 def buffer(tensor: Tensor) -> Buffer:
     """The buffer of a task's tensor in its plain layout."""
-    return Buffer(tensor.name, tensor.shape or (1,), tensor.dtype)
+    return Buffer(tensor.name, tensor.shape, tensor.dtype)
 
 
 def vector_axes(piece: Piece, lanes: int) -> list[str]:

@@ -389,6 +389,17 @@ def test_names_do_not_reach_keys() -> None:
     assert [v.label for v in graph.inputs] != [v.label for v in other.inputs]
 
 
+def test_a_scalar_is_a_vector_of_one_element(runs) -> None:
+    """For kernels, that is: so there is one task, whatever the rank, for reading and for writing."""
+    keys = set()
+    for scalar in ("float", "float[1]", "float[1,1]"):
+        text = f"g (float[4,6] x, {scalar} s) => (float[4,6] y, {scalar} z) {{ y = Mul(x, s) z = Exp(s) }}"
+        graph, feeds = graph_of(text)
+        keys.add(tuple(step.task.key for step in partition(graph) if isinstance(step, Call)))
+        runs.agree(graph, feeds)
+    assert len(keys) == 1
+
+
 def test_views_of_one_tensor_meet_in_a_task(runs) -> None:
     """Two shapes of the same memory are one input of the task where indices allow."""
     text = """
