@@ -20,6 +20,8 @@ from .ir import Graph, Node
 from .ops import Compute, NotNative, View, define
 from .task import Task, canonical, in_order_of_use
 
+__all__ = ["Call", "Fallback", "Step", "View", "partition"]
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -8,6 +8,7 @@ models because products go through BLAS and the rest over whole grids of points.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod, sqrt
 from typing import Any
@@ -161,11 +162,11 @@ def _strided(
         form = linear(expr)
         if form is None:
             raise ValueError(f"index {expr} is not affine")
-        constant = form.constant + sum(c * ranges[axis].start for axis, c in form.coefficients.items())
-        low, high = type(form)(form.coefficients, constant).bounds(extents)
+        first = sum(c * ranges[axis].start for axis, c in form.coefficients.items())
+        low, high = (first + bound for bound in form.bounds(extents))
         if low < 0 or high >= extent:
             raise IndexError(f"{expr} runs over {low} .. {high} of {extent}")
-        offset += constant * stride
+        offset += (first + form.constant) * stride
         for axis, coefficient in form.coefficients.items():
             steps[axis] += coefficient * stride
     shape = [extents[name] if used is None or name in used else 1 for name in order]
@@ -224,27 +225,24 @@ def example_inputs(task: Task, seed: int) -> list[Array]:
     return [_example(tensor, uses[tensor.name], rng) for tensor in task.inputs]
 
 
+@dataclass(slots=True)
 class _Use:
     """What stages do with an input."""
 
-    def __init__(self) -> None:
-        self.scale = 1.0
-        self.positive = False
-        self.limit: int | None = None  # of an index
+    scale: float = 1.0
+    positive: bool = False
+    limit: int | None = None  # of an index
 
 
 def _uses(task: Task) -> dict[str, _Use]:
     uses = {tensor.name: _Use() for tensor in task.inputs}
-    scaled = set()
     for stage in task.stages:
-        depth = prod(axis.extent for axis in stage.reduce)
-        factors = [x.tensor for x in loads(stage.body) if x.tensor in uses]
-        if stage.combiner == "sum" and factors:
-            # One factor is enough: the weights, or else the last one.
-            chosen = next((name for name in factors if task.tensor(name).constant), factors[-1])
-            if chosen not in scaled:
-                scaled.add(chosen)
-                uses[chosen].scale = 1 / sqrt(depth)
+        match stage:
+            case Stage(combiner="sum", body=Op("mul", (Load(left), Load(right)))):
+                # One factor is enough: the weights, or else the second one that comes from outside.
+                factors = [name for name in (left, right) if name in uses]
+                for name in sorted(factors, key=lambda name: task.tensor(name).constant)[-1:]:
+                    uses[name].scale = 1 / sqrt(prod(axis.extent for axis in stage.reduce))
         for node in walk(stage.body):
             match node:
                 case Op("sqrt" | "log" | "pow" | "div" as kind, args):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ class Runs:
         return [values[output.tensor] for output in graph.outputs]
 
     @staticmethod
-    def close(found: Array, wanted: Array, tolerance: float = 1e-5) -> None:
+    def close(found: Any, wanted: Any, tolerance: float = 1e-5) -> None:
         """Equal types and shapes, and values up to a share of the largest one."""
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
         if wanted.dtype.kind != "f":
