@@ -28,7 +28,7 @@ from .text import printable
 FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 """Exit codes; 130 is what shells give to what Ctrl-C ended."""
 
-KEPT = "stopped; the job is kept, and the same command goes on with it"
+KEPT = "stopped; what was measured is kept, and the same command goes on from there"
 """What is said after Ctrl-C in a tuning job."""
 
 PIPE_COLUMNS = 160

@@ -1,0 +1,110 @@
+"""What the documentation lists is what there is: commands, options, settings, links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from tunewright.tuner import cli
+from tunewright.tuner.settings import DEBUG_LADDER
+
+ROOT = Path(__file__).resolve().parent.parent
+CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
+FOLDERS = sorted(path.parent for path in ROOT.glob("[a-z]*/__init__.py"))
+
+VARIABLE = re.compile(
+    r"""environ(?:\.get\(|\.setdefault\(|\[)\s*"(\w+)"|"(\w+)" (?:not )?in os\.environ|env\.get\("(\w+)\""""
+)
+"""A variable of the environment in the source."""
+
+
+def commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its full name."""
+    for word, one in getattr(command, "commands", {}).items():
+        full = f"{name} {word}".strip()
+        if hasattr(one, "commands"):
+            yield from commands(one, full)
+        else:
+            yield full, one
+
+
+COMMANDS = dict(commands(typer.main.get_command(cli.app)))
+
+
+def options(command: Any) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+
+
+def section(name: str) -> str:
+    found = re.search(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", CLI, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/cli.md has no section on {name}"
+    return found[1]
+
+
+def test_every_command_has_its_section() -> None:
+    assert sorted(re.findall(r"^## (.*)$", CLI, re.MULTILINE)) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_listed(name: str) -> None:
+    listed = set(re.findall(r"`(--[a-z-]+)[ `]", "\n".join(re.findall(r"^- .*$", section(name), re.MULTILINE))))
+    assert listed == options(COMMANDS[name])
+
+
+def test_shared_options_are_explained() -> None:
+    intro = CLI[: CLI.index("\n## ")]
+    own = typer.main.get_command(cli.app)
+    for option in {"--db", "--threads", "--dim", "--json", "--help"} | options(own):
+        assert f"`{option}" in intro or f"tunewright {option}`" in intro, option
+
+
+def test_arguments_are_named_in_the_usage() -> None:
+    for name, command in COMMANDS.items():
+        for parameter in command.params:
+            if parameter.param_type_name == "argument":
+                assert f"tunewright {name} {parameter.metavar}" in section(name)
+
+
+def test_every_command_answers_in_json() -> None:
+    assert all("--json" in options(command) for command in COMMANDS.values())
+
+
+def test_every_setting_is_listed() -> None:
+    sources = [path.read_text(encoding="utf-8") for folder in FOLDERS for path in folder.rglob("*.py")]
+    read = {name for source in sources for groups in VARIABLE.findall(source) for name in groups if name}
+    listed = set(re.findall(r"`([A-Z][A-Z_]+)`", "\n".join(re.findall(r"^\| `.*$", SETTINGS, re.MULTILINE))))
+    assert {"TUNEWRIGHT_HOME", "TUNEWRIGHT_DB", "DEBUG"} <= read
+    assert listed == read
+
+
+def test_every_step_of_debug_is_listed() -> None:
+    steps = re.findall(r"^\| (\d) \| `tunewright\.(\w+)` \|", SETTINGS, re.MULTILINE)
+    assert [(int(step), name) for step, name in steps] == list(enumerate(DEBUG_LADDER))[1:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_in_the_text_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    used = re.findall(
+        r"^    (?:\./dev run )?tunewright ([a-z].*)$|`(?:\./dev run )?tunewright ([a-z][^`]*)`", text, re.MULTILINE
+    )
+    for indented, inline in used:
+        words = (indented or inline).split("#")[0].split()
+        name = next((n for n in COMMANDS if words[: len(n.split())] == n.split()), None)
+        assert name, words
+        given = {word.strip("[]").partition("=")[0] for word in words if word.strip("[]").startswith("--")}
+        assert given <= options(COMMANDS[name]) | {"--help"}, words

@@ -1,0 +1,73 @@
+"""Small models, and the command line in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tunewright.tuner import cli
+
+
+def small_model(rows: int | str = 4, names: tuple[str, str] = ("x", "y")) -> onnx.ModelProto:
+    """softmax(relu(x w + b)) of a few numbers; two tasks."""
+    rng = np.random.default_rng(0)
+    source, result = names
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+        for name, shape in (("w", (8, 24)), ("b", (24,)))
+    ]
+    nodes = [
+        helper.make_node("MatMul", [source, "w"], ["xw"]),
+        helper.make_node("Add", ["xw", "b"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["positive"]),
+        helper.make_node("Softmax", ["positive"], [result], axis=-1),
+    ]
+    inputs = [helper.make_tensor_value_info(source, TensorProto.FLOAT, [rows, 8])]
+    outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, [rows, 24])]
+    graph = helper.make_graph(nodes, "small", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """The JSON object that is all of standard output."""
+        return json.loads(self.out)
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> Command:
+    """`command("tune", model, "--json")` runs it in this process."""
+
+    def run(*arguments: object) -> Answer:
+        capfd.readouterr()
+        code = cli.execute([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return Answer(code, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "small.onnx"
+    onnx.save(small_model(), path)
+    return path

@@ -1,0 +1,283 @@
+"""Whatever a user can hand over by mistake or malice ends in one clear line and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from .conftest import Command, small_model
+
+HUGE = 1 << 40
+
+
+def refused(answer, *words: str) -> None:
+    assert answer.code == 2, answer
+    [line] = answer.err.splitlines()
+    assert line.startswith("error: ")
+    assert len(line) < 500
+    assert line.isprintable()
+    assert "Traceback" not in line
+    for word in words:
+        assert word in line, line
+    assert answer.out == ""
+
+
+def truncated(folder: Path) -> Path:
+    path = folder / "cut.onnx"
+    path.write_bytes(small_model().SerializeToString()[:-200])
+    return path
+
+
+def no_onnx(folder: Path) -> Path:
+    path = folder / "text.onnx"
+    path.write_text("a letter to my bank\n" * 40)
+    return path
+
+
+def empty(folder: Path) -> Path:
+    path = folder / "empty.onnx"
+    path.touch()
+    return path
+
+
+def external(folder: Path) -> Path:
+    (folder / "secret").write_bytes(bytes(8 * 24 * 4))
+    inner = folder / "inner"
+    inner.mkdir()
+    proto = small_model()
+    weight = proto.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "../secret"), ("offset", "0"), ("length", str(8 * 24 * 4))):
+        weight.external_data.add(key=key, value=value)
+    path = inner / "external.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def dynamic(folder: Path) -> Path:
+    path = folder / "dynamic.onnx"
+    onnx.save(small_model("batch"), path)
+    return path
+
+
+def odd_type(folder: Path) -> Path:
+    proto = small_model()
+    proto.graph.input[0].type.tensor_type.elem_type = 99
+    path = folder / "type.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def huge_input(folder: Path) -> Path:
+    proto = small_model()
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = HUGE
+    path = folder / "huge.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def huge_weight(folder: Path) -> Path:
+    proto = small_model()
+    proto.graph.initializer[0].dims[0] = HUGE
+    path = folder / "weight.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def huge_filled(folder: Path) -> Path:
+    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [HUGE, 24])
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["filled"]),
+        helper.make_node("ReduceSum", ["filled"], ["y"], keepdims=0),
+    ]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [])
+    graph = helper.make_graph(nodes, "huge", [], [result], [shape])
+    path = folder / "filled.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def missing(folder: Path) -> Path:
+    return folder / "missing.onnx"
+
+
+def a_folder(folder: Path) -> Path:
+    return folder
+
+
+CASES = [
+    (truncated, ["cut short"]),
+    (no_onnx, ["not an ONNX model"]),
+    (empty, ["empty"]),
+    (external, ["secret"]),
+    (dynamic, ["'batch'", "--dim batch=1"]),
+    (odd_type, ["type"]),
+    (huge_input, [f"{HUGE}"]),
+    (huge_weight, []),
+    (huge_filled, [f"{HUGE}"]),
+    (missing, ["missing.onnx", "No such file"]),
+    (a_folder, ["directory"]),
+]
+
+
+@pytest.mark.parametrize("name", ["tune", "bench", "run", "lookup", "tasks"])
+@pytest.mark.parametrize(("make", "words"), CASES, ids=[make.__name__ for make, _ in CASES])
+def test_models(name: str, make: Callable[[Path], Path], words: list[str], command: Command, tmp_path: Path) -> None:
+    answer = command(name, make(tmp_path), "--db", f"sqlite:///{tmp_path / 'tuning.db'}")
+    refused(answer if name != "tune" else without_progress(answer), *words)
+
+
+def without_progress(answer):
+    lines = [line for line in answer.err.splitlines() if line != "reading the model"]
+    return type(answer)(answer.code, answer.out, "\n".join(lines))
+
+
+def test_the_message_is_in_the_json_object(command: Command, tmp_path: Path) -> None:
+    answer = command("tasks", dynamic(tmp_path), "--json")
+    assert answer.code == 2
+    assert "'batch'" in json.loads(answer.out)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--dim", "batch"], "NAME=NUMBER"),
+        (["--dim", "batch=0"], "batch"),
+        (["--dim", "batch=-1"], "NAME=NUMBER"),
+        (["--dim", "batch=2", "--dim", "batch=3"], "two values"),
+        (["--dim", f"batch={HUGE}"], f"{HUGE}"),
+        (["--dim", "batch=2", "--dim", "other=2"], "'other'"),
+        (["--threads", "0"], "--threads"),
+        (["--dim", "batch=2", "--db", "nonsense"], "database URL"),
+        (["--dim", "batch=2", "--db", "mysql://localhost/x"], "mysql"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_options(arguments: list[str], word: str, command: Command, tmp_path: Path) -> None:
+    refused(command("tasks", dynamic(tmp_path), *arguments), word)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["tune", "m", "--trials", "0"], "--trials"),
+        (["tune", "m", "--minutes", "0"], "--minutes"),
+        (["tune", "m", "--pool", "moon"], "moon"),
+        (["tune", "m", "--strategy", "luck"], "luck"),
+        (["tune", "m", "--target", "cuda"], "cuda"),
+        (["bench", "m", "--against", "tensorrt"], "'tensorrt'"),
+        (["bench", "m", "--against", ","], "--against"),
+        (["show", "no-key"], "key"),
+        (["show", "0123"], "0123"),
+        (["dance"], "dance"),
+        (["tune"], "MODEL"),
+    ],
+)
+def test_words(arguments: list[str], word: str, command: Command) -> None:
+    refused(command(*arguments), word)
+
+
+def test_a_bound_dimension_helps(command: Command, tmp_path: Path) -> None:
+    answer = command("tasks", dynamic(tmp_path), "--dim", "batch=3", "--json")
+    assert answer.data["tasks"][0]["inputs"][0]["shape"][0] == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"", "array"),
+        (b"\x93NUMPY\x01\x00", "array"),
+        (b"not numpy", "array"),
+    ],
+)
+def test_arrays_that_are_none(content: bytes, word: str, command: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(content)
+    refused(command("run", model, "--input", f"x={tmp_path / 'x.npy'}"), word)
+
+
+def test_arrays_that_are_pickled(command: Command, model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{}]), allow_pickle=True)
+    refused(command("run", model, "--input", f"x={tmp_path / 'x.npy'}"), "array")
+
+
+def test_arrays_that_promise_too_much(command: Command, model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 8), np.float32))
+    content = (tmp_path / "x.npy").read_bytes().replace(b"(4, 8), }      ", b"(400000000, 8),}", 1)
+    (tmp_path / "x.npy").write_bytes(content)
+    refused(command("run", model, "--input", f"x={tmp_path / 'x.npy'}"), "array")
+
+
+@pytest.mark.parametrize(
+    ("array", "word"), [(np.zeros((4, 9), np.float32), "[4, 9]"), (np.zeros((4, 8), np.float64), "float64")]
+)
+def test_arrays_that_do_not_fit(array, word: str, command: Command, model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", array)
+    refused(command("run", model, "--input", f"x={tmp_path / 'x.npy'}"), word)
+
+
+@pytest.mark.parametrize("text", ["z=x.npy", "x", "=x.npy", "x=missing.npy"])
+def test_inputs_that_are_none(text: str, command: Command, model: Path) -> None:
+    refused(command("run", model, "--input", text))
+
+
+@pytest.mark.parametrize("level", ["7", "-1", "many"])
+def test_debug(level: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEBUG", level)
+    refused(command("doctor"), "DEBUG")
+
+
+def test_database_that_is_none(command: Command, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tuning.db"
+    path.write_text("not a database, and longer than a header of SQLite's would be: " * 20)
+    refused(command("tasks", model, "--db", f"sqlite:///{path}"), "tuning.db")
+    assert path.read_text().startswith("not a database")
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [(b"{}\n", "line 1"), (b"nonsense\n", "line 1"), (b"\xff\xfe\n", "no text"), (b'{"exported": 3}\n', "3")],
+)
+def test_records_that_are_none(content: bytes, word: str, command: Command, tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_bytes(content)
+    answer = command("import", tmp_path / "records.jsonl", "--db", f"sqlite:///{tmp_path / 'tuning.db'}")
+    refused(answer, word)
+
+
+HOSTILE = "a'\"; --\n\x1b[2J[bold]../../etc/%s{0}`id`"
+
+
+def test_hostile_names_are_data(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "[red]it's\n\x1b[2J.onnx"
+    onnx.save(small_model(names=(HOSTILE, HOSTILE + "out")), path)
+    np.save(tmp_path / "x.npy", np.ones((4, 8), np.float32))
+    database = f"sqlite:///{tmp_path / 'tuning.db'}"
+    given = ["--input", f"{HOSTILE}={tmp_path / 'x.npy'}"]
+    plain = command("run", path, *given, "--output", tmp_path / "out", "--db", database)
+    assert plain.code == 0, plain.err
+    for text in (plain.out, plain.err, command("tasks", path, "--db", database).out):
+        assert all(line.isprintable() for line in text.split("\n"))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "output_0.npy"]
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["outputs"][0]["name"] == HOSTILE + "out"
+    assert manifest["outputs"][0]["file"] == "output_0.npy"
+    answer = command("run", path, *given, "--json", "--db", database)
+    assert [entry["source"] for entry in answer.data["inputs"]] == [str(tmp_path / "x.npy")]
+    assert re.fullmatch(r"[\x20-\x7e]+\n", answer.out)
+
+
+def test_hostile_names_reach_no_code(command: Command, tmp_path: Path) -> None:
+    texts = []
+    for name in ("x", HOSTILE):
+        onnx.save(small_model(names=(name, name + "out")), tmp_path / "model.onnx")
+        listed = command("tasks", tmp_path / "model.onnx", "--json").data["tasks"]
+        task = listed[0]["key"]
+        texts.append((listed, command("show", task, "--model", tmp_path / "model.onnx", "--json").data))
+    assert texts[0] == texts[1]
