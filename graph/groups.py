@@ -79,12 +79,14 @@ def merged(first: Group, then: Group, tensor: str) -> Group | None:
 
 
 def is_movement(body: Expr) -> bool:
-    """Whether a body moves elements, and computes nothing but where from."""
+    """Whether a body moves elements, from places that depend on no values, and computes nothing."""
     match body:
-        case Const() | Load():
+        case Const():
             return True
-        case Op("select", (_, yes, no)):
-            return is_movement(yes) and is_movement(no)
+        case Load(index=index):
+            return not loads(*index)
+        case Op("select", (condition, yes, no)):
+            return not loads(condition) and is_movement(yes) and is_movement(no)
     return False
 
 
