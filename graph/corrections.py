@@ -2,7 +2,7 @@
 
 - LSTM, GRU, RNN: activations, clipping, sequence lengths and more are ignored (`recurrent`).
 - Loop: stacks scan outputs with `vstack`, wrong unless they are vectors, and fails after no iteration.
-- Scan: only along axis 0 and forwards.
+- Scan: only along axis 0 and forwards, and without batches in opset 8.
 - MaxPool: mixes up the pads of different axes unless beginning and end are equal.
 - CastLike: fails from opset 25 on.
 - GatherElements: fails where more than 64 elements lie along the axis.
@@ -115,27 +115,52 @@ class _Loop(_WithBody):
 
 class _Scan(_WithBody):
     def _run(self, *values: Any, context: Any = None, **_: Any) -> tuple[Any, ...]:
-        if self.run_params["opsets"][""] < 9:
-            raise NotImplementedError("a Scan of opset 8, over batches")
         attrs = self._attrs()
         count = attrs["num_scan_inputs"]
-        states, sequences = list(values[: len(values) - count]), values[len(values) - count :]
-        outputs = len(self.body.output_names) - len(states)
+        if self.run_params["opsets"][""] < 9:
+            return self._batches(values[0], values[1:-count], values[-count:], context)
+        initial, sequences = values[: len(values) - count], values[len(values) - count :]
+        outputs = len(self.body.output_names) - len(initial)
         axes, back = (attrs.get(f"scan_input_{key}") or [0] * count for key in ("axes", "directions"))
         rows = [np.moveaxis(sequence, axis, 0) for sequence, axis in zip(sequences, axes, strict=True)]
         rows = [row[::-1] if flag else row for row, flag in zip(rows, back, strict=True)]
-        scans: list[list[Any]] = [[] for _ in range(outputs)]
-        for iteration in range(len(rows[0])):
-            results = self._step(context, [*states, *(row[iteration] for row in rows)])
-            states = results[: len(states)]
-            for kept, value in zip(scans, results[len(states) :], strict=True):
-                kept.append(value)
+        states, scans = self._scan(initial, rows, context)
         axes, back = (attrs.get(f"scan_output_{key}") or [0] * outputs for key in ("axes", "directions"))
         ordered = [kept[::-1] if flag else kept for kept, flag in zip(scans, back, strict=True)]
         stacked = [
             self._stacked(kept, axis, len(states) + k) for k, (kept, axis) in enumerate(zip(ordered, axes, strict=True))
         ]
         return (*states, *stacked)
+
+    def _scan(
+        self, states: Sequence[Any], rows: Sequence[Any], context: Mapping[str, Any] | None
+    ) -> tuple[Sequence[Any], list[list[Any]]]:
+        """The last states, and what each scan output was in every iteration."""
+        count = len(states)
+        scans: list[list[Any]] = [[] for _ in self.body.output_names[count:]]
+        for iteration in range(len(rows[0])):
+            results = self._step(context, [*states, *(row[iteration] for row in rows)])
+            states = results[:count]
+            for kept, value in zip(scans, results[count:], strict=True):
+                kept.append(value)
+        return states, scans
+
+    def _batches(
+        self, lengths: Any, initial: Sequence[Any], sequences: Sequence[Any], context: Mapping[str, Any] | None
+    ) -> tuple[Any, ...]:
+        """Opset 8: independent scans along axis 0, each over axis 1 as far as `lengths` says, then zeros."""
+        longest = sequences[0].shape[1]
+        back = self._attrs().get("directions") or [0] * len(sequences)
+        finals = []
+        for batch in range(len(sequences[0])):
+            length = longest if lengths is None else int(lengths[batch])
+            rows = [sequence[batch, :length] for sequence in sequences]
+            rows = [row[::-1] if flag else row for row, flag in zip(rows, back, strict=True)]
+            states, scans = self._scan([state[batch] for state in initial], rows, context)
+            stacked = [self._stacked(kept, 0, len(states) + k) for k, kept in enumerate(scans)]
+            padded = [np.pad(s, [(0, longest - length), *[(0, 0)] * (s.ndim - 1)]) for s in stacked]
+            finals.append([*states, *padded])
+        return tuple(np.stack(values) for values in zip(*finals, strict=True))
 
 
 CORRECTIONS = [

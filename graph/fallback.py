@@ -26,10 +26,11 @@ MAX_PREPARED = 4096
 _prepared: OrderedDict[Any, ReferenceEvaluator] = OrderedDict()
 _lock = Lock()
 
-# What the evaluator, foreign code that was never meant for production, raises on operands that don't fit.
+# What the evaluator, foreign code that was never meant for production, raises on operands that don't fit, and where it
+# would need a package that isn't there.
 _FAULTS = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError, RuntimeError,
-    TypeError, ValueError,
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, NotImplementedError,
+    RuntimeError, TypeError, ValueError,
 )  # fmt: skip
 
 
@@ -70,7 +71,8 @@ def _array(value: Any) -> Any:
 
 
 def _silu(node: Node, x: Any) -> Array:
-    return np.asarray(x * (0.5 * np.tanh(0.5 * x) + 0.5), x.dtype)
+    wide = np.asarray(x, np.result_type(x.dtype, np.float32))
+    return np.asarray(wide * (0.5 * np.tanh(0.5 * wide) + 0.5), x.dtype)
 
 
 def _reshape(node: Node, x: Array, *shape: Array) -> Array:

@@ -141,7 +141,8 @@ def model_of(node: Node, inputs: Sequence[TypeProto | None]) -> ModelProto:
     `inputs` has the type of each input of `node` (None where it is absent or no tensor).
     """
     first = inputs[0].tensor_type.elem_type if inputs and inputs[0] is not None else 1
-    dtype = "float32" if first == TensorProto.STRING else helper.tensor_dtype_to_np_dtype(first).name
+    no_number = first in (TensorProto.UNDEFINED, TensorProto.STRING)  # a sequence is undefined here
+    dtype = "float32" if no_number else helper.tensor_dtype_to_np_dtype(first).name
     proto, values = onnx_node(node, dtype)
     captures = node.attrs.get(CAPTURES, ())
     names = [f"i{k}" for k in range(len(node.inputs) - len(captures))] + list(captures)

@@ -17,6 +17,7 @@ from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
 from tunewright.db.sql_store import open_store
 from tunewright.graph.ir import TensorType
+from tunewright.graph.onnx_form import dtype_name
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds
 
@@ -154,6 +155,6 @@ class InferenceSession:
 
 def _checked(label: str, value: Any, kind: TensorType) -> Any:
     array = np.asarray(value)
-    if array.dtype != kind.dtype or array.shape != kind.shape:
+    if dtype_name(array) != kind.dtype or array.shape != kind.shape:
         raise InputError(f"input {label!r} is {array.dtype}{list(array.shape)}, the model takes {kind}")
     return array
