@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from tunewright.codegen.expr import (
     TRANSCENDENTAL,
@@ -132,9 +131,10 @@ def inlined(first: Group, then: Group, tensor: str) -> Group | None:
     tensors = {**first.tensors, **reader.tensors}
     del tensors[tensor]
     group = Group(first.nodes | then.nodes, tensors, tuple(stages), then.outputs)
-    for product in products if factor is not None else ():
-        operands = sum(isinstance(x, Load) and x.tensor == tensor for x in children(product.body))
-        group = _scaled(group, product.output, reduce(lambda a, b: a * b, [factor] * operands))
+    if factor is not None:
+        for product in products:
+            left, right = (isinstance(x, Load) and x.tensor == tensor for x in children(product.body))
+            group = _scaled(group, product.output, factor * factor if left and right else factor)
     return group
 
 

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import COMPARISONS, Const, Expr, Load, Op, Var, from_json, loads, to_json, walk
+from tunewright.codegen.expr import COMPARISONS, Const, Expr, Load, Op, Var, children, from_json, loads, to_json, walk
 
 COMBINERS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
 """How a stage folds its reduction axes: the op of `codegen.expr` that joins two partial results."""
@@ -225,38 +225,6 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
     return Stage(names[stage.output], axes, body, reduce, stage.combiner, index)
 
 
-def _renamed(root: Expr, tensors: Mapping[str, str], axes: Mapping[str, str], pool: dict[Any, Expr]) -> Expr:
-    """The expression with tensors and axes renamed and each distinct part one object, which `pool` holds.
-
-    What is computed once and used twice is written twice in JSON. Sharing the parts again makes a task that was read
-    back count, and compute, the same as the one that was written.
-    """
-    done: dict[int, Expr] = {}
-
-    def go(node: Expr) -> Expr:
-        if id(node) not in done:
-            match node:
-                case Const(value, dtype):
-                    fresh, key = node, (dtype, repr(value))
-                case Var(name):
-                    fresh = Var(axes.get(name, name))
-                    key = (fresh.name,)
-                case Load(tensor, index, dtype):
-                    parts = tuple(map(go, index))
-                    fresh = Load(tensors.get(tensor, tensor), parts, dtype)
-                    key = ("load", dtype, fresh.tensor, *map(id, parts))
-                case Op(name, args, dtype):
-                    parts = tuple(map(go, args))
-                    fresh = Op(name, parts, dtype)
-                    key = ("op", dtype, name, *map(id, parts))
-                case _:
-                    raise ValueError(f"{node} has no place in a compute definition")
-            done[id(node)] = pool.setdefault(key, fresh)
-        return done[id(node)]
-
-    return go(root)
-
-
 def in_place(task: Task) -> list[tuple[str, str]]:
     """Pairs (output, input) that may share memory: each element of the input is read only to write its own place.
 
@@ -274,3 +242,45 @@ def in_place(task: Task) -> list[tuple[str, str]]:
             if alike and all(stage is writer and load.index == writer.index for stage, load in reads):
                 pairs.append((output.name, tensor.name))
     return pairs
+
+
+def _renamed(root: Expr, tensors: Mapping[str, str], axes: Mapping[str, str], pool: dict[Any, Expr]) -> Expr:
+    """The expression with tensors and axes renamed and each distinct part one object, which `pool` holds.
+
+    What is computed once and used twice is written twice in JSON. Sharing the parts again makes a task that was read
+    back count, and compute, the same as the one that was written.
+    """
+    done: dict[int, Expr] = {}
+
+    def go(node: Expr) -> Expr:
+        if id(node) not in done:
+            fresh = named(node, tuple(map(go, children(node))))
+            done[id(node)] = pool.setdefault(_shallow(fresh), fresh)
+        return done[id(node)]
+
+    def named(node: Expr, parts: tuple[Expr, ...]) -> Expr:
+        match node:
+            case Var(name):
+                return Var(axes.get(name, name))
+            case Load(tensor, _, dtype):
+                return Load(tensors.get(tensor, tensor), parts, dtype)
+            case Op(name, _, dtype):
+                return Op(name, parts, dtype)
+        return node
+
+    return go(root)
+
+
+def _shallow(node: Expr) -> tuple[Any, ...]:
+    """What tells a node from others whose children are the same objects exactly if they are equal."""
+    parts = tuple(map(id, children(node)))
+    match node:
+        case Const(value, dtype):
+            return "const", dtype, repr(value)
+        case Var(name):
+            return "var", name
+        case Load(tensor, _, dtype):
+            return "load", dtype, tensor, parts
+        case Op(name, _, dtype):
+            return "op", dtype, name, parts
+    raise ValueError(f"{node} has no place in a compute definition")
