@@ -188,8 +188,11 @@ def _cast(edit: Edit, node: Node) -> bool:
 
 
 def _unchanged(edit: Edit, node: Node) -> bool:
-    """Ops that move elements and here move none: the result has the shape of the operand."""
-    return len(node.inputs) == 1 and _same_type(edit, node) and _gone(edit, node)
+    """Ops that move elements and here move none: the result has the shape of the operand.
+
+    Not so a Split with empty parts beside the whole: they would have nowhere to come from.
+    """
+    return len(node.inputs) == len(node.outputs) == 1 and _same_type(edit, node) and _gone(edit, node)
 
 
 def _slice(edit: Edit, node: Node) -> bool:
