@@ -9,7 +9,7 @@ import numpy as np
 from onnx.defs import has, onnx_opset_version
 
 from .folding import Budget
-from .inference import infer
+from .inference import TypeFault, infer
 from .ir import Array, Graph, Node, TensorType, Value
 from .onnx_form import NORMAL_VERSION, dtype_name
 
@@ -58,7 +58,7 @@ class Draft:
         """Add a node of one output in the normal form, of type as inferred; returns the output.
 
         `to` names the output if it exists already (what the node stands in for). Raises TypeFault if the operands
-        don't fit.
+        don't fit, or the result is not of the type that `to` has.
         """
         version = NORMAL_VERSION if has(op, NORMAL_VERSION, "") or not has(op) else onnx_opset_version()
         node = Node(op, inputs, (to or "result",), attrs, version=version)
@@ -66,7 +66,7 @@ class Draft:
         if not to:
             to = self.fresh(kind)
         elif self.types[to] != kind:
-            raise TypeError(f"{node} makes {kind} where {self.types[to]} is needed")
+            raise TypeFault(f"{node} makes {kind} where {self.types[to]} is needed")
         self.add(Node(op, inputs, (to,), attrs, version=version))
         return to
 

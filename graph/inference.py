@@ -14,7 +14,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 
 from . import channels
 from .ir import Array, Node, TensorType
-from .onnx_form import CAPTURES, model_of, onnx_node, type_proto
+from .onnx_form import onnx_node, type_proto
 
 MAX_ELEMENTS = 2**31 - 1
 """Most elements of one tensor."""
@@ -82,14 +82,11 @@ def infer_protos(node: Node, inputs: Sequence[TypeProto | None], values: Sequenc
     """ONNX's types of the outputs of a node; an output that it can't tell anything about is an empty type.
 
     `inputs` and `values` go with `node.inputs`: the types (None where absent), and the arrays of those that are known.
-    Raises TypeFault if the operands don't fit.
+    Raises TypeFault if the operands don't fit. Not for control flow.
     """
     try:
-        if node.attrs.get(CAPTURES) is not None:
-            found = _infer_control_flow(node, inputs)
-        else:
-            found = _infer_plain(node, inputs, values)
-    except (shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        found = _infer(node, inputs, values)
+    except (shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         raise TypeFault(first_line(error)) from error
     return [found.get(f"o{k}", TypeProto()) for k, name in enumerate(node.outputs)]
 
@@ -102,9 +99,7 @@ def first_line(error: Exception) -> str:
     return text
 
 
-def _infer_plain(
-    node: Node, inputs: Sequence[TypeProto | None], values: Sequence[Array | None]
-) -> dict[str, TypeProto]:
+def _infer(node: Node, inputs: Sequence[TypeProto | None], values: Sequence[Array | None]) -> dict[str, TypeProto]:
     first = inputs[0].tensor_type.elem_type if inputs and inputs[0] is not None else TensorProto.FLOAT
     dtype = DTYPES.get(first, "float32")
     proto, parameters = onnx_node(node, "float32" if dtype == "string" else dtype)
@@ -120,12 +115,6 @@ def _infer_plain(
     opsets = [helper.make_opsetid(node.domain, node.version)]
     schema = onnx.defs.get_schema(node.op, node.version, node.domain)
     return shape_inference.infer_node_outputs(schema, proto, kinds, data, opset_imports=opsets)
-
-
-def _infer_control_flow(node: Node, inputs: Sequence[TypeProto | None]) -> dict[str, TypeProto]:
-    """Through a model of the node alone, as inference must see what its bodies capture."""
-    model = shape_inference.infer_shapes(model_of(node, inputs), strict_mode=True)
-    return {value.name: value.type for value in model.graph.output}
 
 
 def infer(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> tuple[TensorType, ...]:

@@ -48,7 +48,7 @@ def load(source: bytes | str | Path, dims: Mapping[str, int] | None = None) -> G
     check_structure(model)
     if model.functions:
         model = _without_functions(model)
-    return Walk(model, Weights(folder), dims or {}).graph()
+    return Walk(Weights(folder)).graph(model, dims or {})
 
 
 def _parsed(data: bytes) -> ModelProto:

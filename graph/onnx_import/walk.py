@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, helper, inliner
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, inliner
 
 from tunewright.graph.draft import Draft
-from tunewright.graph.inference import TypeFault, infer_protos, tensor_type
+from tunewright.graph.inference import TypeFault, infer, infer_protos, tensor_type
 from tunewright.graph.ir import Graph, Node, TensorType, Value
 from tunewright.graph.onnx_form import CAPTURES, model_of, plain, type_proto
 
@@ -21,7 +20,10 @@ from .bodies import closed
 from .check import DOMAINS, bodies, opsets_of, standard
 from .dimensions import Dimensions
 from .errors import ModelError, one_line, shown
+from .guards import check_after, check_before
+from .legacy import modern
 from .normal import normal
+from .order import free_names, ordered
 from .weights import Weights
 
 _EXPANDED = """
@@ -47,21 +49,19 @@ class Scope:
 class Walk:
     """Turns one model, whose structure has been checked, into a graph."""
 
-    def __init__(self, model: ModelProto, weights: Weights, dims: Mapping[str, int]) -> None:
-        self._model = model
+    def __init__(self, weights: Weights) -> None:
         self._weights = weights
-        self._dims = dims
         self._draft = Draft()
         self._protos: dict[str, TypeProto] = {}  # as Draft.types, but with the extents that are known
         self._context = onnx.checker.C.CheckerContext()
         self._context.ir_version = onnx.IR_VERSION
 
-    def graph(self) -> Graph:
+    def graph(self, model: ModelProto, dims: Mapping[str, int]) -> Graph:
         """The graph. Raises ModelError."""
-        source = self._model.graph
-        scope = Scope(opsets_of(self._model), {"": ""})
+        source = model.graph
+        scope = Scope(opsets_of(model), {"": ""})
         known = {tensor.name for tensor in source.initializer}
-        dimensions = Dimensions(self._dims)
+        dimensions = Dimensions(dims)
         inputs = []
         for value in source.input:
             if value.name not in known:
@@ -106,7 +106,7 @@ class Walk:
         schema = self._schema(op, domain, scope, place)
         try:
             if op == "Constant" and not domain:
-                self._define_constant(scope, proto.output[0], self._constant(proto, place))
+                self._define_constant(scope, *self._constant(proto, place))
             elif op == "If" and not domain and self._inlined(proto, scope):
                 pass
             else:
@@ -127,19 +127,20 @@ class Walk:
             raise ModelError(f"{place}: op {op} is not part of opset {scope.opsets[domain]} any more")
         return schema
 
-    def _constant(self, proto: NodeProto, place: str) -> Any:
+    def _constant(self, proto: NodeProto, place: str) -> tuple[str, Any]:
+        """The model's name for it, and the value."""
         if len(proto.attribute) != 1 or len(proto.output) != 1:
             raise ModelError(f"{place}: a Constant has one attribute and one output")
         attribute = proto.attribute[0]
         match attribute.name:
             case "value":
-                return self._weights.array(attribute.t)
+                return proto.output[0], self._weights.array(attribute.t)
             case "value_int" | "value_ints":
-                return np.asarray(plain(attribute), np.int64)
+                return proto.output[0], np.asarray(self._attribute(attribute, place), np.int64)
             case "value_float" | "value_floats":
-                return np.asarray(plain(attribute), np.float32)
+                return proto.output[0], np.asarray(self._attribute(attribute, place), np.float32)
             case "value_string" | "value_strings":
-                return np.asarray(plain(attribute), object)
+                return proto.output[0], np.asarray(self._attribute(attribute, place), object)
             case name:
                 raise ModelError(f"{place}: a Constant given by {shown(name)} is not supported")
 
@@ -164,21 +165,23 @@ class Walk:
 
     def _node(self, proto: NodeProto, schema: Any, domain: str, scope: Scope, place: str) -> Node:
         """The node in ONNX's form, over our tensors; its outputs are still the model's names."""
-        captures: dict[str, str] = {}
-        if any(True for _ in bodies(proto)):
-            proto, found = closed(proto, scope.names.get, self._weights)
-            captures = found.names
         attrs = {
             name: plain(item.default_value)
             for name, item in schema.attributes.items()
             if item.default_value.type != AttributeProto.UNDEFINED
         }
-        for attribute in proto.attribute:
-            attrs[attribute.name] = self._attribute(attribute, place)
-        if captures or any(attribute.type == AttributeProto.GRAPH for attribute in proto.attribute):
+        captures: dict[str, str] = {}
+        if any(True for _ in bodies(proto)):
+            proto, found = closed(proto, scope.names.get, self._weights)
+            captures = found.names
             attrs[CAPTURES] = tuple(captures.values())
         else:
             self._check(proto, scope, place)
+        for attribute in proto.attribute:
+            known = schema.attributes.get(attribute.name)
+            if known is None or attribute.type != known.type.value:
+                raise ModelError(f"{place}: attribute {shown(attribute.name)} is unknown or of another type")
+            attrs[attribute.name] = self._attribute(attribute, place)
         inputs = [scope.names[name] for name in proto.input]
         while inputs and not inputs[-1]:
             inputs.pop()
@@ -203,35 +206,111 @@ class Walk:
         self._context.opset_imports = dict(scope.opsets)
         try:
             onnx.checker.check_node(bare, self._context)
-        except onnx.checker.ValidationError as error:
+        except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
             raise ModelError(f"{place}: {one_line(str(error).split('==>', maxsplit=1)[0])}") from error
 
     def _add(self, node: Node, proto: NodeProto, scope: Scope) -> None:
         draft = self._draft
+        if node.version < 7:
+            node = modern(draft, node)
+            self._note(node.inputs)
         kinds = [self._protos[name] if name else None for name in node.inputs]
+        values = [draft.array(name) if name else None for name in node.inputs]
+        check_before(node, [_rank(kind) for kind in kinds], values)
         if node.op in EXPANDED_OPS and self._expanded(node, kinds, scope):
             return
         if node.op == "Range":  # ONNX's own AffineGrid is among those that pass vectors of one element
             node = self._of_scalars(node)
+            self._note(node.inputs)
             kinds = [self._protos[name] for name in node.inputs]
-        found = infer_protos(node, kinds, [draft.array(name) if name else None for name in node.inputs])
+            values = [draft.array(name) for name in node.inputs]
+        if CAPTURES in node.attrs:
+            found = self._control_flow_types(node, proto, scope)
+        else:
+            found = infer_protos(node, kinds, values)
         if node.op == "OneHot":
             self._complete_one_hot(node, found[0])
         outputs = [self._define(scope, name, found[k]) if name else "" for k, name in enumerate(node.outputs)]
         node = Node(node.op, node.inputs, tuple(outputs), node.attrs, node.domain, node.version)
+        shapes = [draft.shape(name) if name else () for name in (*node.inputs, *node.outputs)]
+        if None not in shapes:
+            count = len(node.inputs)
+            check_after(node, shapes[:count], shapes[count:])  # type: ignore[arg-type]
         shape = self._shape_of(node)
         if shape is not None:
             draft.constants[outputs[0]] = shape
             return
-        draft.add(normal(draft, node))
+        draft.add(self._normal(node))
         for name in outputs:
             if name in draft.constants:
                 self._protos[name] = type_proto(draft.types[name])
 
+    def _control_flow_types(self, node: Node, proto: NodeProto, scope: Scope) -> list[TypeProto]:
+        """The types of the outputs of a control-flow node, from its bodies."""
+        inner = {attribute.name: attribute.g for attribute in proto.attribute if attribute.type == AttributeProto.GRAPH}
+        given = [self._protos[scope.names[name]] if name else TypeProto() for name in proto.input]
+        count = len(proto.output)
+        if node.op == "If" and len(given) == 1 and inner.keys() == {"then_branch", "else_branch"}:
+            branches = [self._body_types(body, scope, []) for body in inner.values()]
+            if {len(kinds) for kinds in branches} == {count}:
+                return [_either(*kinds) for kinds in zip(*branches, strict=True)]
+        if node.op == "Loop" and len(given) >= 2 and inner.keys() == {"body"}:
+            scalars = [helper.make_tensor_type_proto(kind, ()) for kind in (TensorProto.INT64, TensorProto.BOOL)]
+            states = [_shapeless(kind) for kind in given[2:]]
+            kinds = self._body_types(inner["body"], scope, [*scalars, *states])
+            if len(kinds) == count + 1 > len(states):
+                return [_shapeless(kind) for kind in kinds[1:]]
+        if node.op == "Scan" and inner.keys() == {"body"}:
+            operands = given if node.version >= 9 else given[1:]  # in opset 8 the first gives the sequences' lengths
+            kinds = self._body_types(inner["body"], scope, [_shapeless(kind) for kind in operands])
+            if len(kinds) == count and 0 < node.attrs["num_scan_inputs"] <= len(operands):
+                return [_shapeless(kind) for kind in kinds]
+        if node.op == "FlexAttention" and len(given) >= 3:
+            kind = _shapeless(given[0])
+            kind.tensor_type.shape.dim.extend(
+                [*given[0].tensor_type.shape.dim[:-1], *given[2].tensor_type.shape.dim[-1:]]
+            )
+            return [kind] * count
+        raise TypeFault("its operands and bodies don't go together, or it is not supported")
+
+    def _body_types(self, body: GraphProto, scope: Scope, given: Sequence[TypeProto]) -> list[TypeProto]:
+        """The types of what a body computes: it is walked like any graph, and what becomes of it is thrown away."""
+        if len(body.input) != len(given):
+            raise TypeFault(f"a body has {len(body.input)} inputs where {len(given)} are given")
+        probe = Walk(self._weights)
+        inner = Scope(scope.opsets, {"": ""})
+        for name in sorted(free_names(body)):
+            if name not in scope.names:
+                raise ModelError(f"a body of control flow reads {shown(name)}, which nothing before it computes")
+            tensor = probe._define(inner, name, self._protos[scope.names[name]])
+            if scope.names[name] in self._draft.constants:
+                probe._draft.constants[tensor] = self._draft.constants[scope.names[name]]
+        inner = inner.inner()
+        for value, kind in zip(body.input, given, strict=True):
+            probe._define(inner, value.name, kind)
+        probe._add_graph(body, inner)
+        missing = [value.name for value in body.output if not inner.names.get(value.name)]
+        if missing:
+            raise ModelError(f"nothing computes {shown(missing[0])}, an output of a body")
+        return [probe._protos[inner.names[value.name]] for value in body.output]
+
+    def _normal(self, node: Node) -> Node:
+        """The node in the normal form; as it is where ONNX's inference is of another opinion about the result."""
+        better = normal(self._draft, node)
+        kinds = tuple(self._draft.types[name] for name in better.outputs if name)
+        if better is node or infer(better, self._draft.types, self._draft.constants) == kinds:
+            return better
+        return node
+
+    def _note(self, names: Iterable[str]) -> None:
+        """Types of tensors that were made on the way."""
+        for name in names:
+            if name and name not in self._protos:
+                self._protos[name] = type_proto(self._draft.types[name])
+
     def _of_scalars(self, node: Node) -> Node:
         vectors = [name for name in node.inputs if self._draft.shape(name) == (1,)]
         scalars = {name: self._draft.emit("Reshape", name, shape=()) for name in vectors}
-        self._protos.update((name, type_proto(self._draft.types[name])) for name in scalars.values())
         inputs = tuple(scalars.get(name, name) for name in node.inputs)
         return Node(node.op, inputs, node.outputs, node.attrs, node.domain, node.version)
 
@@ -283,54 +362,24 @@ class Walk:
         return True
 
 
-def ordered(nodes: Iterable[NodeProto], known: Mapping[str, str]) -> Iterator[NodeProto]:
-    """The nodes in an order that computes them, as close to the given one as can be.
-
-    Raises ModelError for a tensor that nothing computes, or nodes that depend on each other.
-    """
-    items = list(nodes)
-    makers = {name: k for k, node in enumerate(items) for name in node.output if name}
-    needs = [{name for name in reads(node) if name and (name in makers or name not in known)} for node in items]
-    readers: dict[str, list[int]] = {}
-    for k, names in enumerate(needs):
-        for name in names:
-            readers.setdefault(name, []).append(k)
-    waiting = [len(names) for names in needs]
-    ready = [k for k, count in enumerate(waiting) if count == 0]
-    heapq.heapify(ready)
-    done = 0
-    while ready:
-        k = heapq.heappop(ready)
-        done += 1
-        yield items[k]
-        for name in set(items[k].output):
-            for reader in readers.get(name, ()) if name else ():
-                waiting[reader] -= 1
-                if waiting[reader] == 0:
-                    heapq.heappush(ready, reader)
-    if done < len(items):
-        _explain(items, needs, makers, waiting)
+def _shapeless(kind: TypeProto) -> TypeProto:
+    """The type with nothing known of the shape."""
+    copy: TypeProto = TypeProto.FromString(kind.SerializeToString())
+    if copy.HasField("tensor_type"):
+        copy.tensor_type.ClearField("shape")
+    return copy
 
 
-def _explain(
-    items: Sequence[NodeProto], needs: Sequence[set[str]], makers: Mapping[str, int], waiting: list[int]
-) -> None:
-    for k, count in enumerate(waiting):
-        missing = sorted(name for name in needs[k] if name not in makers)
-        if count and missing:
-            raise ModelError(
-                f"a node {one_line(items[k].op_type, 40)} reads {shown(missing[0])}, which nothing computes"
-            )
-    k = next(k for k, count in enumerate(waiting) if count)
-    raise ModelError(f"nodes depend on each other in a circle, among them a {one_line(items[k].op_type, 40)}")
+def _either(a: TypeProto, b: TypeProto) -> TypeProto:
+    """The type of what is one or the other. Raises TypeFault if they hold different elements."""
+    if a == b:
+        return a
+    if _shapeless(a) != _shapeless(b):
+        raise TypeFault("branches of different types")
+    return _shapeless(a)
 
 
-def reads(node: NodeProto) -> set[str]:
-    """The names that a node needs from around it, those that only its bodies need included."""
-    names = set(node.input)
-    for body in bodies(node):
-        inside = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
-        inside.update(name for item in body.node for name in item.output)
-        wanted = {value.name for value in body.output}.union(*(reads(item) for item in body.node))
-        names |= wanted - inside
-    return names
+def _rank(kind: TypeProto | None) -> int | None:
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return None
+    return len(kind.tensor_type.shape.dim)

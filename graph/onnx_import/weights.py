@@ -57,7 +57,7 @@ class Weights:
         if tensor.data_type == TensorProto.STRING:
             raise ModelError(f"{place}: text can't lie in an external file")
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).newbyteorder("<")
-        entries = {entry.key: entry.value for entry in tensor.external_data}
+        entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
         size_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
         offset = _number(entries.get("offset", "0"), "offset", place)
         length = _number(entries.get("length", str(size_bytes)), "length", place)

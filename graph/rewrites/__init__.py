@@ -15,6 +15,7 @@ from tunewright.graph.ir import Graph, Node, Value
 
 from .activations import gates, gelus
 from .cleanup import common_subexpressions, constant_folding, dead_code
+from .edit import log
 from .identities import identities
 from .layout import channels_last
 from .linear import matrix_products
@@ -27,8 +28,6 @@ __all__ = ["STEPS", "Rewrite", "Step", "rewrite"]
 
 MAX_ROUNDS = 50
 """How often a step is repeated at most; a chain of n nodes may take n rounds."""
-
-log = logging.getLogger("tunewright.rewrites")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 
 from tunewright.graph.draft import Draft
+from tunewright.graph.inference import TypeFault
 from tunewright.graph.ir import Graph, Node, Value
 
 MAX_COMPARED = 1 << 16
@@ -71,13 +73,25 @@ Rule = Callable[[Edit, Node], bool]
 """Sees a node: either does nothing and answers False, or adds a replacement for its outputs and answers True."""
 
 
+log = logging.getLogger("tunewright.rewrites")
+
+
 def apply(graph: Graph, rule: Rule) -> Graph:
-    """The graph with every node seen by the rule; the same object if the rule did nothing."""
+    """The graph with every node seen by the rule; the same object if the rule did nothing.
+
+    ONNX's shape inference lets some nodes pass whose operands don't fit. What a rule makes of such a node doesn't fit
+    either: the node stays, and says what is wrong when it runs.
+    """
     edit = Edit(graph)
     changed = False
     for node in graph.nodes:
         node = edit.renamed(node)
-        if rule(edit, node):
+        try:
+            done = rule(edit, node)
+        except TypeFault as fault:
+            log.warning("%s stays as it is: %s", node, fault)
+            done = False
+        if done:
             changed = True
         else:
             edit.add(node)

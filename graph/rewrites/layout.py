@@ -20,11 +20,11 @@ from tunewright.graph.channels import (
     is_channels_last,
     weight_last_from_first,
 )
-from tunewright.graph.inference import infer
+from tunewright.graph.inference import TypeFault, infer
 from tunewright.graph.ir import Graph, Node, TensorType, Value
 
 from .axes import MOVED_OPS, moved
-from .edit import Edit
+from .edit import Edit, log
 from .elementwise import ELEMENTWISE_OPS
 from .movement import moves_nothing
 from .regroup import Regrouped, regroup
@@ -103,22 +103,27 @@ class Layout:
 
     def _visit(self, node: Node) -> None:
         static = all(self._edit.shape(name) is not None for name in (*node.inputs, *node.outputs) if name)
-        handled = False
-        if static and not node.domain:
-            if node.op in CHANNELS_LAST_OPS:
-                handled = self._window(node)
-            elif node.op == "Transpose":
-                handled = self._transpose(node)
-            elif node.op == "Reshape" and len(node.inputs) == 1:
-                handled = self._reshape(node)
-            elif node.op == "MatMul":
-                handled = self._product(node)
-            elif node.op in ELEMENTWISE_OPS and len(node.outputs) == 1:
-                handled = self._elementwise(node)
-            elif node.op in MOVED_OPS:
-                handled = self._along_axes(node)
+        try:
+            handled = static and not node.domain and self._moved(node)
+        except TypeFault as fault:
+            log.warning("%s stays as it is: %s", node, fault)
+            handled = False
         if not handled:
             self._add(node, [self._plain(name) for name in node.inputs])
+
+    def _moved(self, node: Node) -> bool:
+        """Add the node on tensors in another order than the model's, if that is better."""
+        if node.op in CHANNELS_LAST_OPS:
+            return self._window(node)
+        if node.op == "Transpose":
+            return self._transpose(node)
+        if node.op == "Reshape" and len(node.inputs) == 1:
+            return self._reshape(node)
+        if node.op == "MatMul":
+            return self._product(node)
+        if node.op in ELEMENTWISE_OPS and len(node.outputs) == 1:
+            return self._elementwise(node)
+        return node.op in MOVED_OPS and self._along_axes(node)
 
     def _add(self, node: Node, inputs: Sequence[str]) -> None:
         """The node as it is, on the given tensors."""
@@ -129,12 +134,14 @@ class Layout:
         outputs = []
         for name, perm in zip(node.outputs, perms, strict=True):
             shape, dtype = self._edit.shape(name) or (), self._edit.types[name].dtype
-            stored = self._edit.fresh(TensorType(dtype, tuple(shape[axis] for axis in inverse(perm))))
-            outputs.append(stored)
-            self._hold(name, stored, perm)
+            outputs.append(self._edit.fresh(TensorType(dtype, tuple(shape[axis] for axis in inverse(perm)))))
         fresh = Node(node.op, tuple(inputs), tuple(outputs), attrs, version=node.version)
-        assert infer(fresh, self._edit.types, self._edit.constants) == tuple(map(self._edit.types.get, outputs)), fresh
+        kinds = infer(fresh, self._edit.types, self._edit.constants)
+        if kinds != tuple(map(self._edit.types.get, outputs)):
+            raise TypeFault(f"{fresh} makes {', '.join(map(str, kinds))}")
         self._edit.add(fresh)
+        for name, stored, perm in zip(node.outputs, outputs, perms, strict=True):
+            self._hold(name, stored, perm)
 
     def _window(self, node: Node) -> bool:
         rank = self._edit.rank(node.inputs[0])
