@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ STORE_BYTES = 128 << 20
 
 ATTEMPTS = 2
 """How often work is handed out whose worker is lost."""
+
+ANSWER_S = 10.0
+"""Time that a cluster has to answer. Ray itself would try for minutes, and print its errors meanwhile."""
 
 START_S = 120.0
 """Time that a node has to start its timer."""
@@ -300,9 +304,23 @@ def _connect(ray: Any, address: str | None) -> None:
         cores = len(available_cores())
         ray.init("local", num_cpus=cores, object_store_memory=STORE_BYTES, include_dashboard=False, **quiet)
         return
+    _check_answers(address)
     try:
         ray.init(address, **quiet)
     except ray.exceptions.AuthenticationError as error:
         raise ConnectionError(
             f"the Ray cluster at {address} wants its token: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
         ) from error
+    except ValueError as error:
+        raise ConnectionError(f"no address of a Ray cluster is like {address}: {error}") from error
+
+
+def _check_answers(address: str) -> None:
+    """Raises ConnectionError where nobody listens at HOST:PORT. Ray looks the other forms up itself."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(f"no Ray cluster answers at {address}: {error}") from error

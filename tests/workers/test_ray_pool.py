@@ -108,6 +108,13 @@ def test_a_running_cluster_is_joined_with_its_token(ray_pool: RayPool, make, tmp
     assert "ConnectionError: the Ray cluster" in refused.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "nowhere.invalid:6379", "nonsense"])
+def test_an_address_without_a_cluster_is_refused_at_once(address: str, make, tmp_path: Path) -> None:
+    refused = join(address, tmp_path, make.default(), dict(os.environ))
+    assert refused.returncode == 1
+    assert "ConnectionError: no " in refused.stderr.splitlines()[-1]
+
+
 def test_without_ray_one_line_says_what_to_do(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'tunewright\[ray\]'"):
