@@ -69,9 +69,9 @@ def _refill(graph: GraphProto, seed: int) -> None:
     kept = [tensor for tensor in graph.initializer if tensor.name in read and tensor.name not in roles]
     inputs = [value for value in graph.input if value.name in read and value.name not in known]
     for items, replacement in ((graph.node, nodes), (graph.initializer, kept + fresh), (graph.input, inputs)):
-        copies = [type(item).FromString(item.SerializeToString()) for item in replacement]  # type: ignore[attr-defined]
-        del items[:]  # type: ignore[attr-defined]
-        items.extend(copies)  # type: ignore[attr-defined]
+        copies = [type(item).FromString(item.SerializeToString()) for item in replacement]
+        del items[:]
+        items.extend(copies)
 
 
 def _roles(graph: GraphProto, shapes: dict[str, tuple[int, ...]]) -> dict[str, str]:
