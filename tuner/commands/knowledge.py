@@ -35,13 +35,13 @@ def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | N
         }
         for key, (task, count) in read.model.tasks.items()
     ]
-    reasons = {step.node.op: step.reason for step in read.model.fallbacks}
+    reasons = dict.fromkeys(step.reason for step in read.model.fallbacks)
     return {
         "model": read.model.label,
         "target": str(read.target),
         "tasks": rows,
         "flops": sum(task.flops * count for task, count in read.model.tasks.values()),
-        "coverage": {"native": read.model.native_nodes, "fallback": read.model.fallback_ops, "reasons": reasons},
+        "coverage": {"native": read.model.native_nodes, "fallback": read.model.fallback_ops, "reasons": list(reasons)},
     }
 
 
@@ -73,8 +73,8 @@ def render_tasks(console: Console, data: Mapping[str, Any]) -> None:
     )
     if coverage["fallback"]:
         console.print(slow_nodes(coverage["fallback"]))
-        for op, reason in coverage["reasons"].items():
-            console.print(f"  {printable(op)}: {printable(reason)}")
+        for reason in coverage["reasons"]:
+            console.print(f"  {printable(reason)}")
 
 
 def _shapes(tensors: Sequence[Mapping[str, Any]]) -> str:
