@@ -8,13 +8,16 @@ rest, and with calls that are not timed: each is measured as it is when it is ca
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from tunewright.workers.sampling import PRECISION, interval
+
 WARM_UP = 3
-MIN_ROUNDS, MAX_ROUNDS = 7, 200
+MIN_ROUNDS, MAX_ROUNDS = 9, 200
+"""A 95% interval that leaves out the extremes takes nine samples."""
 
 WAKE_S = 0.002
 """How long calls at the begin of a turn are not timed; at least one isn't."""
@@ -53,8 +56,11 @@ class Latency:
         return 1e3 * min(self.samples_s)
 
 
-def side_by_side(calls: Mapping[str, Callable[[], Any]], budget_s: float = 5.0) -> dict[str, Latency]:
-    """Time several calls in turns, round after round, so that drift of the machine meets all of them alike."""
+def side_by_side(calls: Mapping[str, Callable[[], Any]], budget_s: float = 4.0) -> dict[str, Latency]:
+    """Time several calls in turns, round after round, so that drift of the machine meets all of them alike.
+
+    It ends when all intervals are narrow, or `budget_s` is spent.
+    """
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         for _ in range(WARM_UP):
@@ -62,12 +68,16 @@ def side_by_side(calls: Mapping[str, Callable[[], Any]], budget_s: float = 5.0) 
     order = list(calls)
     deadline = time.perf_counter() + budget_s
     for number in range(MAX_ROUNDS):
-        if number >= MIN_ROUNDS and time.perf_counter() > deadline:
+        if number >= MIN_ROUNDS and (time.perf_counter() > deadline or _narrow(samples.values())):
             break
         for name in order:
             samples[name].append(_turn_s(calls[name]))
         order.append(order.pop(0))
     return {name: Latency(tuple(values)) for name, values in samples.items()}
+
+
+def _narrow(samples: Iterable[Sequence[float]]) -> bool:
+    return all(interval(taken).width <= PRECISION for taken in samples)
 
 
 def _turn_s(call: Callable[[], Any]) -> float:
