@@ -4,6 +4,8 @@
 - Loop: stacks scan outputs with `vstack`, wrong unless they are vectors, and fails after no iteration.
 - Scan: only along axis 0 and forwards, and without batches in opset 8.
 - MaxPool: mixes up the pads of different axes unless beginning and end are equal.
+- ConvTranspose: fails with groups.
+- LRN: normalises as many channels as there are samples, and only images.
 - CastLike: fails from opset 25 on.
 - GatherElements: fails where more than 64 elements lie along the axis.
 - OneHot: fails if the depth is a vector of one element.
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_conv_transpose import ConvTranspose
 
 from .ir import Array, Node
 from .recurrent import RECURRENT_OPS, evaluate_recurrent
@@ -50,6 +53,31 @@ class _Recurrent(_Corrected):
         node = self.onnx_node
         plain = Node(node.op_type, tuple(node.input), tuple(node.output), self._attrs())
         return tuple(evaluate_recurrent(plain, inputs))
+
+
+class _ConvTranspose(ConvTranspose):
+    op_domain = ""
+
+    def _run(self, *operands: Any, group: Any = None, **attrs: Any) -> Any:
+        """One group at a time."""
+        count = group or 1
+        axes = (1, 0, 0)  # where the channels are in input, weight and bias
+        split = [
+            [None] * count if value is None else np.split(value, count, axis)
+            for value, axis in zip(operands, axes, strict=False)
+        ]
+        parts = []
+        for one in zip(*split, strict=True):
+            parts += super()._run(*one, group=1, **attrs)  # type: ignore[no-untyped-call]
+        return (np.concatenate(parts, axis=1),)
+
+
+class _LRN(_Corrected):
+    def _run(self, x: Any, alpha: float, beta: float, bias: float, size: int) -> tuple[Array]:
+        before, after = (size - 1) // 2, size // 2
+        squares = np.pad(np.square(x), [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)])
+        total = sum(squares[:, k : k + x.shape[1]] for k in range(size))
+        return (np.asarray(x / (bias + alpha / size * total) ** beta, x.dtype),)
 
 
 class _CastLike(_Corrected):
@@ -165,6 +193,8 @@ class _Scan(_WithBody):
 
 CORRECTIONS = [
     *(type(name, (_Recurrent,), {}) for name in sorted(RECURRENT_OPS)),
+    type("ConvTranspose", (_ConvTranspose,), {}),
+    type("LRN", (_LRN,), {}),
     type("CastLike", (_CastLike,), {}),
     type("GatherElements", (_GatherElements,), {}),
     type("Loop", (_Loop,), {}),

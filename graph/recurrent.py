@@ -79,15 +79,17 @@ class _Direction:
 def _activations(node: Node, directions: int) -> list[Activation]:
     names = node.attrs.get("activations") or _DEFAULTS[node.op] * directions
     alphas, betas = (list(node.attrs.get(f"activation_{which}", ())) for which in ("alpha", "beta"))
-    limit = node.attrs.get("clip")
+    limit: Any = node.attrs.get("clip")
 
-    def bound(name: str) -> Activation:
+    def bound(position: int, name: str) -> Activation:
         function, alpha, beta = _ACTIVATIONS[name.lower()]
         a = 0.0 if alpha is None else alphas.pop(0) if alphas else alpha
         b = 0.0 if beta is None else betas.pop(0) if betas else beta
-        return lambda x: function(x if limit is None else np.clip(x, -limit, limit), a, b)
+        # Gates are clipped, an LSTM's cell state on its way out is not: so does ONNX Runtime.
+        clipped = limit is not None and not (node.op == "LSTM" and position % 3 == 2)
+        return lambda x: function(np.clip(x, -limit, limit) if clipped else x, a, b)
 
-    return [bound(name) for name in names]
+    return [bound(position, name) for position, name in enumerate(names)]
 
 
 def _run(cell: _Direction, x: Any, lengths: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:

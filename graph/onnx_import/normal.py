@@ -6,9 +6,9 @@ ONNX has it (only running it tells, so it has no native kernel anyway).
 - Every attribute that has a default is present. Axes are counted from the front. Parameters that ONNX takes as tensors
   and that are known are attributes, as listed in `onnx_form.PARAMETERS`; a node with an unknown one stays as it is.
 - `Conv`, `ConvTranspose`, `MaxPool`, `AveragePool`, `LpPool`: `kernel_shape strides dilations pads` are explicit, there
-  is no `auto_pad`, no `output_shape` (`output_padding` is explicit), and no `ceil_mode`: pads at the end grow instead,
-  except for an AveragePool with `count_include_pad=1`, which counts those pads differently and keeps `ceil_mode=1`.
-  A MaxPool that gives indices as well stays as it is.
+  is no `auto_pad`, no `output_shape` (`output_padding` is explicit), and no `ceil_mode`: pads at the end grow instead
+  (where an AveragePool counts some of its pads, those are a Pad before it). A MaxPool that gives indices as well stays
+  as it is.
 - `Reshape(shape)`: the whole shape, no 0 or -1 with a meaning. `Squeeze`, `Unsqueeze` and `Flatten` are Reshapes.
 - `Expand(shape)`: the shape of the result. `Tile(repeats)`. `Transpose(perm)`. `Concat(axis)`. `Gather(axis)`.
 - `Slice(starts, ends, axes, steps)`: all explicit and within bounds; with a negative step an end of -extent - 1 means
@@ -162,21 +162,26 @@ def _pool(draft: Draft, node: Node) -> Node | None:
     kernel = tuple(node.attrs["kernel_shape"])
     windows = _windows(node, extents, kernel)
     attrs: dict[str, Any] = dict(windows)
+    if node.op == "LpPool":
+        attrs["p"] = node.attrs["p"]
     count = len(kernel)
-    pads = list(windows["pads"])
+    given, pads = windows["pads"], list(windows["pads"])
     for i, (extent, result) in enumerate(zip(extents, results, strict=True)):
         reach = (kernel[i] - 1) * windows["dilations"][i] + 1
         needed = (result - 1) * windows["strides"][i] + reach - extent - pads[i]
         pads[count + i] = max(pads[count + i], needed)
-    if tuple(pads) != tuple(windows["pads"]) and node.attrs.get("count_include_pad", 0):
-        attrs["ceil_mode"] = 1
-    else:
-        attrs["pads"] = tuple(pads)
+    source = node.inputs[0]
     if node.op == "AveragePool":
-        attrs["count_include_pad"] = node.attrs.get("count_include_pad", 0)
-    if node.op == "LpPool":
-        attrs["p"] = node.attrs["p"]
-    return _node(node, attrs)
+        attrs["count_include_pad"] = int(any(given) and bool(node.attrs.get("count_include_pad", 0)))
+        if (
+            attrs["count_include_pad"] and tuple(pads) != given
+        ):  # the pads asked for count, the ones from rounding don't
+            around = (0, 0, *given[:count], 0, 0, *given[count:])
+            source = draft.emit("Pad", source, pads=around, mode="constant", value=0.0)
+            pads = [have - was for have, was in zip(pads, given, strict=True)]
+            attrs["count_include_pad"] = 0
+    attrs["pads"] = tuple(pads)
+    return _node(node, attrs, inputs=(source,))
 
 
 def _reshape(draft: Draft, node: Node) -> Node:
@@ -215,8 +220,11 @@ def _slice(draft: Draft, node: Node) -> Node | None:
     parts: dict[int, tuple[int, int, int]] = {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis %= len(shape)
-        first, last, step = slice(start, end, step).indices(shape[axis])
-        parts[axis] = first, -shape[axis] - 1 if last < 0 else last, step
+        extent = shape[axis]
+        lowest, highest = (0, extent) if step > 0 else (-1, extent - 1)
+        first, last = (place + extent if place < 0 else place for place in (start, end))
+        first, last = min(max(first, 0), highest), min(max(last, lowest), highest)
+        parts[axis] = first, -extent - 1 if last < 0 else last, step
     order = sorted(parts)
     first_, last_, step_ = zip(*(parts[axis] for axis in order), strict=True) if order else ((), (), ())
     attrs = {"starts": first_, "ends": last_, "axes": tuple(order), "steps": step_}

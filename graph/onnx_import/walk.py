@@ -18,6 +18,7 @@ from tunewright.graph.onnx_form import CAPTURES, model_of, plain, type_proto
 
 from .bodies import closed
 from .check import DOMAINS, bodies, opsets_of, standard
+from .completion import completed
 from .dimensions import Dimensions
 from .errors import ModelError, one_line, shown
 from .guards import check_after, check_before
@@ -228,8 +229,8 @@ class Walk:
             found = self._control_flow_types(node, proto, scope)
         else:
             found = infer_protos(node, kinds, values)
-        if node.op == "OneHot":
-            self._complete_one_hot(node, found[0])
+        if found and node.inputs and node.inputs[0]:
+            found[0] = completed(node, found[0], draft.shape(node.inputs[0]), values)
         outputs = [self._define(scope, name, found[k]) if name else "" for k, name in enumerate(node.outputs)]
         node = Node(node.op, node.inputs, tuple(outputs), node.attrs, node.domain, node.version)
         shapes = [draft.shape(name) if name else () for name in (*node.inputs, *node.outputs)]
@@ -328,16 +329,6 @@ class Walk:
             return None
         extents = np.asarray([dim.dim_value for dim in dims], np.int64)
         return extents if node.op == "Shape" else np.prod(extents, dtype=np.int64)
-
-    def _complete_one_hot(self, node: Node, proto: TypeProto) -> None:
-        """ONNX's inference leaves out the extent that the depth says."""
-        depth = self._draft.array(node.inputs[1])
-        shape = self._draft.shape(node.inputs[0])
-        if depth is None or depth.size != 1 or shape is None:
-            return
-        axis = node.attrs["axis"] % (len(shape) + 1)
-        extents = (*shape[:axis], int(depth.reshape(-1)[0]), *shape[axis:])
-        proto.CopyFrom(helper.make_tensor_type_proto(proto.tensor_type.elem_type, extents))
 
     def _expanded(self, node: Node, kinds: Sequence[TypeProto | None], scope: Scope) -> bool:
         """Add the nodes of a composite op's definition in its place, where it has one for these operands."""

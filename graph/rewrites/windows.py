@@ -59,7 +59,7 @@ def _pad(edit: Edit, node: Node) -> bool:
         return False
     attrs = dict(node.attrs)
     if node.op == "AveragePool":
-        if any(own) or node.attrs.get("ceil_mode", 0):
+        if any(own):
             return False
         attrs["count_include_pad"] = 1
     outside = given[2:rank] + given[rank + 2 :]
