@@ -1,6 +1,7 @@
 """The demo: tune SqueezeNet on this machine, then measure it beside ONNX Runtime.
 
-What it makes lies in the checkout, in build/demo: model and database. A second run goes on where the first one ended.
+What it makes lies in the checkout, in build/demo: model, database and built kernels. A second run goes on where the
+first one ended.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TRIALS = 2000
 
 def main() -> int:
     """Tune, compare, and say what to do next. Returns the exit code."""
+    os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))  # built kernels too
     console = cli.messages()
     folder = Path(os.path.relpath(FOLDER))
     model, db = folder / f"{MODEL}.onnx", f"sqlite:///{folder / 'tuning.db'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,15 @@ from .model import Model
 
 
 def example_feeds(model: Model, seed: int = 0) -> dict[str, Any]:
-    """One array for each input, by its label: floats around zero, small whole numbers, true and false."""
+    """One array for each input, by its label: floats around zero, zeros and ones, false and true, short texts."""
     rng = np.random.default_rng(seed)
     feeds: dict[str, Any] = {}
     for value in model.graph.inputs:
         kind = model.graph.type(value.tensor)
         shape = kind.shape or ()
-        if np.issubdtype(np.dtype(kind.dtype), np.floating):
+        if kind.dtype == "string":
+            feeds[value.label] = np.array([f"text {n}" for n in range(prod(shape))], object).reshape(shape)
+        elif np.issubdtype(np.dtype(kind.dtype), np.floating):
             feeds[value.label] = rng.standard_normal(shape).astype(kind.dtype)
         else:
             feeds[value.label] = rng.integers(0, 2, shape).astype(kind.dtype)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tunewright.codegen.host import machine
+from tunewright.graph.onnx_form import dtype_name
 from tunewright.workers.check import difference
 from tunewright.workers.sampling import interval
 
@@ -102,8 +103,9 @@ def worst_error(ours: Sequence[Any], theirs: Sequence[Any]) -> tuple[float | Non
     """
     worst = 0.0
     for number, (mine, right) in enumerate(zip(ours, theirs, strict=True)):
-        if mine.shape != right.shape or mine.dtype != right.dtype:
-            return None, f"output {number} is {mine.dtype}{list(mine.shape)}, not {right.dtype}{list(right.shape)}"
+        kind, right_kind = dtype_name(mine), dtype_name(right)
+        if mine.shape != right.shape or kind != right_kind:
+            return None, f"output {number} is {kind}{list(mine.shape)}, not {right_kind}{list(right.shape)}"
         fault, error = difference(mine, right, math.inf)
         if not math.isfinite(error):
             return None, f"output {number}: {fault}"

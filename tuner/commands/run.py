@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from ..errors import Refused
+from tunewright.graph.onnx_form import dtype_name
+
 from ..text import ms, printable, shape, slow_nodes
 from . import subject
 
@@ -54,24 +55,21 @@ def run(
 def _save(folder: Path, data: Mapping[str, Any], results: Sequence[Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, (result, entry) in enumerate(zip(results, data["outputs"], strict=True)):
-        if not isinstance(result, np.ndarray) or result.dtype.hasobject:
-            raise Refused(f"output {entry['name']!r} is no array of numbers, and can't be written as .npy")
         entry["file"] = f"output_{number}.npy"
-        np.save(folder / entry["file"], result, allow_pickle=False)
+        array = result.astype(np.str_) if entry["dtype"] == "string" else result
+        np.save(folder / entry["file"], array, allow_pickle=False)
     text = json.dumps({"model": data["model"], "inputs": data["inputs"], "outputs": data["outputs"]}, indent=2)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
 def _kind(array: Any) -> dict[str, Any]:
-    if isinstance(array, np.ndarray):
-        return {"dtype": str(array.dtype), "shape": list(array.shape)}
-    return {"dtype": type(array).__name__, "shape": None}
+    return {"dtype": dtype_name(array), "shape": list(array.shape)}
 
 
 def _described(name: str, value: Any) -> dict[str, Any]:
     """An output with the range of its values."""
     described = {"name": name, **_kind(value)}
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu" and value.size:
+    if value.dtype.kind in "fiu":
         finite = value[np.isfinite(value)]
         if finite.size:
             described |= {"least": float(finite.min()), "most": float(finite.max())}

@@ -73,4 +73,4 @@ def load_array(path: Path) -> Any:
         with suppress(AttributeError):
             array.close()
         raise Refused(f"{str(path)!r} is an archive of arrays, not one .npy array")
-    return np.array(array)
+    return array.astype(object) if array.dtype.kind == "U" else np.array(array)

@@ -1,0 +1,70 @@
+"""`tune` and `InferenceSession` from a Python program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tunewright.tuner import InferenceSession, tune
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.job import Progress
+
+from .conftest import Command, small_model
+
+
+def one_node(path: Path, op: str, kind: int = TensorProto.FLOAT, **attributes: object) -> Path:
+    """A model of one node over three elements."""
+    values = [helper.make_tensor_value_info(name, kind, [3]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], **attributes)], "one", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_what_is_found_is_used(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    data = small_model("n").SerializeToString()
+    seen: list[Progress] = []
+    report = tune(data, db=url, trials=6, threads=1, dims={"n": 5}, watch=seen.append)
+    assert report.trials == 6
+    assert [progress.stage for progress in seen if progress.stage != "searching"] == [
+        "reading",
+        "confirming",
+        "running",
+        "done",
+    ]
+    assert [progress.trials for progress in seen if progress.last] == [1, 2, 3, 4, 5, 6]
+    with InferenceSession(data, db=url, threads=1, dims={"n": 5}) as session:
+        assert session.coverage().tuned == 2
+        [argument] = session.get_inputs()
+        assert (argument.name, argument.type, argument.shape) == ("x", "float32", (5, 8))
+        [output] = session.run(None, {"x": np.ones((5, 8), np.float32)})
+    np.testing.assert_allclose(output.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("setting", "word"), [("strategy", "luck"), ("target", "moon"), ("pool", "swimming")])
+def test_unknown_words_are_refused(setting: str, word: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    with pytest.raises(Refused, match=word):
+        tune(small_model().SerializeToString(), db=url, **{setting: word})  # type: ignore[arg-type]
+
+
+def test_a_model_without_tasks(tmp_path: Path, command: Command) -> None:
+    path, url = one_node(tmp_path / "none.onnx", "Identity"), f"sqlite:///{tmp_path / 'tuning.db'}"
+    report = command("tune", path, "--db", url, "--json").data
+    assert report["tasks"] == []
+    assert report["trials"] == 0
+    assert report["tuned_ms"] > 0
+
+
+def test_a_model_of_texts(tmp_path: Path, command: Command) -> None:
+    path = one_node(tmp_path / "texts.onnx", "StringNormalizer", TensorProto.STRING, case_change_action="UPPER")
+    np.save(tmp_path / "x.npy", np.array(["one", "two", "three"]))
+    given = ["--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path, "--db", f"sqlite:///{tmp_path / 'tuning.db'}"]
+    data = command("run", path, *given, "--json").data
+    assert data["outputs"][0]["dtype"] == "string"
+    assert data["fallback"] == {"StringNormalizer": 1}
+    assert np.load(tmp_path / "output_0.npy").tolist() == ["ONE", "TWO", "THREE"]
