@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from tunewright.tuner.job import Progress
 from .conftest import Command, small_model
 
 
-def one_node(path: Path, op: str, kind: int = TensorProto.FLOAT, **attributes: object) -> Path:
+def one_node(path: Path, op: str, kind: int = TensorProto.FLOAT, **attributes: Any) -> Path:
     """A model of one node over three elements."""
     values = [helper.make_tensor_value_info(name, kind, [3]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], **attributes)], "one", values[:1], values[1:])
