@@ -68,7 +68,7 @@ class _ConvTranspose(ConvTranspose):
         ]
         parts = []
         for one in zip(*split, strict=True):
-            parts += super()._run(*one, group=1, **attrs)  # type: ignore[no-untyped-call]
+            parts += super()._run(*one, group=1, **attrs)  # type: ignore[misc, no-untyped-call]
         return (np.concatenate(parts, axis=1),)
 
 
