@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,20 @@ from math import prod
 from typing import Any
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import COMPARISONS, Const, Expr, Load, Op, Var, children, from_json, loads, to_json, walk
+from tunewright.codegen.expr import (
+    COMPARISONS,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Var,
+    children,
+    free_vars,
+    from_json,
+    loads,
+    to_json,
+    walk,
+)
 
 COMBINERS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
 """How a stage folds its reduction axes: the op of `codegen.expr` that joins two partial results."""
@@ -136,13 +150,30 @@ class Task:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Task:
         """Raises KeyError, TypeError or ValueError on data that `to_json` can't have written."""
-        return Task(
+        task = Task(
             op=str(data["op"]),
             inputs=tuple(_tensor(t) for t in data["inputs"]),
             outputs=tuple(_tensor(t) for t in data["outputs"]),
             temporaries=tuple(_tensor(t) for t in data["temporaries"]),
             stages=tuple(_stage(s) for s in data["stages"]),
         )
+        _check_names(task)
+        return task
+
+
+_NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
+
+
+def _check_names(task: Task) -> None:
+    """Raise ValueError unless names are short words, declared where they are used: the data may come from anywhere."""
+    tensors = [t.name for t in task.inputs + task.outputs + task.temporaries]
+    for stage in task.stages:
+        axes = [axis.name for axis in stage.axes + stage.reduce]
+        used = {x.tensor for x in loads(stage.body)} | {stage.output}
+        unknown = (used - set(tensors)) | (set(free_vars(stage.body, *stage.index)) - set(axes))
+        wrong = [name for name in (*tensors, *axes) if not _NAME.fullmatch(name)]
+        if unknown or wrong:
+            raise ValueError(f"a task can't have the name {sorted(unknown or wrong)[0][:40]!r}")
 
 
 def _tensor_json(tensor: Tensor) -> dict[str, Any]:

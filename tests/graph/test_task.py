@@ -122,3 +122,23 @@ def test_keys_are_the_same_in_every_process() -> None:
         )
         keys.add(run.stdout.strip())
     assert keys == {dense().key}
+
+
+@pytest.mark.parametrize("name", ["t0; DROP", "T", "", "a" * 17, "../x", 'a"b', "t9"])
+def test_names_from_elsewhere_are_refused(name: str) -> None:
+    x, y = Tensor("t0", (4,), DType.F32), Tensor("t1", (4,), DType.F32)
+    stage = Stage("t1", (Axis("i0", 4),), op("neg", Load("t0", (Var("i0"),), DType.F32)))
+    data = Task("Neg", (x,), (y,), (), (stage,)).to_json()
+    assert Task.from_json(data).to_json() == data
+    text = json.dumps(data)
+    for mine in ("t0", "t1", "i0"):
+        changed = json.loads(text)
+        changed["stages"][0]["body"] = json.loads(
+            json.dumps(changed["stages"][0]["body"]).replace(json.dumps(mine), json.dumps(name))
+        )
+        if changed != data:
+            with pytest.raises(ValueError, match="name"):
+                Task.from_json(changed)
+    data["inputs"][0]["name"] = name
+    with pytest.raises(ValueError, match="name"):
+        Task.from_json(data)
