@@ -8,6 +8,7 @@
 - LRN: normalises as many channels as there are samples, and only images.
 - CastLike: fails from opset 25 on.
 - GatherElements: fails where more than 64 elements lie along the axis.
+- Softmax, LogSoftmax, Hardmax before opset 13: don't flatten.
 - OneHot: fails if the depth is a vector of one element.
 """
 
@@ -78,6 +79,28 @@ class _LRN(_Corrected):
         squares = np.pad(np.square(x), [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)])
         total = sum(squares[:, k : k + x.shape[1]] for k in range(size))
         return (np.asarray(x / (bias + alpha / size * total) ** beta, x.dtype),)
+
+
+class _Softmax(_Corrected):
+    def _run(self, x: Any, axis: int | None = None) -> tuple[Array]:
+        """Over one axis; before opset 13 over all from there on."""
+        old = self.run_params["opsets"][""] < 13
+        first = ((1 if old else -1) if axis is None else axis) % max(x.ndim, 1)
+        axes = tuple(range(first, x.ndim)) if old else (first,)
+        rows = np.moveaxis(x, axes, range(-len(axes), 0))
+        values = self._rows(rows.reshape(*rows.shape[: x.ndim - len(axes)], -1)).reshape(rows.shape)
+        return (np.asarray(np.moveaxis(values, range(-len(axes), 0), axes), x.dtype),)
+
+    def _rows(self, rows: Any) -> Any:
+        shifted = rows - rows.max(axis=-1, keepdims=True, initial=-np.inf)
+        match self.onnx_node.op_type:
+            case "Softmax":
+                powers = np.exp(shifted)
+                return powers / powers.sum(axis=-1, keepdims=True)
+            case "LogSoftmax":
+                return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+            case _:
+                return np.arange(rows.shape[-1]) == rows.argmax(axis=-1)[..., None]
 
 
 class _CastLike(_Corrected):
@@ -194,6 +217,7 @@ class _Scan(_WithBody):
 CORRECTIONS = [
     *(type(name, (_Recurrent,), {}) for name in sorted(RECURRENT_OPS)),
     type("ConvTranspose", (_ConvTranspose,), {}),
+    *(type(name, (_Softmax,), {}) for name in ("Hardmax", "LogSoftmax", "Softmax")),
     type("LRN", (_LRN,), {}),
     type("CastLike", (_CastLike,), {}),
     type("GatherElements", (_GatherElements,), {}),

@@ -1,0 +1,238 @@
+"""The fallback runs any node, and right where the reference evaluator isn't."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx import parser
+
+from tunewright.graph import fallback
+from tunewright.graph.channels import first_from_last, inverse, last_from_first, weight_last_from_first
+from tunewright.graph.fallback import EvaluationError, evaluate
+from tunewright.graph.ir import Graph, Node
+from tunewright.graph.onnx_import import load
+
+Floats = NDArray[np.float32]
+
+
+def imported(body: str, opset: int = 18) -> Graph:
+    return load(parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {body}').SerializeToString())
+
+
+def normal(*shape: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def one(op: str, arrays: list[Any], /, version: Any = 20, **attrs: Any) -> Any:
+    names = tuple(f"v{k}" if array is not None else "" for k, array in enumerate(arrays))
+    (result,) = evaluate(Node(op, names, ("y",), attrs, version=version), arrays)
+    return result
+
+
+def test_the_version_of_the_node_counts():
+    x = normal(2, 3, 4)
+    flat = one("Softmax", [x], version=11, axis=1)
+    single = one("Softmax", [x], version=13, axis=1)
+    np.testing.assert_allclose(flat.sum(axis=(1, 2)), 1, rtol=1e-5)
+    np.testing.assert_allclose(single.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_parameters_that_are_attributes():
+    x = normal(4, 6)
+    np.testing.assert_array_equal(one("Slice", [x], starts=(3,), ends=(-5,), axes=(0,), steps=(-2,)), x[3::-2])
+    np.testing.assert_array_equal(one("Clip", [x], max=0.5), np.minimum(x, 0.5))
+    np.testing.assert_array_equal(one("Pad", [x], pads=(0, 1, 0, 0), mode="constant", value=2.0)[:, 0], 2)
+    np.testing.assert_allclose(one("ReduceSum", [x], axes=(1,), keepdims=0), x.sum(1), rtol=1e-5)
+
+
+def test_evaluators_are_kept_and_told_apart():
+    fallback._prepared.clear()
+    x = normal(3)
+    for _ in range(3):
+        one("LeakyRelu", [x], alpha=0.5)
+    assert len(fallback._prepared) == 1
+    assert one("LeakyRelu", [-abs(x)], alpha=0.25)[0] == -abs(x[0]) / 4
+    assert len(fallback._prepared) == 2
+    one("LeakyRelu", [x.astype(np.float64)], alpha=0.5)
+    assert len(fallback._prepared) == 3
+
+
+def test_what_does_not_fit_is_one_kind_of_error():
+    with pytest.raises(EvaluationError, match="MatMul"):
+        one("MatMul", [normal(2, 3), normal(2, 3)])
+
+
+@pytest.mark.parametrize("rank", [3, 4, 5])
+def test_channels_last_is_the_same_computation(rank: int):
+    x, w, b = normal(2, 4, *(5, 6, 7)[: rank - 2]), normal(6, 2, *(3, 2, 1)[: rank - 2]), normal(6)
+    kernel = w.shape[2:]
+    attrs = {
+        "kernel_shape": kernel, "strides": (2,) * (rank - 2), "dilations": (1,) * (rank - 2),
+        "pads": (1,) * (2 * (rank - 2)), "group": 2,
+    }  # fmt: skip
+    wanted = one("Conv", [x, w, b], **attrs)
+    last = [x.transpose(last_from_first(rank)), w.transpose(weight_last_from_first("Conv", rank)), b]
+    found = one("Conv", last, channels_last=True, **attrs)
+    np.testing.assert_array_equal(found.transpose(first_from_last(rank)), wanted)
+    assert inverse(first_from_last(rank)) == last_from_first(rank)
+
+
+def test_silu_does_not_overflow():
+    x = np.array([-1e4, -1, 0, 1, 1e4], np.float32)
+    np.testing.assert_allclose(one("Silu", [x]), [0, -0.26894143, 0, 0.7310586, 1e4], rtol=1e-6)
+
+
+def test_max_pool_with_uneven_pads():
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    found = one("MaxPool", [x], kernel_shape=(2, 2), strides=(1, 1), dilations=(1, 1), pads=(0, 1, 1, 0))
+    padded = np.pad(x, [(0, 0), (0, 0), (0, 1), (1, 0)], constant_values=-np.inf)
+    views = [padded[:, :, i : i + 4, j : j + 4] for i in (0, 1) for j in (0, 1)]
+    np.testing.assert_array_equal(found, np.max(views, axis=0))
+
+
+def test_conv_transpose_in_groups():
+    x, w, b = normal(1, 4, 3, 3), normal(4, 3, 2, 2), normal(6)
+    attrs = {
+        "kernel_shape": (2, 2),
+        "strides": (2, 2),
+        "pads": (0, 0, 0, 0),
+        "dilations": (1, 1),
+        "output_padding": (0, 0),
+    }
+    found = one("ConvTranspose", [x, w, b], group=2, **attrs)
+    halves = [one("ConvTranspose", [x[:, k : k + 2], w[k : k + 2]], group=1, **attrs) for k in (0, 2)]
+    np.testing.assert_allclose(found, np.concatenate(halves, axis=1) + b[:, None, None], rtol=1e-5, atol=1e-6)
+
+
+def test_lrn_of_more_channels_than_samples():
+    x = normal(1, 6, 2, 2)
+    found = one("LRN", [x], alpha=0.3, beta=0.75, bias=2.0, size=4)
+    for c in range(6):
+        total = np.square(x[:, max(0, c - 1) : c + 3]).sum(axis=1)
+        np.testing.assert_allclose(found[:, c], x[:, c] / (2 + 0.3 / 4 * total) ** 0.75, rtol=1e-5)
+
+
+def test_gather_elements_along_a_long_axis():
+    x, indices = normal(100, 3), np.random.default_rng(0).integers(-100, 100, (5, 2))
+    np.testing.assert_array_equal(one("GatherElements", [x, indices], axis=0), x[indices, np.arange(2)])
+
+
+@pytest.mark.parametrize("depth", [np.asarray(3), np.asarray([3])])
+def test_one_hot(depth: NDArray[np.int64]):
+    found = one("OneHot", [np.array([0, 2, -1, 7]), depth, np.array([0, 5], np.float32)], version=13, axis=1)
+    assert found.tolist() == [[5, 0, 0], [0, 0, 5], [0, 0, 5], [0, 0, 0]]
+
+
+LOOP = """
+    g (int64 n, float[2,3] x) => (float last, float all) {
+        t = Constant<value_int = 1>() going = Cast<to = 9>(t)
+        last, all = Loop (n, going, x) <body = b (int64 i, bool c, float[2,3] s) => (bool k, float[2,3] d, float[2,3] e)
+            { k = Identity(c) d = Add(s, x) e = Mul(d, d) }>
+    }
+"""
+
+
+@pytest.mark.parametrize("trips", [0, 1, 4])
+def test_loops_stack_what_they_scan(trips: int, runs: Any):
+    graph = imported(LOOP)
+    x = normal(2, 3)
+    last, every = runs.nodes(graph, {"v0": np.asarray(trips), "v1": x})
+    np.testing.assert_allclose(last, (trips + 1) * x, rtol=1e-6)
+    assert len(every) == trips
+    if trips:
+        assert every.shape == (trips, 2, 3)
+        np.testing.assert_allclose(every[-1], last**2, rtol=1e-5)
+
+
+SCAN = """
+    g (float[3] start, float[2,5,3] rows) => (float[3] last, float[3,5,2] sums) {
+        last, sums = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
+                          scan_output_axes = [1], scan_output_directions = [1],
+                          body = b (float[3] s, float[2,3] row) => (float[3] t, float[3,2] u) {
+            m = ReduceSum<keepdims = 0>(row, zero) t = Add(s, m) u = Transpose<perm = [1, 0]>(row)
+        }>(start, rows)
+        zero = Constant<value_ints = [0]>()
+    }
+"""
+
+
+def test_scans_along_any_axis_and_backwards(runs: Any):
+    start, rows = normal(3), normal(2, 5, 3, seed=1)
+    last, sums = runs.nodes(imported(SCAN), {"v0": start, "v1": rows})
+    np.testing.assert_allclose(last, start + rows.sum(axis=(0, 1)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(sums, rows.transpose(2, 1, 0))
+
+
+# Recurrent networks: against a plain loop over the equations
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm_step(x: Any, h: Any, c: Any, w: Any, r: Any, b: Any) -> tuple[Any, Any]:
+    i, o, f, g = np.split(x @ w.T + h @ r.T + b[: len(w)] + b[len(w) :], 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def gru_step(x: Any, h: Any, w: Any, r: Any, b: Any, after: bool) -> Any:
+    (wz, wr, wh), (rz, rr, rh) = np.split(w, 3), np.split(r, 3)
+    bz, br, bh, cz, cr, ch = np.split(b, 6)
+    z, keep = sigmoid(x @ wz.T + h @ rz.T + bz + cz), sigmoid(x @ wr.T + h @ rr.T + br + cr)
+    new = np.tanh(x @ wh.T + bh + (keep * (h @ rh.T + ch) if after else (keep * h) @ rh.T + ch))
+    return (1 - z) * new + z * h
+
+
+@pytest.mark.parametrize("lengths", [None, [6, 2, 0]])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_lstm(direction: str, lengths: list[int] | None):
+    directions = 2 if direction == "bidirectional" else 1
+    x, w, r, b = normal(6, 3, 4), normal(directions, 20, 4), normal(directions, 20, 5), normal(directions, 40)
+    arrays = [x, w, r, b, None if lengths is None else np.array(lengths, np.int32)]
+    names = tuple(f"v{k}" if array is not None else "" for k, array in enumerate(arrays))
+    node = Node("LSTM", names, ("y", "h", "c"), {"direction": direction, "hidden_size": 5}, version=14)
+    y, last, _ = evaluate(node, arrays)
+    for d in range(directions):
+        for batch, length in enumerate(lengths or [6] * 3):
+            h = c = np.zeros(5, np.float32)
+            steps = range(length) if (direction, d) in (("forward", 0), ("bidirectional", 0)) else range(length)[::-1]
+            for t in steps:
+                h, c = lstm_step(x[t, batch], h, c, w[d], r[d], b[d])
+                np.testing.assert_allclose(y[t, d, batch], h, rtol=1e-4, atol=1e-5)
+            assert not y[length:, d, batch].any()
+            np.testing.assert_allclose(last[d, batch], h, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_gru(after: int):
+    x, w, r, b, h0 = normal(5, 2, 4), normal(1, 9, 4), normal(1, 9, 3), normal(1, 18), normal(1, 2, 3)
+    node = Node("GRU", ("x", "w", "r", "b", "", "h0"), ("y", "h"), {"linear_before_reset": after}, version=14)
+    y, last = evaluate(node, [x, w, r, b, None, h0])
+    for batch in range(2):
+        h = h0[0, batch]
+        for t in range(5):
+            h = gru_step(x[t, batch], h, w[0], r[0], b[0], bool(after))
+            np.testing.assert_allclose(y[t, 0, batch], h, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(last[0, batch], h, rtol=1e-4, atol=1e-5)
+
+
+def test_rnn_with_other_activations_batch_first():
+    x, w, r = normal(2, 5, 4), normal(1, 3, 4), normal(1, 3, 3)
+    attrs = {
+        "layout": 1,
+        "activations": ("Affine",),
+        "activation_alpha": (0.5,),
+        "activation_beta": (0.1,),
+        "clip": 0.3,
+    }
+    node = Node("RNN", ("x", "w", "r"), ("y", "h"), attrs, version=14)
+    y, last = evaluate(node, [x, w, r])
+    assert y.shape == (2, 5, 1, 3) and last.shape == (2, 1, 3)
+    h = np.zeros(3, np.float32)
+    for t in range(5):
+        h = 0.5 * np.clip(x[1, t] @ w[0].T + h @ r[0].T, -0.3, 0.3) + 0.1
+        np.testing.assert_allclose(y[1, t, 0], h, rtol=1e-5, atol=1e-6)
