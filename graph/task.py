@@ -157,23 +157,37 @@ class Task:
             temporaries=tuple(_tensor(t) for t in data["temporaries"]),
             stages=tuple(_stage(s) for s in data["stages"]),
         )
-        _check_names(task)
+        _check(task)
         return task
 
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
 
 
-def _check_names(task: Task) -> None:
-    """Raise ValueError unless names are short words, declared where they are used: the data may come from anywhere."""
-    tensors = [t.name for t in task.inputs + task.outputs + task.temporaries]
+def _check(task: Task) -> None:
+    """Raise ValueError unless every stage is sound: a task may come from anywhere, and others rely on its form.
+
+    Names are short words and declared, extents positive, indices of the rank of what they index.
+    """
+    tensors = {t.name: t for t in task.inputs + task.outputs + task.temporaries}
     for stage in task.stages:
         axes = [axis.name for axis in stage.axes + stage.reduce]
         used = {x.tensor for x in loads(stage.body)} | {stage.output}
-        unknown = (used - set(tensors)) | (set(free_vars(stage.body, *stage.index)) - set(axes))
+        unknown = (used - tensors.keys()) | (set(free_vars(stage.body, *stage.index)) - set(axes))
         wrong = [name for name in (*tensors, *axes) if not _NAME.fullmatch(name)]
         if unknown or wrong:
             raise ValueError(f"a task can't have the name {sorted(unknown or wrong)[0][:40]!r}")
+        places = [(stage.output, stage.index), *((x.tensor, x.index) for x in loads(stage.body, *stage.index))]
+        if any(len(tensors[name].shape) != len(index) for name, index in places):
+            raise ValueError("an index has another rank than its tensor")
+        if any(x.dtype is not tensors[x.tensor].dtype for x in loads(stage.body)):
+            raise ValueError("a load has another type than its tensor")
+        if stage.combiner and stage.combiner not in COMBINERS:
+            raise ValueError(f"no combiner is called {stage.combiner[:40]!r}")
+        if any(axis.extent < 1 for axis in stage.axes + stage.reduce):
+            raise ValueError("an axis has no extent")
+    if any(extent < 1 for tensor in tensors.values() for extent in tensor.shape):
+        raise ValueError("a tensor is empty")
 
 
 def _tensor_json(tensor: Tensor) -> dict[str, Any]:

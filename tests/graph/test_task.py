@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,3 +144,26 @@ def test_names_from_elsewhere_are_refused(name: str) -> None:
     data["inputs"][0]["name"] = name
     with pytest.raises(ValueError, match="name"):
         Task.from_json(data)
+
+
+def test_unsound_stages_from_elsewhere_are_refused() -> None:
+    task = dense()
+    data = task.to_json()
+    assert Task.from_json(data) == task
+
+    def broken(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        copy: dict[str, Any] = json.loads(json.dumps(data))
+        change(copy)
+        return copy
+
+    changes: tuple[Callable[[dict[str, Any]], Any], ...] = (
+        lambda d: d["stages"][0].update(combiner="mean"),
+        lambda d: d["stages"][0]["axes"][0].__setitem__(1, 0),
+        lambda d: d["stages"][0]["index"].pop(),
+        lambda d: d["inputs"][0]["shape"].append(1),
+        lambda d: d["inputs"][0]["shape"].__setitem__(0, -1),
+        lambda d: d["inputs"][0].update(dtype="int64"),
+    )
+    for change in changes:
+        with pytest.raises(ValueError, match=r"combiner|extent|rank|empty|type"):
+            Task.from_json(broken(change))
