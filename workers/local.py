@@ -15,8 +15,8 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 
 from .builder import Builder, Built
-from .pool import Limits, checked_targets, checked_task
-from .process import Failed
+from .pool import Limits, ReferenceFailed, checked_targets, checked_task
+from .process import Stopped
 from .timer import Timer
 
 Argument = TypeVar("Argument")
@@ -103,7 +103,7 @@ class LocalPool:
     def _prepare(self, task: Task) -> None:
         try:
             self._timer.prepare(task)
-        except Failed:  # it will fail again where a candidate needs it, and is reported there
+        except (ReferenceFailed, Stopped):  # it fails again, at once, where a candidate needs it, and is reported there
             return
 
     def _build(self, candidate: Candidate) -> Built | Measurement:

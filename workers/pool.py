@@ -22,6 +22,21 @@ class Limits:
     timing_s: float = 0.05  # taking samples; less once the interval is narrow, more where five runs take longer
 
 
+class ReferenceFailed(Exception):
+    """What the outputs of a task must be can't be computed within the limits. The text is one line for people.
+
+    It tells nothing about the candidates of the task, which have no measurement then.
+    """
+
+    def __init__(self, task_key: str, text: str) -> None:
+        super().__init__(task_key, text)
+        self.task_key = task_key
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
 class Pool(Protocol):
     """Builds, checks and times candidates of one target in processes that can be killed.
 
@@ -30,6 +45,8 @@ class Pool(Protocol):
     building don't overlap on one machine, whatever pools are at work there with the same folder of objects. Candidates
     of one task that turn out to be the same object code are timed once and share the figures.
 
+    A task without a reference raises ReferenceFailed, from `measure` and from `compare`: what was yielded before stays
+    final, the other candidates of the call have no measurement. The same task fails at once the next time.
     An illegal schedule raises Illegal and a candidate of another target ValueError: both are bugs of the caller.
     A pool serves one thread at a time. Every implementation passes `tests/workers/test_pool.py`.
     """

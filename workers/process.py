@@ -45,6 +45,10 @@ class Failed(Exception):
         return self._text
 
 
+class Stopped(Failed):
+    """A request that was under way when this side killed the child: nobody's fault."""
+
+
 class ChildError(Exception):
     """A bug in what runs in the child, or one that can't start at all. Carries the child's traceback."""
 
@@ -58,7 +62,7 @@ class Child:
 
     def __init__(self, memory_bytes: int | None = None, plugins: Sequence[str] = ()) -> None:
         self.provenance: dict[str, str] = {}  # of the last start; empty before the first
-        self._memory_bytes = memory_bytes or machine_memory_bytes() // 2
+        self.memory_bytes = memory_bytes or machine_memory_bytes() // 2
         self._plugins = list(plugins)
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
@@ -75,7 +79,8 @@ class Child:
     def request(self, call: str, timeout_s: float, **arguments: Any) -> Any:
         """What the call returns, as plain data.
 
-        Raises Failed if the child crashed, was stopped at `timeout_s`, or ran out of memory; Illegal; ChildError.
+        Raises Failed if the child crashed, was stopped at `timeout_s`, or ran out of memory; Illegal;
+        ChildError.
         """
         if self._process is not None and (self._killed or self._process.poll() is not None):
             self._end()  # it died between requests: no fault of this one
@@ -93,7 +98,7 @@ class Child:
         raise ChildError(reply.get("bug", f"{call}: no reply but {reply}"))
 
     def kill(self) -> None:
-        """End the process at once, from any thread. A request that is under way raises Failed."""
+        """End the process at once, from any thread. A request that is under way raises Stopped."""
         with self._reaping:
             if self._process is not None and self._process.returncode is None:
                 self._killed = True
@@ -124,7 +129,7 @@ class Child:
             "requests": requests_in,
             "replies": replies_out,
             "parent": os.getpid(),
-            "memory_bytes": self._memory_bytes,
+            "memory_bytes": self.memory_bytes,
             "plugins": self._plugins,
         }
         try:
@@ -206,7 +211,9 @@ class Child:
             pass
         lines = self._tail.decode(errors="replace").strip().splitlines()
         last = f": {lines[-1].strip()}" if lines else ""
-        code = self._end()
+        killed, code = self._killed, self._end()
+        if killed:
+            return Stopped(Status.CRASH, f"{call}: stopped")
         if code == -signal.SIGKILL:
             return Failed(Status.OUT_OF_MEMORY, f"{call}: killed, as the system does when memory runs out{last}")
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -28,7 +28,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Status
 
 from .builder import Builder, Built
 from .local import timed_together
-from .pool import Limits, checked_targets, checked_task
+from .pool import Limits, ReferenceFailed, checked_targets, checked_task
 from .timer import Timer
 
 STORE_BYTES = 128 << 20
@@ -219,6 +219,8 @@ class _Work:
             call, node = self._under_way.pop(reference)
             try:
                 return call.n, self._ray.get(reference)
+            except ReferenceFailed as error:  # Ray's own kind of it, with the traceback of the other process for a text
+                raise ReferenceFailed(error.task_key, str(getattr(error, "cause", error))) from error
             except self._lost as error:
                 if node is not None:
                     self._pool.drop_timer(node)

@@ -14,8 +14,8 @@ from tunewright.search_space.measurement import Measurement, Status
 from . import sampling
 from .builder import Built
 from .lock import HostLock
-from .pool import Limits
-from .process import Child, Failed
+from .pool import Limits, ReferenceFailed
+from .process import Child, Failed, Stopped
 
 REMEMBERED = 10_000
 """Measurements kept, so that identical objects are timed once."""
@@ -48,9 +48,13 @@ class Timer:
         self._lock = HostLock(objects)
         self._child = Child(limits.memory_bytes, plugins)
         self._known: dict[tuple[str, str], Measurement] = {}
+        self._no_reference: dict[str, str] = {}  # by task key, why: the next candidate shall not wait for it again
 
     def prepare(self, task: Task) -> None:
-        """Get ready to time candidates of a task: computes its reference, unless that is at hand. Raises Failed."""
+        """Get ready to time candidates of a task: computes its reference, unless that is at hand.
+
+        Raises ReferenceFailed, and Stopped if it is killed meanwhile.
+        """
         with self._lock.building():
             self._prepare(self._child, task)
 
@@ -67,8 +71,8 @@ class Timer:
 
     def _measure(self, task: Task, built: Built, limit_s: float | None) -> Measurement:
         limits = self._limits
+        self.prepare(task)
         try:
-            self.prepare(task)
             with self._lock.timing():
                 reply = self._child.request(
                     "measure",
@@ -80,6 +84,8 @@ class Timer:
                     limit_s=limit_s,
                 )
         except Failed as failed:
+            if failed.status is Status.OUT_OF_MEMORY:
+                self._child.close()  # what fills it is not the next candidate's
             return _failure(failed, built, self._child.provenance)
         measurement = Measurement.from_json(reply)
         if measurement.status is Status.WRONG_RESULT:
@@ -88,28 +94,37 @@ class Timer:
 
     def compare(self, task: Task, several: Sequence[Built]) -> list[Measurement]:
         """Check and time candidates in turns, in a fresh child. See `Pool.compare`."""
-        failures: dict[int, Measurement] = {}
-        while True:
-            left = [n for n in range(len(several)) if n not in failures]
+        measured: dict[int, Measurement] = {}
+        while left := [n for n in range(len(several)) if n not in measured]:
             with Child(self._limits.memory_bytes, self._plugins) as child:
                 race = _Race(child, task, self._limits, self._threads)
+                with self._lock.building():
+                    self._prepare(child, task)
                 try:
-                    with self._lock.building():
-                        self._prepare(child, task)
                     with self._lock.timing():
-                        figures = race.run({n: several[n] for n in left})
+                        measured |= race.run({n: several[n] for n in left})
                 except Failed as failed:
-                    lost = left if race.running is None else [race.running]
-                    failures |= {n: _failure(failed, several[n], child.provenance) for n in lost}
-                    continue
-            wrong = {n: m for n, m in figures.items() if m.status is not Status.OK}
-            failures |= wrong
-            if not wrong:
-                measured = failures | figures
-                return [replace(measured[n], build_s=one.build_s) for n, one in enumerate(several)]
+                    measured[race.running] = _failure(failed, several[race.running], child.provenance)
+        return [replace(measured[n], build_s=one.build_s) for n, one in enumerate(several)]
 
     def _prepare(self, child: Child, task: Task) -> None:
-        child.request("prepare", self._limits.reference_s, task=task.to_json())
+        """Raises ReferenceFailed; after the first time at once."""
+        if why := self._no_reference.get(task.key):
+            raise ReferenceFailed(task.key, why)
+        used = child.pid is not None
+        try:
+            child.request("prepare", self._limits.reference_s, task=task.to_json())
+        except Stopped:
+            raise
+        except Failed as failed:
+            child.close()
+            if used and failed.status is Status.OUT_OF_MEMORY:  # other tasks' examples may have taken the room
+                self._prepare(child, task)
+                return
+            within = f"{self._limits.reference_s:g} s and {child.memory_bytes >> 20:,} MiB"
+            why = f"task {task.key[:12]} ({task.op}): its reference can't be computed within {within}: {failed}"
+            self._no_reference[task.key] = why
+            raise ReferenceFailed(task.key, why) from failed
 
     def kill(self) -> None:
         """Stop what is under way, from any thread."""
@@ -138,14 +153,14 @@ def _failure(failed: Failed, built: Built, provenance: Mapping[str, str]) -> Mea
 
 
 class _Race:
-    """One attempt at a comparison, in one child. `running` is the candidate that is to blame if the child dies."""
+    """One attempt at a comparison, in one child. `running` is the candidate that is to blame if a request fails."""
 
     def __init__(self, child: Child, task: Task, limits: Limits, threads: int) -> None:
         self._child = child
         self._task = task
         self._limits = limits
         self._threads = threads
-        self.running: int | None = None
+        self.running = -1  # before the first request
 
     def run(self, several: Mapping[int, Built]) -> dict[int, Measurement]:
         """Measurements of all, or only of those that are wrong: the others must run without them."""

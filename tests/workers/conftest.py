@@ -83,6 +83,10 @@ class Make:
         self.task = task
         self.target = target
 
+    def of_other_task(self, op: str) -> Make:
+        """The same for a product of another size, under another name."""
+        return Make(replace(product_task(rows=len(op)), op=op), self.target)
+
     def default(self) -> Candidate:
         return Candidate(self.task, self.target, default_schedule(self.task, self.target))
 

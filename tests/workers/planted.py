@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -126,6 +127,16 @@ def end(code: int) -> None:
     os._exit(code)
 
 
+def prepare(task: dict[str, Any]) -> None:
+    """A task "Lost" has no reference, since its process dies of it; one "TooLarge" has no room for it."""
+    match task["op"]:
+        case "Lost":
+            crash()
+        case "TooLarge":
+            allocate(1 << 42)
+    prepare_soundly(task)
+
+
 def allocate(size_bytes: int) -> int:
     return int(np.ones(size_bytes, np.uint8).size)
 
@@ -136,8 +147,10 @@ def abort(last_words: str) -> None:
 
 
 REAL = sketches.SKETCHES
+prepare_soundly = measure.prepare
 sketches.SKETCHES = (*(Planted(fault) for fault in FAULTS), *REAL)
 measure.CALLS |= {
+    "prepare": prepare,
     "echo": lambda value: value,
     "pid": os.getpid,
     "crash": crash,

@@ -7,7 +7,7 @@ import pytest
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.schedule import Illegal
 from tunewright.search_space.sketches import spaces
-from tunewright.workers.pool import Pool
+from tunewright.workers.pool import Pool, ReferenceFailed
 from tunewright.workers.process import ChildError
 
 
@@ -81,6 +81,25 @@ def test_schedules_are_compared_side_by_side(pool: Pool, make) -> None:
     statuses = [m.status for m in (wrong, crashed, refused)]
     assert statuses == [Status.WRONG_RESULT, Status.CRASH, Status.BUILD_ERROR]
     assert pool.compare([]) == []
+
+
+@pytest.mark.parametrize(("op", "why"), [("Lost", "SIGSEGV"), ("TooLarge", "allocate")])
+def test_a_task_without_a_reference_fails_no_candidate(pool: Pool, make, op: str, why: str) -> None:
+    lost = make.of_other_task(op)
+    candidates = [lost.default(), lost.planted("build_error"), lost.planted("ok")]
+    results = pool.measure(candidates)
+    found = []
+    with pytest.raises(
+        ReferenceFailed, match=rf"^task \w+ \({op}\): its reference .* 20 s and 2,048 MiB: .*{why}"
+    ) as raised:
+        found.extend(m.status for _, m in results)
+    assert raised.value.task_key == lost.task.key
+    assert "\n" not in str(raised.value)
+    assert set(found) <= {Status.BUILD_ERROR}
+    with pytest.raises(ReferenceFailed, match=op):
+        pool.compare([lost.default(), lost.planted("ok")])
+    assert [m.status for m in pool.compare([lost.planted("build_error")])] == [Status.BUILD_ERROR]
+    assert make.sound(make.measured(pool, make.default()))
 
 
 def test_nothing_to_measure(pool: Pool) -> None:
