@@ -120,15 +120,12 @@ class JobTaskRow(Row):
     occurrences: Mapped[int] = mapped_column(Integer)
 
 
-class TrialRow(Row):
-    """A trial: the columns from `status` to `provenance` are the Measurement."""
+LAST = 1
+"""Place of a column after those of the classes above its own, which otherwise come behind."""
 
-    __tablename__ = "trials"
-    __table_args__ = (
-        UniqueConstraint("task_key", "target_key", "schedule_key"),
-        UniqueConstraint("job_id", "ordinal"),
-        Index(None, "task_key", "target_key", "status", "median_s"),  # lookup of the best
-    )
+
+class Measured:
+    """What a trial and a confirmation have in common; the columns from `status` to `provenance` are the Measurement."""
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
     task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"))
@@ -148,5 +145,26 @@ class TrialRow(Row):
     object_sha256: Mapped[str] = mapped_column(Text)
     provenance: Mapped[dict[str, str]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(Instant)
-    job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"))
-    ordinal: Mapped[int | None] = mapped_column(Integer)  # within the job
+
+
+class TrialRow(Measured, Row):
+    """A trial."""
+
+    __tablename__ = "trials"
+    __table_args__ = (
+        UniqueConstraint("task_key", "target_key", "schedule_key"),
+        UniqueConstraint("job_id", "ordinal"),
+        Index(None, "task_key", "target_key", "status", "median_s"),  # lookup of the best
+    )
+
+    job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"), sort_order=LAST)
+    ordinal: Mapped[int | None] = mapped_column(Integer, sort_order=LAST)  # within the job
+
+
+class ConfirmationRow(Measured, Row):
+    """The schedule chosen for a task when its best trials were compared side by side; the newest one counts."""
+
+    __tablename__ = "confirmations"
+    __table_args__ = (Index(None, "task_key", "target_key", "last_trial_id"),)
+
+    last_trial_id: Mapped[int] = mapped_column(Id, sort_order=LAST)  # the task's newest trial then; 0 if it had none

@@ -34,10 +34,10 @@ from .engine import (
     sqlite_version,
     wal_is_safe,
 )
-from .models import IS_UNFINISHED, JobRow, JobTaskRow, Row, TargetRow, TaskRow, TrialRow
+from .models import IS_UNFINISHED, ConfirmationRow, JobRow, JobTaskRow, Row, TargetRow, TaskRow, TrialRow
 from .schema import current_revision, upgrade
 from .store import UNFINISHED, Imported, Job, JobSpec, JobState, JobTask, NotFound, Store, StoreError, Trial
-from .translate import clean, target_values, task_values, to_job, to_measurement, to_record, trial_values
+from .translate import clean, measured_values, target_values, task_values, to_job, to_measurement, to_record
 
 PAGE = 1000
 """Trials that an iterator reads at once, and lines that an import writes at once."""
@@ -129,14 +129,26 @@ class SqlStore(Store):
 
     def record(self, record: Record, job_id: int | None = None) -> bool:
         exchange.check(record.measurement)
-        row = trial_values(record, datetime.now(UTC))
+        row = measured_values(record, datetime.now(UTC))
         try:
             with self._write() as session:
                 if job_id is not None:
                     row |= {"job_id": job_id, "ordinal": self._next_ordinal(session, job_id)}
                 return self._add(session, TrialRow, TRIAL_KEY, [row]) == 1
         except sql.IntegrityError as error:
-            raise NotFound(f"{self}: task {record.task_key} or target {record.target_key} is not stored") from error
+            raise self._not_stored(record) from error
+
+    def confirm(self, record: Record) -> None:
+        exchange.check(record.measurement)
+        row = measured_values(record, datetime.now(UTC))
+        newest = select(func.max(TrialRow.id)).where(
+            TrialRow.task_key == record.task_key, TrialRow.target_key == record.target_key
+        )
+        try:
+            with self._write() as session:
+                session.add(ConfirmationRow(**row, last_trial_id=session.scalar(newest) or 0))
+        except sql.IntegrityError as error:
+            raise self._not_stored(record) from error
 
     def records(self, task_key: str, target_key: str, statuses: Collection[Status] | None = None) -> list[Record]:
         query = _trials_of(task_key, target_key).order_by(TrialRow.id)
@@ -149,11 +161,17 @@ class SqlStore(Store):
         return self.best_many([task_key], target_key).get(task_key)
 
     def best_many(self, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
-        # One probe of the lookup index a task, however many trials it has.
+        # One walk along the lookup index a task, which ends at the first trial that no confirmation superseded.
+        superseded = (
+            select(func.coalesce(func.max(ConfirmationRow.last_trial_id), 0))
+            .where(ConfirmationRow.task_key == TaskRow.key, ConfirmationRow.target_key == target_key)
+            .correlate(TaskRow)
+            .scalar_subquery()
+        )
         first = (
             select(TrialRow.id)
             .where(TrialRow.task_key == TaskRow.key, TrialRow.target_key == target_key)
-            .where(TrialRow.status == Status.OK.value)
+            .where(TrialRow.status == Status.OK.value, TrialRow.id > superseded)
             .order_by(TrialRow.median_s, TrialRow.id)
             .limit(1)
             .correlate(TaskRow)
@@ -165,6 +183,16 @@ class SqlStore(Store):
                 best = select(first).where(TaskRow.key.in_(keys))
                 rows = session.scalars(select(TrialRow).where(TrialRow.id.in_(best)))
                 found |= {row.task_key: to_record(row) for row in rows}
+                for row in _newest_confirmations(session, keys, target_key):
+                    if row.status == Status.OK.value and not _is_faster(found.get(row.task_key), row):
+                        found[row.task_key] = to_record(row)
+        return found
+
+    def confirmed_many(self, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
+        found: dict[str, Record] = {}
+        with self._read() as session:
+            for keys in _batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
+                found |= {row.task_key: to_record(row) for row in _newest_confirmations(session, keys, target_key)}
         return found
 
     def measured(self, task_key: str, target_key: str) -> set[str]:
@@ -318,12 +346,15 @@ class SqlStore(Store):
         """
         tasks = {entry.record.task_key: task_values(entry.task) for entry in entries}
         targets = {entry.record.target_key: target_values(entry.target) for entry in entries}
-        trials = [trial_values(entry.record, entry.created_at) for entry in entries]
+        trials = [measured_values(entry.record, entry.created_at) for entry in entries]
         trials.sort(key=lambda values: [values[name] for name in TRIAL_KEY])
         with self._write() as session:
             self._add(session, TaskRow, ["key"], [tasks[key] for key in sorted(tasks)])
             self._add(session, TargetRow, ["key"], [targets[key] for key in sorted(targets)])
             return self._add(session, TrialRow, TRIAL_KEY, trials)
+
+    def _not_stored(self, record: Record) -> NotFound:
+        return NotFound(f"{self}: task {record.task_key} or target {record.target_key} is not stored")
 
     def _next_ordinal(self, session: Session, job_id: int) -> int:
         """The place of the next trial in a job. Locks the job, so that no other process gets the same one."""
@@ -414,6 +445,20 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 def _trials_of(task_key: str, target_key: str) -> Select[TrialRow]:
     return select(TrialRow).where(TrialRow.task_key == task_key, TrialRow.target_key == target_key)
+
+
+def _newest_confirmations(session: Session, task_keys: list[str], target_key: str) -> list[ConfirmationRow]:
+    newest = (
+        select(func.max(ConfirmationRow.id))
+        .where(ConfirmationRow.task_key.in_(task_keys), ConfirmationRow.target_key == target_key)
+        .group_by(ConfirmationRow.task_key)
+    )
+    return list(session.scalars(select(ConfirmationRow).where(ConfirmationRow.id.in_(newest))))
+
+
+def _is_faster(record: Record | None, confirmed: ConfirmationRow) -> bool:
+    median_s = record.measurement.median_s if record else None
+    return median_s is not None and confirmed.median_s is not None and median_s < confirmed.median_s
 
 
 def _jobs(session: Session, rows: list[JobRow]) -> list[Job]:

@@ -117,7 +117,7 @@ class Store(Protocol):
     number counts as infinite.
 
     Trials are facts: they are added, never changed or removed. The key of a trial is (task, target, schedule). The
-    first one stored under it stays.
+    first one stored under it stays. Confirmations are added likewise; of a task on a target the newest one counts.
 
     Errors. Every method may raise StoreError; it then has changed nothing, `import_` excepted. Further ones are named
     where they occur.
@@ -156,11 +156,28 @@ class Store(Protocol):
         ...
 
     def best(self, task_key: str, target_key: str) -> Record | None:
-        """The OK trial of least median; the first of equals. None where there is none."""
+        """What to use: the fastest of the newest confirmation and the OK trials stored after it.
+
+        The trials before it are superseded: they took part in the choice or lost against those that did. Without a
+        confirmation all OK trials count. The first of equals, the confirmation before the trials; None where nothing
+        is left.
+        """
         ...
 
     def best_many(self, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
         """`best` of each task that has one."""
+        ...
+
+    def confirm(self, record: Record) -> None:
+        """Store what came of comparing the best trials of a task: the chosen schedule with its time beside the others.
+
+        One that is not OK says that no schedule tried so far holds: `best` then knows only later trials. Raises
+        NotFound where task or target is unknown, and ValueError as `record` does.
+        """
+        ...
+
+    def confirmed_many(self, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
+        """The newest confirmation of each task that has one, however it ended."""
         ...
 
     def measured(self, task_key: str, target_key: str) -> set[str]:
@@ -211,7 +228,10 @@ class Store(Protocol):
         ...
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Every trial as JSON data that stands alone: see `exchange`. Trials stored while it runs may be left out."""
+        """Every trial as JSON data that stands alone: see `exchange`. Trials stored while it runs may be left out.
+
+        Confirmations stay behind: they compare what this database knew.
+        """
         ...
 
     def import_(self, lines: Iterable[str]) -> Imported:

@@ -11,7 +11,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
-from .models import JobRow, TrialRow
+from .models import JobRow, Measured
 from .store import Job, JobSpec, JobState, JobTask
 
 
@@ -30,8 +30,8 @@ def target_values(target: Target) -> dict[str, Any]:
     return {"key": target.key, "kind": clean(target.kind), "data": target.to_json()}
 
 
-def trial_values(record: Record, created_at: datetime) -> dict[str, Any]:
-    """The columns of a TrialRow that no job measured."""
+def measured_values(record: Record, created_at: datetime) -> dict[str, Any]:
+    """The columns that a TrialRow and a ConfirmationRow have in common."""
     measurement = record.measurement
     err = measurement.max_rel_err
     return {
@@ -52,8 +52,6 @@ def trial_values(record: Record, created_at: datetime) -> dict[str, Any]:
         "object_sha256": clean(measurement.object_sha256),
         "provenance": measurement.provenance,
         "created_at": created_at,
-        "job_id": None,
-        "ordinal": None,
     }
 
 
@@ -61,8 +59,8 @@ def _number(value: float | None) -> float | None:
     return None if value is None else float(value)  # numpy's numbers are unknown to the drivers
 
 
-def to_measurement(row: TrialRow) -> Measurement:
-    """What happened in a trial."""
+def to_measurement(row: Measured) -> Measurement:
+    """What happened in a trial or a confirmation."""
     return Measurement(
         status=Status(row.status),
         samples_s=tuple(row.samples_s),
@@ -77,8 +75,8 @@ def to_measurement(row: TrialRow) -> Measurement:
     )
 
 
-def to_record(row: TrialRow) -> Record:
-    """The trial as it was stored."""
+def to_record(row: Measured) -> Record:
+    """The trial or confirmation as it was stored."""
     return Record(row.task_key, row.target_key, Schedule.from_json(row.schedule), to_measurement(row))
 
 

@@ -22,7 +22,7 @@ from tunewright.search_space.schedule import Schedule
 
 
 def fill(store: SqlStore) -> None:
-    """One finished job of three trials, the second being the best and the third a failure."""
+    """One finished job of three trials, the second being the best and confirmed, the third a failure."""
     x, y = Tensor("t0", (8,), DType.F32), Tensor("t1", (8,), DType.F32)
     stage = Stage("t1", (Axis("a0", 8),), op("max", Load("t0", (Var("a0"),), DType.F32), 0.0))
     task = Task("Relu", (x,), (y,), (), (stage,))
@@ -39,6 +39,8 @@ def fill(store: SqlStore) -> None:
     for number, measurement in enumerate(measurements):
         schedule = Schedule("tiled", 1, (("tile_m", number), ("a", 1)))
         store.record(Record(task.key, target.key, schedule, measurement), job.id)
+    chosen = Record(task.key, target.key, Schedule("tiled", 1, (("tile_m", 1), ("a", 1))), measurements[1])
+    store.confirm(chosen)
     store.finish_job(job.id, JobState.SUCCEEDED, {"tuned_ms": 1.5})
 
 

@@ -97,6 +97,7 @@ def test_a_frozen_database_is_upgraded_and_read(path, tmp_path):
             assert (task.key, target.key) == (trial.record.task_key, trial.record.target_key)
             assert trial.record.schedule.key in store.measured(task.key, target.key)
         assert store.best(task.key, target.key) == trials[1].record
+        assert store.confirmed_many([task.key], target.key) == {task.key: trials[1].record}
         assert len(list(store.export())) == len(trials)
         assert store.open_job(job.spec).id != job.id
 
@@ -119,7 +120,7 @@ def test_a_newer_schema_is_refused_and_left_alone(shared_url):
 def test_tables_of_another_program_are_left_alone(shared_url):
     with open_store(shared_url) as store, store._engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE alembic_version")
-    with pytest.raises(StoreError, match="its table job_tasks belongs to another program"):
+    with pytest.raises(StoreError, match="its table confirmations belongs to another program"):
         open_store(shared_url)
 
 

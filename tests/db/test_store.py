@@ -205,6 +205,68 @@ class TestTrials:
         assert filled.best(samples.task().key, samples.target().key).measurement.provenance == {"machine": "m1"}
 
 
+class TestConfirmations:
+    def confirm(self, store, samples, number, median_s, **where):
+        store.confirm(samples.record(number, samples.measurement(median_s), **where))
+
+    def test_supersede_the_trials_before_them(self, filled, samples):
+        key = samples.task().key, samples.target().key
+        for number in range(4):
+            filled.record(samples.record(number))
+        self.confirm(filled, samples, 2, 5e-3)
+        assert filled.best(*key) == samples.record(2, samples.measurement(5e-3))
+        assert len(filled.records(*key)) == len(list(filled.export())) == 4
+
+    def test_give_way_to_faster_trials_after_them(self, filled, samples):
+        key = samples.task().key, samples.target().key
+        filled.record(samples.record(0))
+        self.confirm(filled, samples, 0, 2e-3)
+        filled.record(samples.record(1, samples.measurement(3e-3)))
+        filled.record(samples.record(2, samples.measurement(2e-3)))
+        filled.record(samples.record(3, FAILED))
+        assert filled.best(*key).schedule == samples.schedule(0)
+        filled.record(samples.record(4, samples.measurement(1e-3)))
+        assert filled.best(*key).schedule == samples.schedule(4)
+
+    def test_the_newest_counts(self, filled, samples):
+        key = samples.task().key, samples.target().key
+        for number in range(3):
+            filled.record(samples.record(number))
+            self.confirm(filled, samples, number, (number + 1) * 1e-3)
+        last = samples.record(2, samples.measurement(3e-3))
+        assert filled.best(*key) == last
+        assert filled.confirmed_many([key[0], "00"], key[1]) == {key[0]: last}
+
+    def test_a_failed_one_leaves_nothing_before_it(self, filled, samples):
+        key = samples.task().key, samples.target().key
+        filled.record(samples.record(0))
+        filled.confirm(samples.record(0, FAILED))
+        assert filled.best(*key) is None
+        assert filled.confirmed_many([key[0]], key[1])[key[0]].measurement == FAILED
+        filled.record(samples.record(1))
+        assert filled.best(*key) == samples.record(1)
+
+    def test_belong_to_one_task_and_one_target(self, filled, samples, monkeypatch):
+        monkeypatch.setattr(sql_store, "KEYS_AT_ONCE", 1)
+        for extent, threads in itertools.product((8, 9), (2, 4)):
+            filled.record(samples.record(1, extent=extent, threads=threads))
+        self.confirm(filled, samples, 7, 9e-3, extent=8, threads=2)
+        keys = [samples.task(extent).key for extent in (8, 9)]
+        best = filled.best_many(keys, samples.target(2).key)
+        assert [best[key].schedule for key in keys] == [samples.schedule(7), samples.schedule(1)]
+        best = filled.best_many(keys, samples.target(4).key)
+        assert [best[key].schedule for key in keys] == [samples.schedule(1)] * 2
+        assert filled.confirmed_many(keys, samples.target(4).key) == {}
+
+    def test_are_checked_as_trials_are(self, filled, samples):
+        for record in (samples.record(extent=77), samples.record(threads=77)):
+            with pytest.raises(NotFound):
+                filled.confirm(record)
+        with pytest.raises(ValueError, match="median"):
+            filled.confirm(samples.record(0, Measurement(Status.OK)))
+        assert filled.confirmed_many([samples.task().key], samples.target().key) == {}
+
+
 class TestExamples:
     def test_are_every_trial_of_a_kind_of_target_newest_first(self, filled, samples, monkeypatch):
         monkeypatch.setattr(sql_store, "PAGE", 3)

@@ -1,6 +1,8 @@
-"""Tasks, targets, jobs, trials."""
+"""Tasks, targets, jobs, trials, confirmations."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -31,6 +33,7 @@ def upgrade() -> None:
     )
     _create_jobs()
     _create_trials()
+    _create_confirmations()
 
 
 def _create_jobs() -> None:
@@ -73,6 +76,42 @@ def _create_jobs() -> None:
 def _create_trials() -> None:
     op.create_table(
         "trials",
+        *_measured(),
+        sa.Column("job_id", ID, nullable=True),
+        sa.Column("ordinal", sa.Integer(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_trials"),
+        sa.ForeignKeyConstraint(["task_key"], ["tasks.key"], name="fk_trials_task_key_tasks"),
+        sa.ForeignKeyConstraint(["target_key"], ["targets.key"], name="fk_trials_target_key_targets"),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_trials_job_id_jobs"),
+        sa.UniqueConstraint(
+            "task_key", "target_key", "schedule_key", name="uq_trials_task_key_target_key_schedule_key"
+        ),
+        sa.UniqueConstraint("job_id", "ordinal", name="uq_trials_job_id_ordinal"),
+    )
+    op.create_index(
+        "ix_trials_task_key_target_key_status_median_s", "trials", ["task_key", "target_key", "status", "median_s"]
+    )
+
+
+def _create_confirmations() -> None:
+    op.create_table(
+        "confirmations",
+        *_measured(),
+        sa.Column("last_trial_id", ID, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_confirmations"),
+        sa.ForeignKeyConstraint(["task_key"], ["tasks.key"], name="fk_confirmations_task_key_tasks"),
+        sa.ForeignKeyConstraint(["target_key"], ["targets.key"], name="fk_confirmations_target_key_targets"),
+    )
+    op.create_index(
+        "ix_confirmations_task_key_target_key_last_trial_id",
+        "confirmations",
+        ["task_key", "target_key", "last_trial_id"],
+    )
+
+
+def _measured() -> list[sa.Column[Any]]:
+    """The columns that trials and confirmations have in common."""
+    return [
         sa.Column("id", ID, nullable=False),
         sa.Column("task_key", KEY, nullable=False),
         sa.Column("target_key", KEY, nullable=False),
@@ -91,17 +130,4 @@ def _create_trials() -> None:
         sa.Column("object_sha256", sa.Text(), nullable=False),
         sa.Column("provenance", sa.JSON(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("job_id", ID, nullable=True),
-        sa.Column("ordinal", sa.Integer(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name="pk_trials"),
-        sa.ForeignKeyConstraint(["task_key"], ["tasks.key"], name="fk_trials_task_key_tasks"),
-        sa.ForeignKeyConstraint(["target_key"], ["targets.key"], name="fk_trials_target_key_targets"),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_trials_job_id_jobs"),
-        sa.UniqueConstraint(
-            "task_key", "target_key", "schedule_key", name="uq_trials_task_key_target_key_schedule_key"
-        ),
-        sa.UniqueConstraint("job_id", "ordinal", name="uq_trials_job_id_ordinal"),
-    )
-    op.create_index(
-        "ix_trials_task_key_target_key_status_median_s", "trials", ["task_key", "target_key", "status", "median_s"]
-    )
+    ]
