@@ -24,6 +24,9 @@ Columns = Mapping[str, NDArray[np.int64]]  # knob name -> [points], knob values
 ENUMERABLE = 1 << 16
 """Combinations up to which a space is written out whole: then a sample can't miss what is left of it."""
 
+DRAWN = 256
+"""Combinations drawn at least in a round of sampling, however few points are wanted: most may be illegal."""
+
 
 @dataclass(frozen=True, slots=True)
 class Knob:
@@ -126,7 +129,7 @@ class Space:
             return self.points[rng.permutation(len(self.points))[:count]]
         found = np.empty((0, len(self.knobs)), np.int64)
         for _ in range(rounds):
-            drawn = rng.integers(0, self._radix, (2 * count, len(self.knobs)))
+            drawn = rng.integers(0, self._radix, (max(2 * count, DRAWN), len(self.knobs)))
             found = unique_rows(np.concatenate([found, drawn[self.valid(drawn)]]))
             if len(found) >= count:
                 break

@@ -85,6 +85,13 @@ def test_a_sample_of_a_large_space_is_full():
     assert len(space.sample(500, np.random.default_rng(0))) == 500
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_few_points_of_a_large_space_that_is_mostly_illegal(count):
+    space = make_space([12] * 8, lambda columns: (columns["k0"] == 1) & (columns["k1"] == 1))
+    for seed in range(10):
+        assert len(space.sample(count, np.random.default_rng(seed))) == count
+
+
 def test_a_space_with_no_legal_point_gives_none():
     for radix in ([4, 4], [12] * 8):
         space = make_space(radix, lambda columns: np.zeros(len(columns["k0"]), np.bool_))
