@@ -20,6 +20,7 @@ from typing import Any
 from .ir import Buffer, For, Kernel, LoopKind, Packing
 from .llvm import emit
 from .target import Target
+from .verify import verify
 
 BUILD_VERSION = 1
 """Raised when the same text would be built into other code: pass pipeline, options."""
@@ -111,7 +112,8 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> A
     """Compile a kernel for a target, or take its object code from the cache.
 
     The symbols come from the content, so that the objects of many kernels link together, and the same kernel always
-    gives the same object. Raises BuildError if LLVM refuses, and as `emit`.
+    gives the same object. Nothing is compiled that `verify` has not passed: what it would say of a text in the cache is
+    known. Raises BuildError if LLVM refuses; VerifyError, and as `emit`, on a bug in what made the kernel.
     """
     symbol, text = _source(kernel, target)
     _ir_log.debug("%s\n%s", symbol, kernel)
@@ -121,6 +123,7 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> A
     key = f"{_options(target)}\n{text}"
     code: bytes | None = cache.get(key) if cache else None
     if code is None:
+        verify(kernel)  # a fifth of the time of compiling
         code = _compile(text, target, lambda machine, module: machine.emit_object(module))
         if cache:
             cache.put(key, code)

@@ -250,6 +250,11 @@ class Domain:
                 if left.dtype is right.dtype is DType.I64:
                     return compared(name, self.interval_of(form(left).plus(form(right), -1)))
                 return compared(name, difference(self.interval(left), self.interval(right)))
+            case Op("min" | "max" as name, (left, right), DType.I64):
+                # The less of two is at most half of their sum, which tells more where one mirrors the other.
+                low, high = computed(name, (self.interval(left), self.interval(right))) or UNKNOWN
+                least, most = self.interval_of(form(left).plus(form(right)))
+                return saturated((low, min(high, most // 2)) if name == "min" else (max(low, -(-least // 2)), high))
             case Op(name, args, dtype) if not any(a.dtype.is_float for a in args):
                 found = saturated(computed(name, [self.interval(a) for a in args]) or UNKNOWN)
                 kind = type_range(dtype)

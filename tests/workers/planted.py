@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tunewright.codegen import build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Load, Op, const
 from tunewright.codegen.ir import Block, Buffer, For, Kernel, Stmt, Store
@@ -39,8 +40,12 @@ FAULTS = (
     "hang_in_build",
     "memory_in_build",
     "bug",
+    "unverified",
     "kill_worker",
 )
+
+EXEMPT: list[Kernel] = []
+"""Kernels that are built though they break the rules: what they do then is the matter of the tests."""
 
 FOREVER = threading.Event()
 
@@ -108,8 +113,21 @@ class Planted:
             case "kill_worker":
                 os.kill(os.getppid(), signal.SIGKILL)
                 FOREVER.wait()
+            case "unverified":
+                return self.kernel(task, target, "out_of_bounds")
+        kernel = self.kernel(task, target, self.fault)
+        EXEMPT.append(kernel)
+        return kernel
+
+    @staticmethod
+    def kernel(task: Task, target: Target, fault: str) -> Kernel:
         real = next(one for one in REAL if one.applies(task, target))
-        return spoiled(real.lower(task, real.space(task, target).default, target), self.fault)
+        return spoiled(real.lower(task, real.space(task, target).default, target), fault)
+
+
+def verify(kernel: Kernel) -> None:
+    if not any(kernel is one for one in EXEMPT):
+        verify_soundly(kernel)
 
 
 def crash() -> None:
@@ -147,6 +165,7 @@ def abort(last_words: str) -> None:
 
 
 REAL = sketches.SKETCHES
+verify_soundly, build.verify = build.verify, verify
 prepare_soundly = measure.prepare
 sketches.SKETCHES = (*(Planted(fault) for fault in FAULTS), *REAL)
 measure.CALLS |= {

@@ -117,6 +117,12 @@ def test_a_bug_in_a_sketch_propagates(pool: Pool, make) -> None:
         list(pool.measure([make.planted("bug")]))
 
 
+def test_a_kernel_that_breaks_a_rule_is_a_bug(pool: Pool, make) -> None:
+    elsewhere = make.of_other_task("Unverified")  # no other test has filled the cache with it
+    with pytest.raises(ChildError, match=r"VerifyError.*, the limit"):
+        list(pool.measure([elsewhere.planted("unverified")]))
+
+
 def test_candidates_of_other_targets_and_tasks_are_refused(pool: Pool, make, other_task, other_target) -> None:
     stranger = Candidate(make.task, other_target, make.default().schedule)
     with pytest.raises(ValueError, match="a candidate for"):
