@@ -20,6 +20,17 @@ def ms(value: float | None) -> str:
     return "-" if value is None else f"{value:#.4g}".rstrip(".")
 
 
+def duration(value_ms: float | None, digits: int = 3) -> str:
+    """Milliseconds in the unit that suits them, e.g. "1.49 ms", "374 µs" or "12.0 ns"; "-" where nothing is known."""
+    if value_ms is None:
+        return "-"
+    for unit, factor in (("s", 1e-3), ("ms", 1.0), ("µs", 1e3)):
+        number = f"{value_ms * factor:#.{digits}g}".rstrip(".")
+        if float(number) >= 1:
+            return f"{float(number):.0f} {unit}" if "e" in number else f"{number} {unit}"
+    return f"{f'{value_ms * 1e6:#.{digits}g}'.rstrip('.')} ns" if value_ms else "0 ns"
+
+
 def times(factor: float | None) -> str:
     """A ratio, e.g. "1.62x"."""
     return "-" if factor is None else f"{factor:.2f}x"

@@ -1,0 +1,82 @@
+"""Reading a database: nothing is made, and no right to write is needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import URL, Engine
+
+from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_url, shown
+from .schema import HEAD, current_revision
+from .sql_store import SqlStore, open_store
+from .store import StoreError
+
+
+class NoDatabase(StoreError):
+    """There is no database at that URL yet, or it is empty."""
+
+
+def open_reader(url: str, *, wait_s: float = 60.0) -> SqlStore:
+    """Open the database at an SQLAlchemy URL as `open_store` does, but make none. Whoever gets it only reads.
+
+    A SQLite file that may not be written is opened for reading alone. Another one of an older schema is migrated.
+    Raises NoDatabase, and StoreError as `open_store` does.
+    """
+    parsed = parse_url(url)
+    path = _file(parsed)
+    if path is None:
+        return _open(parsed, url, wait_s, writable=True)
+    if not path.exists():
+        raise NoDatabase(f"{shown(parsed)}: there is no such database; tunewright tune and tunewright import make one")
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        return _open(parsed, url, wait_s, writable=True)
+    try:
+        return _open(_for_reading(path), url, wait_s, writable=False)
+    except NoDatabase:
+        raise
+    except StoreError:
+        if Path(f"{path}-wal").exists():  # others may be writing to it at this moment
+            raise
+        # SQLite can't read a file in WAL mode where it can't make the two files beside it, unless nobody changes it.
+        return _open(_for_reading(path, immutable="1"), url, wait_s, writable=False)
+
+
+def _file(url: URL) -> Path | None:
+    """The file of a SQLite database; None for one in memory, one with options of its own, and on a server."""
+    name = str(url.database)
+    if url.get_backend_name() != "sqlite" or is_memory(url) or name.startswith("file:"):
+        return None
+    return Path(name)
+
+
+def _for_reading(path: Path, **options: str) -> URL:
+    name = f"file:{quote(str(path.absolute()))}"
+    return URL.create("sqlite", database=name, query={"mode": "ro", **options, "uri": "true"})
+
+
+def _open(opened: URL, url: str, wait_s: float, *, writable: bool) -> SqlStore:
+    """A store on an engine for `opened`, which is the database at `url`."""
+    engine = make_engine(opened, wait_s)
+    try:
+        revision = _revision(engine)
+        if revision == HEAD:
+            if writable:
+                with clear_errors(engine.url):
+                    choose_journal(engine, wait_s)
+            return SqlStore(engine, revision)
+        if revision is None:
+            raise NoDatabase(f"{shown(parse_url(url))}: there is nothing of tunewright in this database")
+    except BaseException:
+        engine.dispose()
+        raise
+    engine.dispose()
+    if not writable:
+        raise StoreError(f"{shown(parse_url(url))}: its schema is {revision}, not {HEAD}, and it may not be written")
+    return open_store(url, wait_s=wait_s)
+
+
+def _revision(engine: Engine) -> str | None:
+    with clear_errors(engine.url), engine.connect() as connection:
+        return current_revision(connection)
