@@ -176,7 +176,7 @@ def test_options(arguments: list[str], word: str, command: Command, tmp_path: Pa
         (["bench", "m", "--against", "tensorrt"], "'tensorrt'"),
         (["bench", "m", "--against", ","], "--against"),
         (["show", "no-key"], "key"),
-        (["show", "0123"], "0123"),
+        (["show", "0123"], "--model"),
         (["dance"], "dance"),
         (["tune"], "MODEL"),
     ],
@@ -259,6 +259,7 @@ def test_hostile_names_are_data(command: Command, tmp_path: Path) -> None:
     onnx.save(small_model(names=(HOSTILE, HOSTILE + "out")), path)
     np.save(tmp_path / "x.npy", np.ones((4, 8), np.float32))
     database = f"sqlite:///{tmp_path / 'tuning.db'}"
+    assert command("db", "upgrade", "--db", database).code == 0
     given = ["--input", f"{HOSTILE}={tmp_path / 'x.npy'}"]
     plain = command("run", path, *given, "--output", tmp_path / "out", "--db", database)
     assert plain.code == 0, plain.err

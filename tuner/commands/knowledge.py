@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tunewright.graph.task import Tensor
 from tunewright.search_space.schedule import Schedule
 
-from ..text import large, ms, printable, shape, slow_nodes
+from ..text import duration, large, printable, shape, slow_nodes
 from . import subject
-from .tune import KEY_LETTERS
+from .tables import WIDE, key_letters, new_table, print_table
+
+SCHEDULE_COLUMNS = 40
+"""Room that a schedule needs beside the rest of a table."""
 
 
 def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> dict[str, Any]:
@@ -51,22 +52,17 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
 
 def render_tasks(console: Console, data: Mapping[str, Any]) -> None:
     """A line a task, in the order of the model."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("task", no_wrap=True)
-    table.add_column("op", no_wrap=True, overflow="ellipsis", max_width=44)
-    table.add_column("shapes", overflow="fold")
-    for name in ("FLOPs", "times", "best ms"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table(console, ("task", "op", "shapes"), ("FLOPs", "times", "best"))
     for task in data["tasks"]:
         table.add_row(
-            task["key"][:KEY_LETTERS],
+            task["key"][: key_letters(console)],
             Text(printable(task["op"])),
             f"{_shapes(task['inputs'])} -> {_shapes(task['outputs'])}",
             large(task["flops"]),
             str(task["occurrences"]),
-            ms(task["best_ms"]),
+            duration(task["best_ms"]),
         )
-    console.print(table)
+    print_table(console, table)
     coverage = data["coverage"]
     console.print(
         f"{printable(data['model'])}: {large(data['flops'], 'FLOP')} a run, {coverage['native']} native nodes"
@@ -93,20 +89,20 @@ def lookup(model: Path, db: str | None, dims: Mapping[str, int], threads: int | 
 
 def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
     """A line a task, in the order of the model."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("task", no_wrap=True)
-    table.add_column("op", no_wrap=True, overflow="ellipsis", max_width=44)
-    table.add_column("match")
-    table.add_column("expected ms", justify="right", no_wrap=True)
-    table.add_column("schedule", overflow="fold")
+    roomy = console.width >= WIDE + SCHEDULE_COLUMNS
+    table = new_table(console, ("task", "op", "match"), ("expected",))
+    if roomy:
+        table.add_column("schedule", overflow="fold")
     for task in data["tasks"]:
-        table.add_row(
-            task["key"][:KEY_LETTERS],
+        row = [
+            task["key"][: key_letters(console)],
             Text(printable(task["op"])),
             task["match"],
-            ms(task["expected_ms"]),
-            Text(printable(Schedule.from_json(task["schedule"]))),
-        )
-    console.print(table)
+            duration(task["expected_ms"]),
+        ]
+        table.add_row(*row, *([Text(printable(Schedule.from_json(task["schedule"])))] if roomy else []))
+    print_table(console, table)
     exact = sum(task["match"] == "exact" for task in data["tasks"])
     console.print(f"{exact} of {len(data['tasks'])} tasks are tuned for {data['target']}")
+    if data["tasks"] and not roomy:
+        console.print("the schedules: tunewright lookup --json, or tunewright show TASK")

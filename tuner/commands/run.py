@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tunewright.graph.onnx_form import dtype_name
 
-from ..text import ms, printable, shape, slow_nodes
+from ..text import duration, printable, shape, slow_nodes
 from . import subject
 
 MANIFEST = "manifest.json"
@@ -87,7 +87,7 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         console.print(f"output {printable(entry['name'])}: {entry['dtype']} {shape(entry['shape'])}{values}{file}")
     tasks = data["tasks"]
     console.print(
-        f"first run {ms(data['first_run_ms'])} ms; {tasks['tuned']} tasks tuned, {tasks['default']} on their default"
+        f"first run {duration(data['first_run_ms'])}; {tasks['tuned']} tasks tuned, {tasks['default']} on their default"
     )
     if data["fallback"]:
         console.print(slow_nodes(data["fallback"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from tunewright.codegen.build import assembly, source
 from tunewright.codegen.target import Target
-from tunewright.db.sql_store import open_store
+from tunewright.db.reading import NoDatabase, open_reader
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
@@ -24,7 +25,7 @@ from ..errors import Refused
 from ..lookup import lookup
 from ..model import open_model
 from ..settings import settings
-from ..text import large, ms, printable, printable_lines, shape
+from ..text import duration, large, printable, printable_lines, shape
 from ..tuning import local_target
 
 PARTS = ("ir", "llvm", "assembly")
@@ -44,8 +45,12 @@ def show(
 
     `schedule` is "best" (the default where none is known), "default", or the schedule as JSON.
     """
+    if not re.fullmatch("[0-9a-f]{1,64}", prefix):
+        raise Refused(
+            f"{prefix!r} is no key of a task: it has letters 0 to 9 and a to f; tunewright tasks MODEL lists them"
+        )
     target = local_target(threads=threads)
-    with open_store(db or settings().db) as store:
+    with _known(db, model) as store:
         task = _task(store, prefix, model, dims)
         chosen, match, expected_s = _schedule(store, task, target, schedule)
     candidate = Candidate(task, target, chosen)
@@ -72,20 +77,28 @@ def show(
     }
 
 
-def _task(store: Store, prefix: str, model: Path | None, dims: Mapping[str, int]) -> Task:
+def _known(db: str | None, model: Path | None) -> AbstractContextManager[Store | None]:
+    """What is known; nothing where the task comes from a model and there is no default database yet."""
+    try:
+        return open_reader(db or settings().db)
+    except NoDatabase as error:
+        if db is not None:
+            raise
+        if model is None:
+            raise Refused(f"{error}; of a model that was not tuned yet, name it: --model MODEL") from error
+        return nullcontext()
+
+
+def _task(store: Store | None, prefix: str, model: Path | None, dims: Mapping[str, int]) -> Task:
     """The one task of the model or the database that is meant. Raises Refused where it isn't one."""
-    if not re.fullmatch("[0-9a-f]{1,64}", prefix):
-        raise Refused(
-            f"{prefix!r} is no key of a task: it has letters 0 to 9 and a to f; tunewright tasks MODEL lists them"
-        )
     if model is not None:
         own = {key: task for key, (task, _) in open_model(model, dims).tasks.items()}
         keys, place = [key for key in own if key.startswith(prefix)], "the model"
     else:
-        own, keys, place = {}, store.task_keys(prefix), "the database"
+        own, keys, place = {}, store.task_keys(prefix) if store else [], "the database"
     match keys:
         case [key]:
-            return own[key] if key in own else store.task(key)
+            return own[key] if store is None or key in own else store.task(key)
         case []:
             hint = "" if model else "; of a model that was not tuned yet, name it: --model MODEL"
             raise Refused(f"{place} has no task {prefix}{hint}")
@@ -93,24 +106,28 @@ def _task(store: Store, prefix: str, model: Path | None, dims: Mapping[str, int]
             raise Refused(f"{prefix} may be any of {len(keys)} tasks of {place}, such as {keys[0]} and {keys[1]}")
 
 
-def _schedule(store: Store, task: Task, target: Target, wanted: str) -> tuple[Schedule, str, float | None]:
+def _schedule(store: Store | None, task: Task, target: Target, wanted: str) -> tuple[Schedule, str, float | None]:
     """The schedule, where it came from, and the seconds measured for it, if it was."""
     match wanted:
-        case "best":
+        case "best" if store is not None:
             found = lookup(store, [task], target)[task.key]
             return found.schedule, found.match, found.expected_s
-        case "default":
+        case "best" | "default":
             return default_schedule(task, target), "default", None
         case _:
             return _parsed(wanted), "given", None
 
 
 def _parsed(text: str) -> Schedule:
+    form = 'a schedule is like {"sketch": "...", "version": 1, "values": {"knob": 1}}'
     try:
         return Schedule.from_json(json.loads(text))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        form = '{"sketch": "...", "version": 1, "values": {"knob": 1}}'
-        raise Refused(f"--schedule is best, default or {form}: {type(error).__name__} {error}") from error
+    except json.JSONDecodeError as error:
+        raise Refused(f"--schedule {text[:80]!r} is neither best, default nor JSON; {form}") from error
+    except KeyError as error:
+        raise Refused(f"--schedule {text[:80]!r} has no {error}; {form}") from error
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise Refused(f"--schedule {text[:80]!r} is no schedule; {form}") from error
 
 
 def _space(space: Space) -> dict[str, Any]:
@@ -125,6 +142,20 @@ def _space(space: Space) -> dict[str, Any]:
 
 def render(console: Console, data: Mapping[str, Any]) -> None:
     """The task, the spaces, the schedule, then the texts."""
+    render_point(console, data)
+    for part in PARTS:
+        if part in data:
+            console.print(f"\n--- {part}")
+            console.print(listing(data, part), soft_wrap=True)
+
+
+def listing(data: Mapping[str, Any], part: str) -> str:
+    """One of the texts, as it may be written anywhere."""
+    return printable_lines(data[part].replace("\t", "    "))
+
+
+def render_point(console: Console, data: Mapping[str, Any]) -> None:
+    """The task, the spaces and the schedule."""
     console.print(f"task {data['key']}: {printable(data['op'])}, {large(data['flops'], 'FLOP')}, for {data['target']}")
     for role in ("inputs", "outputs"):
         for tensor in data["task"][role]:
@@ -139,9 +170,5 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         )
         for name, choices in space["knobs"].items():
             console.print(f"  {name}: {', '.join(map(str, choices))}")
-    expected = "" if data["expected_ms"] is None else f", measured {ms(data['expected_ms'])} ms"
+    expected = "" if data["expected_ms"] is None else f", measured {duration(data['expected_ms'])}"
     console.print(f"schedule ({data['match']}{expected}): {Schedule.from_json(data['schedule'])}")
-    for part in PARTS:
-        if part in data:
-            console.print(f"\n--- {part}")
-            console.print(printable_lines(data[part].replace("\t", "    ")), soft_wrap=True)

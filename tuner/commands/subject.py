@@ -12,11 +12,12 @@ import numpy as np
 
 from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.target import Target
-from tunewright.db.sql_store import open_store
+from tunewright.db.reading import NoDatabase, open_reader
+from tunewright.search_space.sketches import default_schedule
 
 from ..errors import Refused
 from ..inputs import example_feeds
-from ..lookup import Found, lookup
+from ..lookup import Found, Match, lookup
 from ..model import Model, open_model
 from ..session import InferenceSession
 from ..settings import settings
@@ -32,18 +33,26 @@ class Subject:
     found: Mapping[str, Found]  # by task key
 
     def session(self) -> InferenceSession:
-        """A session on the schedules found."""
-        known = {key: found.schedule for key, found in self.found.items() if found.match == "exact"}
-        return InferenceSession.of(self.model, self.target, known, ObjectCache(settings().objects))
+        """A session on the schedules found. Raises Refused where a task has none that may work."""
+        return InferenceSession.of_found(self.model, self.target, self.found, ObjectCache(settings().objects))
 
 
 def read(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> Subject:
-    """Open a model and look its tasks up."""
+    """Open a model and look its tasks up. Nothing is known of them where there is no default database yet.
+
+    Raises NoDatabase where the one that `db` names is not there.
+    """
     opened = open_model(model, dims)
     target = local_target(threads=threads)
-    with open_store(db or settings().db) as store:
-        found = lookup(store, [task for task, _ in opened.tasks.values()], target)
-    return Subject(opened, target, found)
+    tasks = [task for task, _ in opened.tasks.values()]
+    try:
+        with open_reader(db or settings().db) as store:
+            return Subject(opened, target, lookup(store, tasks, target))
+    except NoDatabase:
+        if db is not None:
+            raise
+    untuned = {task.key: Found(task, Match.DEFAULT, default_schedule(task, target), None) for task in tasks}
+    return Subject(opened, target, untuned)
 
 
 def feeds(model: Model, given: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -68,9 +77,17 @@ def load_array(path: Path) -> Any:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise Refused(f"{str(path)!r} holds no array that can be read: {error}") from error
+        raise Refused(f"{str(path)!r} holds no array that can be read: {_fault(error)}") from error
     if not isinstance(array, np.ndarray):
         with suppress(AttributeError):
             array.close()
         raise Refused(f"{str(path)!r} is an archive of arrays, not one .npy array")
     return array.astype(object) if array.dtype.kind == "U" else np.array(array)
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with a .npy file, without numpy's advice to unpickle it, which would run what is in there."""
+    said = " ".join(str(error).split())
+    if "pickle" in said:
+        return "it is no .npy file, or one of Python objects; save numbers with numpy.save"
+    return said or "it is cut short"

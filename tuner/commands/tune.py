@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..progress import watching
-from ..text import ms, printable, ratio, share, slow_nodes, times
-
-KEY_LETTERS = 12
-"""Letters of a task's key that are shown: enough to name it."""
+from ..text import duration, printable, ratio, share, slow_nodes, times
+from .tables import is_wide, key_letters, new_table, print_table
 
 
 def tune(console: Console, model: Path, live: bool | None = None, **settings: Any) -> dict[str, Any]:
@@ -31,25 +27,10 @@ def tune(console: Console, model: Path, live: bool | None = None, **settings: An
 
 def render(console: Console, data: Mapping[str, Any]) -> None:
     """Each task's default and best time, then the model's."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("task", no_wrap=True)
-    table.add_column("op", no_wrap=True, overflow="ellipsis", max_width=44)
-    for name in ("times", "trials", "default ms", "tuned ms", "speedup", "GFLOP/s", "of peak"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for task in data["tasks"]:
-        gflops = task["gflops"]
-        table.add_row(
-            task["key"][:KEY_LETTERS],
-            Text(printable(task["op"])),
-            str(task["occurrences"]),
-            str(task["trials"]),
-            ms(task["default_ms"]),
-            ms(task["best_ms"]),
-            times(ratio(task["default_ms"], task["best_ms"])),
-            f"{gflops:.1f}" if gflops else "-",  # what only moves data has no operations to count
-            share(task["fraction_of_peak"] or None),
-        )
-    console.print(table)
+    if data["tasks"]:
+        _print_tasks(console, data["tasks"])
+    else:
+        console.print("nothing to tune: no node of the model has a kernel")
     console.print(
         f"{printable(data['model'])} on {data['target']}: {data['trials']} trials; "
         f"the peak measured on this machine is {data['peak_gflops']:.0f} GFLOP/s"
@@ -58,7 +39,28 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         console.print("failed trials: " + ", ".join(f"{count} {name}" for name, count in data["failed"].items()))
     if data["fallback"]:
         console.print(slow_nodes(data["fallback"]))
-    gain = times(ratio(data["default_ms"], data["tuned_ms"]))
-    console.print(
-        f"the whole model: {ms(data['default_ms'])} ms by default, {ms(data['tuned_ms'])} ms tuned: {gain} faster"
-    )
+    default, tuned = duration(data["default_ms"]), duration(data["tuned_ms"])
+    gain = ratio(data["default_ms"], data["tuned_ms"])
+    faster = f": {times(gain)} as fast" if gain and data["tasks"] else ""
+    console.print(f"the whole model: {default} by default, {tuned} tuned{faster}")
+
+
+def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> None:
+    wide = is_wide(console)
+    rates = ("GFLOP/s", "of peak") if wide else ("of peak",)
+    table = new_table(console, ("task", "op"), ("times", "trials", "default", "tuned", "speedup", *rates))
+    for task in tasks:
+        gflops = task["gflops"]
+        row = [
+            task["key"][: key_letters(console)],
+            Text(printable(task["op"])),
+            str(task["occurrences"]),
+            str(task["trials"]),
+            duration(task["default_ms"]),
+            duration(task["best_ms"]),
+            times(ratio(task["default_ms"], task["best_ms"])),
+        ]
+        if wide:
+            row.append(f"{gflops:.1f}" if gflops else "-")  # what only moves data has no operations to count
+        table.add_row(*row, share(task["fraction_of_peak"] or None))
+    print_table(console, table)
