@@ -144,7 +144,12 @@ def _conv(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
     kernel = node.attrs.get("kernel_shape")
     if not fits or (kernel and tuple(kernel) != w[2:]) or (bias and bias[0] not in ((), (features,))):
         return f"channels, group {group}, kernel and weight don't agree"
-    return "" if outputs[0][:2] == (x[0], features) else "the result has other channels"
+    return "" if len(outputs[0]) == len(x) and outputs[0][:2] == (x[0], features) else "the result has other channels"
+
+
+def _pool(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
+    x, y = inputs[0], outputs[0]
+    return "" if len(x) == len(y) > 2 and x[:2] == y[:2] else "not a batch of channels of images"
 
 
 def _per_channel(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
@@ -223,6 +228,7 @@ _AFTER: Mapping[str, Check] = {
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _per_channel),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _rows),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
     "Concat": _concat,
     "Expand": _expand,
     "GatherElements": _gather_elements,

@@ -291,7 +291,7 @@ def _clip(draft: Draft, node: Node) -> Node | None:
                 limits[name] = node.attrs[name]
         elif _input(node, position):
             array = draft.array(node.inputs[position])
-            if array is None:
+            if array is None or array.size != 1:
                 return None
             limits[name] = array.item()
     return _node(node, limits, inputs=node.inputs[:1])

@@ -134,6 +134,8 @@ class Layout:
         outputs = []
         for name, perm in zip(node.outputs, perms, strict=True):
             shape, dtype = self._edit.shape(name) or (), self._edit.types[name].dtype
+            if len(shape) != len(perm):
+                raise TypeFault(f"{node} makes {len(shape)} dimensions")
             outputs.append(self._edit.fresh(TensorType(dtype, tuple(shape[axis] for axis in inverse(perm)))))
         fresh = Node(node.op, tuple(inputs), tuple(outputs), attrs, version=node.version)
         kinds = infer(fresh, self._edit.types, self._edit.constants)
