@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from math import prod
+from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +49,7 @@ class CompiledModel:
     """Runs a model: native programs, and between them the nodes that have no kernel.
 
     Tensors between steps live in one arena, planned once. Inputs and outputs are bound anew by every run, so results
-    are the caller's to keep. One run at a time.
+    are the caller's to keep. Threads may share it; their runs take turns, in a forked child too.
     """
 
     def __init__(self, model: Model, artifacts: Mapping[str, Artifact], pool: ThreadPool) -> None:
@@ -55,6 +58,8 @@ class CompiledModel:
         self._plan = plan(self._memory)
         self._arena = aligned_empty((max(self._plan.size_bytes, 1),), DType.U8)
         self._constants = _Constants(model.graph.constants)
+        self._turn = Lock()
+        _models.add(self)
         self._parts: list[Program | Node] = []
         calls: list[tuple[Artifact, Sequence[Operand]]] = []
         for number, step in enumerate(_executed(model)):
@@ -98,6 +103,10 @@ class CompiledModel:
         Raises EvaluationError where a node without a kernel can't be computed.
         """
         bound = {name: _aligned(array) for name, array in inputs.items()}
+        with self._turn:
+            return self._run(bound)
+
+    def _run(self, bound: dict[str, Array]) -> list[Any]:
         own = {}
         for value in self._graph.outputs:
             root, _ = self._memory.locate(value.tensor)
@@ -148,10 +157,26 @@ class CompiledModel:
         return value if root in own or name in others else np.array(value)
 
     def close(self) -> None:
-        """Unload the code."""
-        for part in self._parts:
-            if isinstance(part, Program):
-                part.close()
+        """Unload the code, when a run under way has ended."""
+        with self._turn:
+            for part in self._parts:
+                if isinstance(part, Program):
+                    part.close()
+
+    def renew_turn(self) -> None:
+        """In the child of a fork: who holds the turn may not be here."""
+        self._turn = Lock()
+
+
+_models: WeakSet[CompiledModel] = WeakSet()
+
+
+def _renew_turns() -> None:
+    for model in list(_models):
+        model.renew_turn()
+
+
+os.register_at_fork(after_in_child=_renew_turns)
 
 
 class _Constants:
@@ -203,8 +228,9 @@ def _memory(model: Model, artifacts: Mapping[str, Artifact]) -> Memory:
 
 def _aligned(array: Array) -> Array:
     """The array itself if kernels can read it or never will, else a copy that they can."""
-    dtype = DType.of(array.dtype.name)
-    if dtype is None or (array.flags.c_contiguous and array.ctypes.data % ALIGN_BYTES == 0):
+    dtype = DType.of(array.dtype.name)  # the name tells nothing of the byte order
+    fits = array.dtype.isnative and array.flags.c_contiguous and array.ctypes.data % ALIGN_BYTES == 0
+    if dtype is None or fits:
         return array
     copy = aligned_empty(array.shape, dtype)
     copy[...] = array

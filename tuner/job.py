@@ -11,21 +11,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import Trials
 from tunewright.costmodel.roofline import limit_s
 from tunewright.costmodel.xgb import XGBModel
-from tunewright.db.store import Job, JobSpec, JobState, JobTask, Store
+from tunewright.db.store import UNFINISHED, Job, JobSpec, JobState, JobTask, Store, StoreError
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.search_space.space import Space
+from tunewright.workers.lock import HostLock
 from tunewright.workers.pool import Pool
 
 from .inputs import example_feeds
@@ -35,6 +39,8 @@ from .model import Model
 from .report import Report, TaskReport
 from .scheduler import TaskScheduler
 from .session import InferenceSession
+from .settings import settings
+from .stage import Stage
 from .strategy import STRATEGIES, Strategy
 
 HISTORY = 5_000
@@ -42,6 +48,9 @@ HISTORY = 5_000
 
 REFIT = 16
 """Trials between two fits of the cost model."""
+
+FINALISTS = 3
+"""Schedules that are compared with the default when the search is over."""
 
 HOPELESS = 3.0
 """A candidate this many times slower than the best is not timed to the end."""
@@ -67,6 +76,7 @@ class TaskState:
     spaces: tuple[Space, ...]
     strategy: Strategy
     measured: dict[str, tuple[Schedule, Measurement]] = field(default_factory=dict)  # by schedule key
+    refuted: set[str] = field(default_factory=set)  # keys of schedules that worked once, but not when compared
 
     @property
     def best(self) -> tuple[Schedule, Measurement] | None:
@@ -80,16 +90,44 @@ class TaskState:
         entry = self.measured.get(self.default.key)
         return entry[1].median_s if entry else None
 
+    def fails(self, schedule: Schedule) -> bool:
+        """Whether a schedule is known not to work."""
+        entry = self.measured.get(schedule.key)
+        return schedule.key in self.refuted or (entry is not None and entry[1].status is not Status.OK)
+
     @property
     def best_s(self) -> float | None:
         return self.best[1].median_s if self.best else None
+
+    def finalists(self, target: Target, also: Schedule | None) -> list[tuple[Schedule, Measurement]]:
+        """What may turn out best: the default, `also`, and the fastest few of the others, of each object code one.
+
+        Only what worked, and is a legal point still.
+        """
+        works = {key: entry for key, entry in self.measured.items() if entry[1].status is Status.OK}
+        chosen = [
+            works[s.key]
+            for s in dict.fromkeys((self.default, also))
+            if s and s.key in works and holds(self.task, target, s)
+        ]
+        seen = {measurement.object_sha256 for _, measurement in chosen} - {""}
+        added = 0
+        for schedule, measurement in sorted(works.values(), key=lambda entry: entry[1].median_s or float("inf")):
+            if added == FINALISTS:
+                break
+            is_other = measurement.object_sha256 not in seen and all(schedule != s for s, _ in chosen)
+            if is_other and holds(self.task, target, schedule):
+                chosen.append((schedule, measurement))
+                seen |= {measurement.object_sha256} - {""}
+                added += 1
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Where a job stands, after each trial."""
 
-    stage: str  # "reading", "searching", "confirming", "running" or "done"
+    stage: Stage
     trials: int
     budget: Budget
     elapsed_s: float  # in this process
@@ -138,7 +176,7 @@ class TuningJob:
         self._watch = watch or (lambda progress: None)
         self._started = time.monotonic()
         self._job = self._open(seed, strategy)
-        self._own = self._earlier = len(store.trials(self._job.id))
+        self._own = self._earlier = self._stored()
         self._costs = XGBModel(seed)
         self._tasks = [self._state(task, count, strategy, seed) for task, count in model.tasks.values()]
         keys = {state.task.key: n for n, state in enumerate(self._tasks)}
@@ -181,11 +219,12 @@ class TuningJob:
             self._search()
             return self._finish()
         except KeyboardInterrupt:
-            self._store.pause_job(self._job.id)
+            if self._store.job(self._job.id).state in UNFINISHED:
+                self._store.pause_job(self._job.id)
             raise
 
     def _search(self) -> None:
-        self._report_progress("searching")
+        self._report_progress(Stage.SEARCHING)
         while not self._out_of_time():
             batch = self._scheduler.next_batch(self._budget.trials - self._own)
             if batch is None:
@@ -194,10 +233,10 @@ class TuningJob:
             self._learn()
             state = self._tasks[index]
             schedules = state.strategy.ask(size)
-            if len(schedules) < size:
-                self._scheduler.exhaust(index)
             if schedules:
                 self._measure(index, schedules)
+            else:
+                self._scheduler.exhaust(index)
 
     def _measure(self, index: int, schedules: Sequence[Schedule]) -> None:
         state = self._tasks[index]
@@ -206,19 +245,23 @@ class TuningJob:
         with closing(self._pool.measure(candidates, limit)) as results:
             for candidate, measurement in results:
                 self._keep(index, candidate.schedule, measurement)
-                if self._out_of_time():
+                if self._out_of_time() or self._own >= self._budget.trials:
                     return
+
+    def _stored(self) -> int:
+        """Trials of the job, those of another process that works on it among them."""
+        return sum(self._store.statuses(self._job.id).values())
 
     def _keep(self, index: int, schedule: Schedule, measurement: Measurement) -> None:
         state = self._tasks[index]
-        _log_trial(state.task, schedule, measurement)
-        self._store.record(Record(state.task.key, self._target.key, schedule, measurement), self._job.id)
-        state.measured[schedule.key] = schedule, measurement
+        _log_trial("task", state.task, schedule, measurement)
+        is_new = self._store.record(Record(state.task.key, self._target.key, schedule, measurement), self._job.id)
+        state.measured.setdefault(schedule.key, (schedule, measurement))
         state.strategy.tell([(schedule, measurement)])
         self._scheduler.tell(index, [_time_s(measurement)])
-        self._own += 1
-        self._unlearned += 1
-        self._report_progress("searching", (state, schedule, measurement))
+        self._own = self._stored()
+        self._unlearned += is_new
+        self._report_progress(Stage.SEARCHING, (state, schedule, measurement))
 
     def _learn(self) -> None:
         if self._unlearned < REFIT:
@@ -234,17 +277,18 @@ class TuningJob:
     def _out_of_time(self) -> bool:
         return time.monotonic() - self._started >= self._budget.seconds
 
-    def _report_progress(self, stage: str, last: tuple[TaskState, Schedule, Measurement] | None = None) -> None:
+    def _report_progress(self, stage: Stage, last: tuple[TaskState, Schedule, Measurement] | None = None) -> None:
         elapsed_s = time.monotonic() - self._started
         self._watch(Progress(stage, self._own, self._budget, elapsed_s, self._tasks, self._earlier, last))
 
     def _finish(self) -> Report:
-        self._report_progress("confirming")
+        self._report_progress(Stage.CONFIRMING)
         limits = measure(self._target)
         tasks = [self._confirmed(state, limits) for state in self._tasks]
-        self._report_progress("running")
+        self._report_progress(Stage.RUNNING)
         default_s, tuned_s = self._whole_model(tasks)
         statuses = self._store.statuses(self._job.id)
+        self._own = sum(statuses.values())
         report = Report(
             job_id=self._job.id,
             model=self._model.label,
@@ -258,54 +302,83 @@ class TuningJob:
             failed={status.value: count for status, count in statuses.items() if status is not Status.OK},
             fallback=self._model.fallback_ops,
         )
-        self._store.finish_job(self._job.id, JobState.SUCCEEDED, report.to_json())
-        self._report_progress("done")
+        try:
+            self._store.finish_job(self._job.id, JobState.SUCCEEDED, report.to_json())
+        except StoreError:
+            if self._store.job(self._job.id).state is not JobState.SUCCEEDED:
+                raise  # else another process finished the same job meanwhile; this report is as good as its own
+        self._report_progress(Stage.DONE)
         return report
 
     def _confirmed(self, state: TaskState, limits: Limits) -> TaskReport:
-        """Default and best timed in turn: what is reported is their ratio in one process, not two trials' luck."""
-        schedule = state.best[0] if state.best else state.default
-        times = [state.default_s, state.best_s]
-        if state.best and schedule != state.default and state.default_s is not None:
-            pair = [Candidate(state.task, self._target, s) for s in (state.default, schedule)]
-            times = [m.median_s for m in self._pool.compare(pair)]
-        default_s, best_s = times
-        if default_s is not None and (best_s is None or best_s > default_s):
-            schedule, best_s = state.default, default_s
+        """The task's report: the finalists timed in turn in a fresh process, so that ratios are no two trials' luck."""
+        compared = self._compared(state)
+        times = {s.key: m.median_s for s, m in compared if m.status is Status.OK}
+        holding = [schedule for schedule, _ in compared if schedule.key in times]
+        schedule = min(holding, key=lambda s: times[s.key] or float("inf"), default=state.default)
+        best_s = times.get(schedule.key)
         return TaskReport(
             key=state.task.key,
             op=state.task.op,
             occurrences=state.occurrences,
             trials=len(state.measured),
             flops=state.task.flops,
-            default_s=default_s,
+            default_s=times.get(state.default.key),
             best_s=best_s,
             fraction_of_peak=state.task.flops / best_s / limits.peak_flops_s if best_s else None,
             schedule=schedule.to_json(),
         )
 
-    def _whole_model(self, tasks: Sequence[TaskReport]) -> tuple[float, float]:
-        """Seconds of one run of the model, on default and on found schedules, run in turn."""
-        found = {task.key: Schedule.from_json(task.schedule) for task in tasks}
-        feeds = example_feeds(self._model)
-        with (
-            InferenceSession.of(self._model, self._target, {}) as default,
-            InferenceSession.of(self._model, self._target, found) as tuned,
-        ):
-            calls = {"default": lambda: default.run(None, feeds), "tuned": lambda: tuned.run(None, feeds)}
-            times = side_by_side(calls)
-        return times["default"].median_s, times["tuned"].median_s
+    def _compared(self, state: TaskState) -> list[tuple[Schedule, Measurement]]:
+        """The finalists with their times beside each other; the database keeps the choice among them."""
+        before = self._store.confirmed_many([state.task.key], self._target.key).get(state.task.key)
+        for record in self._store.records(state.task.key, self._target.key):  # another process may have measured some
+            state.measured.setdefault(record.schedule.key, (record.schedule, record.measurement))
+        finalists = state.finalists(self._target, before.schedule if before else None)
+        if len(finalists) < 2 and not before:
+            return finalists
+        schedules = [schedule for schedule, _ in finalists]
+        measured = self._pool.compare([Candidate(state.task, self._target, schedule) for schedule in schedules])
+        compared = list(zip(schedules, measured, strict=True))
+        for schedule, measurement in compared:
+            _log_trial("comparison of task", state.task, schedule, measurement)
+        state.refuted |= {schedule.key for schedule, measurement in compared if measurement.status is not Status.OK}
+        choice = min(compared, key=lambda entry: (entry[1].status is not Status.OK, _time_s(entry[1])), default=None)
+        if choice:
+            self._store.confirm(Record(state.task.key, self._target.key, *choice))
+        return compared
+
+    def _whole_model(self, tasks: Sequence[TaskReport]) -> tuple[float | None, float | None]:
+        """Seconds of one run of the model, on default and on found schedules, run in turn.
+
+        None where a schedule is known to fail: it is not run in this process.
+        """
+        wanted = {
+            "default": {state.task.key: state.default for state in self._tasks},
+            "tuned": {task.key: Schedule.from_json(task.schedule) for task in tasks},
+        }
+        feeds, objects = example_feeds(self._model), settings().objects
+        with ExitStack() as stack:
+            calls: dict[str, Callable[[], Any]] = {}
+            for name, schedules in wanted.items():
+                if not any(state.fails(schedules[state.task.key]) for state in self._tasks):
+                    session = InferenceSession.of(self._model, self._target, schedules, ObjectCache(objects))
+                    calls[name] = partial(stack.enter_context(session).run, None, feeds)
+            with HostLock(objects).timing():
+                times = side_by_side(calls)
+        default, tuned = times.get("default"), times.get("tuned")
+        return default.median_s if default else None, tuned.median_s if tuned else None
 
 
 def _time_s(measurement: Measurement) -> float:
     return measurement.median_s if measurement.median_s is not None else float("inf")
 
 
-def _log_trial(task: Task, schedule: Schedule, measurement: Measurement) -> None:
+def _log_trial(what: str, task: Task, schedule: Schedule, measurement: Measurement) -> None:
     outcome = measurement.status.value
     if measurement.median_s is not None:
         outcome = f"{1e3 * measurement.median_s:.4g} ms, {len(measurement.samples_s)} samples"
-    _timing_log.debug("task %s, schedule %s: %s %s", task.key[:12], schedule.key[:12], outcome, measurement.error)
+    _timing_log.debug("%s %s, schedule %s: %s %s", what, task.key[:12], schedule.key[:12], outcome, measurement.error)
     _schedule_log.debug("schedule %s: %s", schedule.key[:12], schedule)
 
 

@@ -12,6 +12,9 @@ from tunewright.codegen.runtime.memory import aligned_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
+from tunewright.workers.lock import HostLock
+
+from .settings import settings
 
 ROUNDS = 20_000
 """Steps of the peak kernel's loop: about a millisecond."""
@@ -26,8 +29,11 @@ class Limits:
 
 
 def measure(target: Target) -> Limits:
-    """Measure both rates, in about a tenth of a second. The best of several samples counts: noise only slows."""
-    with ThreadPool(target.threads) as pool:
+    """Measure both rates, in about a tenth of a second. The best of several samples counts: noise only slows.
+
+    Waits until nobody builds or times candidates on this machine.
+    """
+    with HostLock(settings().objects).timing(), ThreadPool(target.threads) as pool:
         flops = _best_s(_peak_kernel(target), target, pool)
         read_bytes = 4 * target.threads * target.l2_bytes
         reading = _best_s(_read_kernel(target, read_bytes), target, pool)

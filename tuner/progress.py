@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from .stage import Stage
 from .text import clock, ms, printable, ratio, times
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ OTHER_LINES = 6
 """Lines of the view that are not tasks."""
 
 STAGES = {
-    "reading": "reading the model",
-    "searching": "searching",
-    "confirming": "timing default and best schedules side by side",
-    "running": "timing the whole model",
-    "done": "done",
+    Stage.READING: "reading the model",
+    Stage.SEARCHING: "searching",
+    Stage.CONFIRMING: "timing default and best schedules side by side",
+    Stage.RUNNING: "timing the whole model",
+    Stage.DONE: "done",
 }
 """The stages of a job, for people."""
 
@@ -61,7 +62,7 @@ class TaskRow:
 class Snapshot:
     """A job at one moment, copied: the view is drawn on another thread than the one that tunes."""
 
-    stage: str
+    stage: Stage
     trials: int
     budget: int
     elapsed_s: float
@@ -112,7 +113,7 @@ class _LiveView:
         last = self._last
         if last is None or last.stage != progress.stage or time.monotonic() - last.taken_at > SNAPSHOT_S:
             snapshot = Snapshot.of(progress)
-            if snapshot.stage == "searching" and (last is None or last.stage != "searching"):
+            if snapshot.stage is Stage.SEARCHING and (last is None or last.stage is not Stage.SEARCHING):
                 self._resumed = _resumed(snapshot)
             self._last = snapshot
 
@@ -155,7 +156,7 @@ class _LineView:
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
-        self._stage = ""
+        self._stage: Stage | None = None
         self._shown_at = 0.0
 
     def watch(self, progress: Progress) -> None:
@@ -168,7 +169,7 @@ class _LineView:
         if not last.tasks:
             self._show(STAGES[last.stage])
             return
-        if changed and last.stage == "searching" and (resumed := _resumed(last)):
+        if changed and last.stage is Stage.SEARCHING and (resumed := _resumed(last)):
             self._show(resumed)
         self._show(f"{STAGES[last.stage]}: {_summary(last, last.elapsed_s, last.left_s)}")
 
@@ -186,6 +187,6 @@ def _summary(last: Snapshot, elapsed_s: float, left_s: float | None) -> str:
     parts = [f"{last.trials} of {last.budget} trials", f"{clock(elapsed_s)} elapsed"]
     if last.speedup is not None:
         parts.insert(0, f"{times(last.speedup)} faster so far")
-    if left_s is not None and last.stage == "searching":
+    if left_s is not None and last.stage is Stage.SEARCHING:
         parts.append(f"about {clock(left_s)} left")
     return ", ".join(parts)

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """One task: its default and its best schedule, timed in turn in one process after the search."""
+    """One task: its default and the schedule chosen among the best, timed in turn in one process after the search."""
 
     key: str
     op: str
@@ -17,7 +17,7 @@ class TaskReport:
     trials: int  # all that the database knows for this target
     flops: int
     default_s: float | None  # None where the default schedule failed
-    best_s: float | None  # None where every trial failed
+    best_s: float | None  # None where no schedule holds
     fraction_of_peak: float | None  # of the machine's multiply-add peak, measured in this job
     schedule: dict[str, Any]
 
@@ -50,8 +50,8 @@ class Report:
     trials: int  # measured by this job, over all the processes it took
     seconds: float  # of this process
     tasks: tuple[TaskReport, ...]
-    default_s: float  # the whole model on default schedules, and tuned, run in turn
-    tuned_s: float
+    default_s: float | None  # the whole model on default schedules, and tuned, run in turn; None where the schedule of
+    tuned_s: float | None  # any task is known to fail, so that it can't be run
     peak_gflops: float
     failed: Mapping[str, int]  # status -> trials of this job
     fallback: Mapping[str, int]  # op -> nodes without a native kernel

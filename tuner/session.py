@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,23 +21,28 @@ from tunewright.graph.ir import TensorType
 from tunewright.graph.onnx_form import dtype_name
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds
+from tunewright.workers.lock import HostLock
 
 from .compiled import CompiledModel, build_kernels
-from .errors import InputError
-from .lookup import lookup
+from .errors import InputError, Refused
+from .lookup import Found, Match, lookup
 from .model import Model, open_model
 from .settings import settings
 
 _schedule_log = logging.getLogger("tunewright.schedule")
 
 
+OTHER_NAMES = {"float32": "float", "float64": "double"}
+"""ONNX Runtime's names of element types where they are not numpy's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An input or output of a model."""
+    """An input or output of a model, as ONNX Runtime's NodeArg describes it."""
 
     name: str
-    type: str  # numpy's name of the element type
-    shape: tuple[int, ...] | None  # None where only running the model tells
+    type: str  # "tensor(float)", "tensor(int64)", ...
+    shape: list[int] | None  # None where only running the model tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class Coverage:
     native: int  # nodes, after rewriting
     fallback: Mapping[str, int]  # op -> nodes that run through the reference evaluator: right, but slow
     tuned: int  # tasks whose schedule was found by tuning
-    untuned: int  # tasks on their default schedule
+    untuned: int  # the others: on their default schedule, or on an untried one where the default fails
 
     @property
     def share(self) -> float:
@@ -57,9 +63,12 @@ class Coverage:
 class InferenceSession:
     """A model ready to run, each task on the best schedule that the database knows, else on its default.
 
+    Its methods are those of ONNX Runtime's class of that name. Threads may share a session; their runs take turns.
+
     `model` is a path or the ONNX bytes; `db` an SQLAlchemy URL (the default database where it is None); `threads` what
     the kernels run on (all available processors where None); `dims` binds dynamic dimensions by name. Raises
-    ModelError for a model that can't be read, StoreError for a database that can't.
+    ModelError for a model that can't be read, StoreError for a database that can't, Refused where a task is left
+    without a schedule that may work.
     """
 
     def __init__(
@@ -73,8 +82,7 @@ class InferenceSession:
         target = detect(threads)
         with open_store(db or settings().db) as store:
             found = lookup(store, [task for task, _ in opened.tasks.values()], target)
-        known = {key: one.schedule for key, one in found.items() if one.match == "exact"}
-        self._start(opened, target, known, ObjectCache(settings().objects))
+        self._start_found(opened, target, found, ObjectCache(settings().objects))
 
     @classmethod
     def of(
@@ -82,22 +90,52 @@ class InferenceSession:
     ) -> Self:
         """A session of an opened model with these schedules by task key; the defaults for the others."""
         session = cls.__new__(cls)
-        session._start(model, target, schedules, cache)  # noqa: SLF001
+        held = {
+            key: schedules[key]
+            for key, (task, _) in model.tasks.items()
+            if key in schedules and holds(task, target, schedules[key])
+        }
+        session._start(model, target, held, held.keys(), cache)  # noqa: SLF001
         return session
 
-    def _start(self, model: Model, target: Target, known: Mapping[str, Schedule], cache: ObjectCache | None) -> None:
+    @classmethod
+    def of_found(
+        cls, model: Model, target: Target, found: Mapping[str, Found], cache: ObjectCache | None = None
+    ) -> Self:
+        """A session of an opened model on what `lookup` found. Raises Refused where a task has no schedule to run."""
+        session = cls.__new__(cls)
+        session._start_found(model, target, found, cache)  # noqa: SLF001
+        return session
+
+    def _start_found(self, model: Model, target: Target, found: Mapping[str, Found], cache: ObjectCache | None) -> None:
+        for one in found.values():
+            if one.match == Match.NONE:
+                raise Refused(
+                    f"task {one.task.key[:12]} ({one.task.op}): its default and all else that was tried fail on "
+                    f"{target}; tunewright tune with more trials may find a schedule that works"
+                )
+        schedules = {key: one.schedule for key, one in found.items()}
+        tuned = {key for key, one in found.items() if one.match == Match.EXACT}
+        self._start(model, target, schedules, tuned, cache)
+
+    def _start(
+        self,
+        model: Model,
+        target: Target,
+        schedules: Mapping[str, Schedule],
+        tuned: Collection[str],
+        cache: ObjectCache | None,
+    ) -> None:
+        """`schedules` must be legal; tasks not in there get their default. `tuned`: the keys that tuning found."""
         self._graph = model.graph
-        tuned = {
-            key: known[key]
-            for key, (task, _) in model.tasks.items()
-            if key in known and holds(task, target, known[key])
-        }
         self.schedules = {
-            key: tuned.get(key) or default_schedule(task, target) for key, (task, _) in model.tasks.items()
+            key: schedules.get(key) or default_schedule(task, target) for key, (task, _) in model.tasks.items()
         }
         for key, schedule in self.schedules.items():
             _schedule_log.debug("task %s: %s%s", key[:12], schedule, "" if key in tuned else " by default")
-        artifacts = build_kernels(model, self.schedules, target, cache)
+        # Who times candidates on this machine is not disturbed. They share the folder of objects.
+        with HostLock(cache.folder).building() if cache else nullcontext():
+            artifacts = build_kernels(model, self.schedules, target, cache)
         self._model = CompiledModel(model, artifacts, shared_pool(target.threads))
         self._coverage = Coverage(
             native=model.native_nodes,
@@ -120,20 +158,21 @@ class InferenceSession:
 
     def _argument(self, label: str, tensor: str) -> Argument:
         kind = self._graph.type(tensor)
-        return Argument(label, kind.dtype, kind.shape)
+        name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
+        return Argument(label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs of that name, in that order; all of them for None.
 
         Raises InputError where inputs are missing, unknown, or of another type or shape than the model's.
         """
         arrays = {}
         for value in self._graph.inputs:
-            if value.label not in feeds:
+            if value.label not in input_feed:
                 raise InputError(f"input {value.label!r} is missing")
-            arrays[value.tensor] = _checked(value.label, feeds[value.label], self._graph.type(value.tensor))
+            arrays[value.tensor] = _checked(value.label, input_feed[value.label], self._graph.type(value.tensor))
         labels = [value.label for value in self._graph.outputs]
-        unknown = [name for name in feeds if all(name != value.label for value in self._graph.inputs)]
+        unknown = [name for name in input_feed if all(name != value.label for value in self._graph.inputs)]
         unknown += [name for name in output_names or () if name not in labels]
         if unknown:
             raise InputError(f"the model has no {', '.join(map(repr, unknown))}")
@@ -154,7 +193,10 @@ class InferenceSession:
 
 
 def _checked(label: str, value: Any, kind: TensorType) -> Any:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # nested lists of several lengths
+        raise InputError(f"input {label!r} is no array: {error}") from error
     if dtype_name(array) != kind.dtype or array.shape != kind.shape:
         raise InputError(f"input {label!r} is {array.dtype}{list(array.shape)}, the model takes {kind}")
-    return array
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

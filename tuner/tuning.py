@@ -15,10 +15,14 @@ from .job import Budget, Progress, TuningJob, Watch
 from .model import open_model
 from .report import Report
 from .settings import settings
+from .stage import Stage
 from .strategy import STRATEGIES
 
 TARGETS = ("auto", "cpu")
 """What can be tuned for: the best device of this machine, or its processor."""
+
+SEEDS = 2**32
+"""How many seeds there are: what numpy's and XGBoost's generators both take."""
 
 POOLS = ("local", "ray")
 """Where candidates can be measured: in processes of this machine, or on a Ray cluster."""
@@ -48,16 +52,29 @@ def tune(
     Raises Refused for settings that mean nothing, ModelError for a model that can't be read, StoreError for a database
     that can't be used. On KeyboardInterrupt the job stays in the database, as paused.
     """
-    if strategy not in STRATEGIES:
-        raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
-    budget = Budget(trials, 60 * minutes) if minutes else Budget(trials)
+    _check(strategy, trials, minutes, threads, seed)
+    budget = Budget(trials) if minutes is None else Budget(trials, 60 * minutes)
     if watch:
-        watch(Progress("reading", 0, budget, 0.0, ()))
+        watch(Progress(Stage.READING, 0, budget, 0.0, ()))
     machine = local_target(target, threads)
     opened = open_model(model, dims)
     with open_store(db or settings().db) as store, open_pool(pool, machine, ray_address) as workers:
         job = TuningJob(opened, machine, store, workers, budget, seed=seed, strategy=strategy, watch=watch)
         return job.run()
+
+
+def _check(strategy: str, trials: int, minutes: float | None, threads: int | None, seed: int) -> None:
+    """Raises Refused for the first setting that means nothing."""
+    if strategy not in STRATEGIES:
+        raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
+    if trials < 1:
+        raise Refused(f"trials is {trials}; a job has at least one")
+    if minutes is not None and not minutes > 0:
+        raise Refused(f"minutes is {minutes}; it must be above zero")
+    if threads is not None and threads < 1:
+        raise Refused(f"threads is {threads}; kernels run on at least one")
+    if not 0 <= seed < SEEDS:
+        raise Refused(f"seed is {seed}; it must be at least 0 and below {SEEDS}")
 
 
 def local_target(name: str = "auto", threads: int | None = None) -> Target:

@@ -41,7 +41,7 @@ def test_what_is_found_is_used(tmp_path: Path) -> None:
     with InferenceSession(data, db=url, threads=1, dims={"n": 5}) as session:
         assert session.coverage().tuned == 2
         [argument] = session.get_inputs()
-        assert (argument.name, argument.type, argument.shape) == ("x", "float32", (5, 8))
+        assert (argument.name, argument.type, argument.shape) == ("x", "tensor(float)", [5, 8])
         [output] = session.run(None, {"x": np.ones((5, 8), np.float32)})
     np.testing.assert_allclose(output.sum(axis=1), 1, rtol=1e-5)
 

@@ -1,0 +1,15 @@
+"""Stage: what a tuning job is at."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """The stages of a job, in their order."""
+
+    READING = "reading"
+    SEARCHING = "searching"
+    CONFIRMING = "confirming"
+    RUNNING = "running"
+    DONE = "done"
