@@ -72,7 +72,7 @@ def side_by_side(calls: Mapping[str, Callable[[], Any]], budget_s: float = 4.0) 
             break
         for name in order:
             samples[name].append(_turn_s(calls[name]))
-        order.append(order.pop(0))
+        order = [*order[1:], *order[:1]]
     return {name: Latency(tuple(values)) for name, values in samples.items()}
 
 
