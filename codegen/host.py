@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +13,15 @@ from .target import Target
 
 SYSTEM = Path("/sys/devices/system/cpu")
 """Where Linux describes processors."""
+
+CGROUPS = Path("/sys/fs/cgroup")
+"""Where Linux keeps what groups of processes, such as containers, are limited to (version 2)."""
+
+OWN_CGROUP = Path("/proc/self/cgroup")
+"""Tells which of them this process is in."""
+
+
+UNLIMITED = 1 << 62
 
 
 class Caches(NamedTuple):
@@ -48,10 +59,38 @@ def detect(threads: int | None = None) -> Target:
 
 
 def available_cores() -> list[int]:
-    """Numbers of the cores that this process may run on, ascending."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    """Numbers of the cores that this process may run on, ascending; no more than its quota of time can keep busy."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return cores[: min([len(cores), *map(_quota_cores, _limits("cpu.max"))])]
+
+
+def _quota_cores(limit: str) -> int:
+    """Cores that the time of a limit amounts to, rounded up, at least 1: "150000 100000" is 2, in microseconds."""
+    match limit.split():
+        case [quota, period] if quota.isdigit() and period.isdigit() and int(period):
+            return max(-(-int(quota) // int(period)), 1)
+    return UNLIMITED
+
+
+def available_memory_bytes() -> int:
+    """Memory of this machine, or of the container that this process is in."""
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([machine_bytes, *(int(text) for text in _limits("memory.max") if text.isdigit())])
+
+
+def _limits(name: str) -> Iterator[str]:
+    """The content of a file in this process's group and in each around it: the tightest one counts."""
+    try:
+        lines = OWN_CGROUP.read_text().splitlines()
+    except OSError:
+        return
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    folder = CGROUPS / own
+    for group in (folder, *folder.parents):
+        with suppress(OSError):  # the outermost group has no limits, and in a container those outside can't be seen
+            yield (group / name).read_text().strip()
+        if group == CGROUPS:
+            return
 
 
 def _vectors(features: set[str]) -> tuple[int, int]:

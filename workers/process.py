@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
 from typing import Any, Self
 
+from tunewright.codegen.host import available_memory_bytes
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal
 
@@ -62,7 +62,7 @@ class Child:
 
     def __init__(self, memory_bytes: int | None = None, plugins: Sequence[str] = ()) -> None:
         self.provenance: dict[str, str] = {}  # of the last start; empty before the first
-        self.memory_bytes = memory_bytes or machine_memory_bytes() // 2
+        self.memory_bytes = memory_bytes or available_memory_bytes() // 2
         self._plugins = list(plugins)
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
@@ -265,13 +265,3 @@ def _spawn(settings: dict[str, Any], log: int) -> subprocess.Popen[bytes]:
         start_new_session=True,
         env=environment,
     )
-
-
-def machine_memory_bytes(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """Memory of this machine, or of the container that we are in."""
-    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        text = cgroup.read_text().strip()
-    except OSError:
-        return machine_bytes
-    return min(machine_bytes, int(text)) if text.isdigit() else machine_bytes

@@ -38,7 +38,54 @@ def test_this_machine_is_a_target_that_code_can_be_built_for():
     assert build(kernel, target).object_code
 
 
+@pytest.fixture
+def groups(tmp_path, monkeypatch) -> Path:
+    """The folder of all control groups; this process is in "a/b", which has no limits yet."""
+    monkeypatch.setattr(host, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(host, "OWN_CGROUP", tmp_path / "own")
+    (tmp_path / "own").write_text("1:name=old:/elsewhere\n0::/a/b\n")
+    (tmp_path / "cgroup" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "cpu.max").write_text("100000 100000\n")  # of nobody: it lies outside
+    return tmp_path / "cgroup"
+
+
+@pytest.mark.parametrize(
+    ("own", "outer", "cores"),
+    [
+        ("max 100000", None, [0, 3, 5, 6]),
+        ("150000 100000", None, [0, 3]),
+        ("20000 100000", "max 100000", [0]),
+        ("400000 100000", "300000 100000", [0, 3, 5]),
+        ("900000 100000", None, [0, 3, 5, 6]),
+        ("", "nonsense", [0, 3, 5, 6]),
+    ],
+)
+def test_a_quota_of_time_takes_cores_away(groups, monkeypatch, own, outer, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5, 3, 0, 6}, raising=False)
+    (groups / "a" / "b" / "cpu.max").write_text(own + "\n")
+    if outer:
+        (groups / "a" / "cpu.max").write_text(outer + "\n")
+    assert host.available_cores() == cores
+    assert host.detect().threads == len(cores)
+
+
+def test_memory_is_what_all_groups_leave(groups):
+    whole_bytes = host.available_memory_bytes()
+    (groups / "a" / "b" / "memory.max").write_text("max\n")
+    assert host.available_memory_bytes() == whole_bytes
+    (groups / "a" / "b" / "memory.max").write_text(f"{2 << 20}\n")
+    assert host.available_memory_bytes() == 2 << 20
+    (groups / "memory.max").write_text(f"{1 << 20}\n")
+    assert host.available_memory_bytes() == 1 << 20
+
+
+def test_a_system_without_groups_has_no_limits(groups):
+    (groups.parent / "own").unlink()
+    assert host.available_memory_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def test_threads_are_the_cores_allowed_unless_given(monkeypatch):
+    monkeypatch.setattr(host, "OWN_CGROUP", Path("absent"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5, 3, 0}, raising=False)
     monkeypatch.setattr(host, "read_caches", lambda _, core: host.Caches(core, core, core))
     assert host.available_cores() == [0, 3, 5]
@@ -47,6 +94,7 @@ def test_threads_are_the_cores_allowed_unless_given(monkeypatch):
 
 
 def test_cores_where_the_system_knows_no_affinity(monkeypatch):
+    monkeypatch.setattr(host, "OWN_CGROUP", Path("absent"))
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     assert host.available_cores() == [0, 1, 2]

@@ -15,7 +15,7 @@ import pytest
 
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal
-from tunewright.workers.process import Child, ChildError, Failed, machine_memory_bytes
+from tunewright.workers.process import Child, ChildError, Failed
 from tunewright.workers.wire import candidate_json
 
 MEMORY_BYTES = 1 << 30
@@ -195,12 +195,3 @@ def test_closing_twice_is_harmless() -> None:
     child.close()
     child.close()
     assert gone(pid, 0)
-
-
-def test_memory_of_a_container_counts(tmp_path) -> None:
-    limit = tmp_path / "memory.max"
-    whole = machine_memory_bytes(limit)
-    limit.write_text("max\n")
-    assert machine_memory_bytes(limit) == whole
-    limit.write_text(f"{1 << 29}\n")
-    assert machine_memory_bytes(limit) == 1 << 29
