@@ -4,8 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass
 from typing import Any
+
+KIND = re.compile("[a-z][a-z0-9]{0,15}")
+
+RANGES = {
+    "vector_bits": (64, 2048),
+    "vector_registers": (8, 256),
+    "threads": (1, 4096),
+    "l1_bytes": (0, 1 << 50),
+    "l2_bytes": (0, 1 << 50),
+    "l3_bytes": (0, 1 << 50),
+}
+
+
+def _text(value: object) -> str:
+    return repr(value)[:80]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +38,24 @@ class Target:
     l1_bytes: int  # data cache of one core
     l2_bytes: int  # of one core
     l3_bytes: int  # shared; 0 where there is none
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no processor is: targets also come from files and databases."""
+        if not (isinstance(self.kind, str) and KIND.fullmatch(self.kind)):
+            raise ValueError(f"target: kind must be a short word in lower case, not {_text(self.kind)}")
+        for name, limit in (("triple", 100), ("cpu", 100), ("features", 10_000)):
+            value = getattr(self, name)
+            plain = isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= limit
+            if not plain or (name != "features" and not value):
+                raise ValueError(
+                    f"target: {name} must be printable ASCII of at most {limit} characters, not {_text(value)}"
+                )
+        for name, (low, high) in RANGES.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise ValueError(f"target: {name} must be a whole number in {low} .. {high}, not {_text(value)}")
+        if self.vector_bits & (self.vector_bits - 1):
+            raise ValueError(f"target: vector_bits must be a power of two, not {self.vector_bits}")
 
     @property
     def key(self) -> str:
@@ -41,5 +75,5 @@ class Target:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Target:
-        """The inverse of `to_json`. Raises TypeError on missing or unknown fields."""
+        """The inverse of `to_json`. Raises TypeError on missing or unknown fields, ValueError on impossible ones."""
         return Target(**data)
