@@ -24,6 +24,7 @@ from .debug import switch_on
 from .errors import Refused, message, refusals
 from .settings import settings
 from .text import printable
+from .words import plain
 
 FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 """Exit codes; 130 is what shells give to what Ctrl-C ended."""
@@ -33,6 +34,26 @@ KEPT = "stopped; what was measured is kept, and the same command goes on from th
 
 PIPE_COLUMNS = 160
 """Width of tables where there is no terminal that they must fit into."""
+
+
+def _named(url: str | None) -> str | None:
+    """The URL given. Raises Refused for an empty one: an unset variable must not mean the default database."""
+    if url is not None and not url.strip():
+        raise Refused("--db is empty; give an SQLAlchemy URL such as sqlite:///tuning.db, or leave the option out")
+    return url
+
+
+def _sensible(threads: int | None) -> int | None:
+    """The number given, with a warning where it is more than this process may use at once."""
+    if threads is not None:
+        from tunewright.codegen.host import available_cores
+
+        cores = len(available_cores())
+        if threads > cores:
+            have = f"the {cores} processors" if cores > 1 else "the one processor"
+            print(f"warning: --threads {threads} is more than {have} that this process may use", file=sys.stderr)
+    return threads
+
 
 app = typer.Typer(
     name="tunewright",
@@ -47,7 +68,13 @@ app.add_typer(db_app, name="db")
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.", show_default=False)]
 DbOption = Annotated[
     str | None,
-    typer.Option("--db", metavar="URL", help="SQLAlchemy URL of the database.", show_default="in your data folder"),
+    typer.Option(
+        "--db",
+        metavar="URL",
+        help="SQLAlchemy URL of the database.",
+        show_default="in your data folder",
+        callback=_named,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
 DimOption = Annotated[
@@ -56,7 +83,14 @@ DimOption = Annotated[
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", min=1, max=4096, help="Threads that kernels run on.", show_default="all processors"),
+    typer.Option(
+        "--threads",
+        min=1,
+        max=4096,
+        help="Threads that kernels run on.",
+        show_default="all processors",
+        callback=_sensible,
+    ),
 ]
 
 
@@ -129,14 +163,27 @@ def tune(
         except KeyboardInterrupt:
             raise Interrupted(KEPT) from None
     answer(data, command.render, as_json)
+    messages().print(f"every result is kept in {printable(_shown(db))}", soft_wrap=True)
+
+
+def _shown(db: str | None) -> str:
+    """The database in use, without its password."""
+    from tunewright.db.engine import parse_url, shown
+
+    return shown(parse_url(db or settings().db))
 
 
 @app.command()
 def bench(
     model: ModelArgument,
     against: Annotated[
-        str, typer.Option(metavar="PEER,...", help="Peers to measure beside it: onnxruntime, openvino.")
-    ] = "onnxruntime,openvino",
+        str | None,
+        typer.Option(
+            metavar="PEER,...",
+            help="Peers to measure beside it: onnxruntime, openvino.",
+            show_default="those of them that are installed",
+        ),
+    ] = None,
     default: Annotated[bool, typer.Option("--default", help="Measure the default schedules too.")] = False,
     db: DbOption = None,
     threads: ThreadsOption = None,
@@ -147,7 +194,7 @@ def bench(
     from .commands import bench as command
 
     with _quiet_stdout(as_json):
-        peers = parse_names("--against", against)
+        peers = command.installed(messages()) if against is None else parse_names("--against", against)
         data = command.bench(model, peers, db, parse_dims(dims or ()), threads, default=default)
     answer(data, command.render, as_json)
 
@@ -232,7 +279,11 @@ def show(
     with _quiet_stdout(as_json):
         parts = chosen or set(command.PARTS)
         data = command.show(task, schedule, parts, model, db, parse_dims(dims or ()), threads)
-    answer(data, command.render, as_json)
+    if as_json or len(chosen) != 1:
+        answer(data, command.render, as_json)
+    else:  # nothing but the text, so that it can go into a file
+        command.render_point(messages(), data)
+        print(command.listing(data, *chosen))
 
 
 @app.command()
@@ -249,7 +300,9 @@ def export(db: DbOption = None, as_json: JsonOption = False) -> None:
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What export printed.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What export printed; - reads standard input.", show_default=False)
+    ],
     db: DbOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -340,7 +393,7 @@ def guarded(work: Callable[[], int], as_json: bool = False) -> int:
     except (Interrupted, KeyboardInterrupt) as error:
         return _failed(str(error) or "interrupted", as_json, INTERRUPTED)
     except TyperException as error:
-        said = error.format_message()  # nothing where help was printed, for want of a command
+        said = plain(error)  # nothing where help was printed, for want of a command
         return _failed(said, as_json, BAD_INPUT) if said else BAD_INPUT
     except BrokenPipeError:  # whoever read the answer has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from tunewright.db import reading
 from tunewright.db.reading import NoDatabase, open_reader
 from tunewright.db.sql_store import open_store
 from tunewright.db.store import StoreError
@@ -27,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 def locked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may be written: for tests that may run as root, whom no file's mode keeps out."""
     may = os.access
-    monkeypatch.setattr(reading.os, "access", lambda path, mode: mode != os.W_OK and may(path, mode))
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and may(path, mode))
 
 
 def test_missing(tmp_path: Path) -> None:

@@ -240,9 +240,12 @@ class TestShow:
         out = command("show", *arguments).out
         for part in ("combinations", "schedule (exact", "--- ir", "--- llvm", "--- assembly"):
             assert part in out
-        only = command("show", *arguments, "--llvm").out
-        assert "--- llvm" in only
-        assert "--- ir" not in only
+        only = command("show", *arguments, "--llvm")
+        assert only.out == data["llvm"].replace("\t", "    ") + "\n"
+        assert "schedule (exact" in only.err
+        both = command("show", *arguments, "--llvm", "--ir").out
+        assert "--- llvm" in both
+        assert "--- assembly" not in both
 
     def test_of_a_point(self, report: dict[str, Any], model: Path, command: Command) -> None:
         key = report["tasks"][0]["key"]
@@ -306,11 +309,15 @@ class TestBench:
         assert "openvino" in out
         assert "95% interval" in out
 
-    def test_a_peer_that_is_not_installed(self, model: Path, command: Command, monkeypatch) -> None:
+    def test_peers_that_are_not_installed(self, tuned: list[object], command: Command, monkeypatch) -> None:
         monkeypatch.setattr("tunewright.tuner.peers.is_installed", lambda name: False)
-        answer = command("bench", model)
-        assert answer.code == 2
-        assert "pip install 'tunewright[bench]'" in answer.err
+        answer = command("bench", *tuned)
+        assert answer.code == 0
+        assert answer.err.startswith("not installed, so not measured: onnxruntime, openvino")
+        assert "tunewright" in answer.out
+        named = command("bench", *tuned, "--against", "openvino")
+        assert named.code == 2
+        assert "pip install 'tunewright[bench]'" in named.err
 
 
 class TestDatabase:

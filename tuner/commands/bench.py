@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
+from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.host import machine
 from tunewright.graph.onnx_form import dtype_name
 from tunewright.workers.check import difference
+from tunewright.workers.lock import HostLock
 from tunewright.workers.sampling import interval
 
 from .. import peers
 from ..latency import Latency, side_by_side
 from ..session import InferenceSession
-from ..text import ms, printable, ratio, slow_nodes, times
+from ..settings import settings
+from ..text import duration, printable, ratio, slow_nodes, times
 from . import subject
+from .tables import new_table, print_table
 
 OURS, DEFAULT = "tunewright", "tunewright, default"
 
@@ -52,12 +55,15 @@ def bench(
         tuned = stack.enter_context(read.session())
         calls: dict[str, Callable[[], Any]] = {OURS: lambda: tuned.run(None, arrays)}
         if default:
-            untuned = stack.enter_context(InferenceSession.of(read.model, read.target, {}))
+            untuned = stack.enter_context(
+                InferenceSession.of(read.model, read.target, {}, ObjectCache(settings().objects))
+            )
             calls[DEFAULT] = lambda: untuned.run(None, arrays)
         calls |= {name: peer.run for name, peer in opened.items()}
         if REFERENCE in opened:
             max_rel_err, mismatch = worst_error(calls[OURS](), calls[REFERENCE]())
-        latencies = side_by_side(calls)
+        with HostLock(settings().objects).timing():
+            latencies = side_by_side(calls)
         coverage = tuned.coverage()
     return {
         "model": read.model.label,
@@ -74,10 +80,19 @@ def bench(
         "samples": len(latencies[OURS].samples_s),
         "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
         "intervals_ms": {name: _interval_ms(latency) for name, latency in latencies.items()},
-        "versions": {name: peer.version for name, peer in opened.items()},
+        "versions": _own_version() | {name: peer.version for name, peer in opened.items()},
         "machine": machine(),
         "target": str(read.target),
     }
+
+
+def installed(console: Console) -> list[str]:
+    """The peers that can be measured here; says which can't."""
+    found = [name for name in peers.PEERS if peers.is_installed(name)]
+    missing = [name for name in peers.PEERS if name not in found]
+    if missing:
+        console.print(f"not installed, so not measured: {', '.join(missing)} ({peers.INSTALL})", soft_wrap=True)
+    return found
 
 
 def _open(
@@ -113,6 +128,12 @@ def worst_error(ours: Sequence[Any], theirs: Sequence[Any]) -> tuple[float | Non
     return worst, None
 
 
+def _own_version() -> dict[str, str]:
+    with suppress(PackageNotFoundError):  # in a checkout that was not installed
+        return {OURS: version("tunewright")}
+    return {OURS: "not installed"}
+
+
 def _interval_ms(latency: Latency) -> list[float]:
     found = interval(latency.samples_s)
     return [1e3 * found.low_s, 1e3 * found.high_s]
@@ -123,16 +144,14 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     rows = {OURS: data["tunewright_ms"], **data["peers"]}
     if data["default_ms"] is not None:
         rows[DEFAULT] = data["default_ms"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("runtime")
-    for name in ("ms", "95% interval", "least ms", "against ours", "version"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table(console, ("runtime",), ("time", "95% interval", "least", "time / ours", "version"))
     for name, value in sorted(rows.items(), key=lambda row: row[1]):
         low, high = data["intervals_ms"][name]
         against = times(ratio(value, data["tunewright_ms"]))
-        least = ms(data["least_ms"][name])
-        table.add_row(name, ms(value), f"{ms(low)} to {ms(high)}", least, against, data["versions"].get(name, ""))
-    console.print(table)
+        within = f"{_exact(low)} to {_exact(high)}"
+        least = _exact(data["least_ms"][name])
+        table.add_row(name, _exact(value), within, least, against, data["versions"].get(name, ""))
+    print_table(console, table)
     for name, said in data["failures"].items():
         console.print(f"{name} can't run this model: {printable(said)}")
     console.print(
@@ -149,3 +168,7 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         console.print(f"{tasks['default']} of {total} tasks are not tuned for {data['target']}: tunewright tune")
     if data["fallback"]:
         console.print(slow_nodes(data["fallback"]))
+
+
+def _exact(value_ms: float) -> str:
+    return duration(value_ms, 4)  # intervals are often narrower than a percent
