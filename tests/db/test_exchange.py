@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import math
 from datetime import UTC, datetime
