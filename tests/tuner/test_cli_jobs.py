@@ -89,6 +89,21 @@ def test_killed(job: Job) -> None:
     assert stored >= 25
 
 
+def test_two_processes_at_once(job: Job) -> None:
+    children = [job.start_and_wait_for(1), job.start()]
+    said = [child.communicate(timeout=120) for child in children]
+    assert [child.returncode for child in children] == [0, 0], said
+    reports = [json.loads(out) for out, _ in said]
+    with open_store(job.url) as store:
+        jobs = {one.id: one for one in store.jobs()}
+        assert {report["job"] for report in reports} == jobs.keys()
+        assert all(one.state is JobState.SUCCEEDED for one in jobs.values())
+        for one in jobs.values():
+            # The other process may be at one more when the budget is spent.
+            assert TRIALS <= len(store.trials(one.id)) <= TRIALS + 1
+    assert all(TRIALS <= report["trials"] <= TRIALS + 1 for report in reports)
+
+
 def test_ctrl_c(job: Job) -> None:
     child = job.start_and_wait_for(5)
     child.send_signal(signal.SIGINT)

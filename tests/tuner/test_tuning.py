@@ -53,6 +53,26 @@ def test_unknown_words_are_refused(setting: str, word: str, tmp_path: Path) -> N
         tune(small_model().SerializeToString(), db=url, **{setting: word})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("trials", 0),
+        ("trials", -1),
+        ("minutes", 0),
+        ("minutes", -1.5),
+        ("minutes", float("nan")),
+        ("threads", 0),
+        ("seed", -1),
+        ("seed", 2**32),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(setting: str, value: float, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    with pytest.raises(Refused, match=setting):
+        tune(small_model().SerializeToString(), db=url, **{setting: value})  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_model_without_tasks(tmp_path: Path, command: Command) -> None:
     path, url = one_node(tmp_path / "none.onnx", "Identity"), f"sqlite:///{tmp_path / 'tuning.db'}"
     report = command("tune", path, "--db", url, "--json").data
@@ -64,7 +84,9 @@ def test_a_model_without_tasks(tmp_path: Path, command: Command) -> None:
 def test_a_model_of_texts(tmp_path: Path, command: Command) -> None:
     path = one_node(tmp_path / "texts.onnx", "StringNormalizer", TensorProto.STRING, case_change_action="UPPER")
     np.save(tmp_path / "x.npy", np.array(["one", "two", "three"]))
-    given = ["--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path, "--db", f"sqlite:///{tmp_path / 'tuning.db'}"]
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    command("db", "upgrade", "--db", url)
+    given = ["--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path, "--db", url]
     data = command("run", path, *given, "--json").data
     assert data["outputs"][0]["dtype"] == "string"
     assert data["fallback"] == {"StringNormalizer": 1}

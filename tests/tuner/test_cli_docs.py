@@ -1,0 +1,43 @@
+"""The keys that docs/cli.md promises are those that the commands answer with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .conftest import Command
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def promised(name: str) -> tuple[set[str], dict[str, set[str]]]:
+    """The keys of a command's JSON, and those of each entry of the keys that are lists."""
+    section = DOCS.read_text().split(f"\n## {name}\n")[1].split("\n## ")[0]
+    paragraph = section.split("\nJSON: ")[1].split("\n\n")[0]
+    entries = {
+        key: set(re.findall(r"`(\w+)`", inner))
+        for key, inner in re.findall(r"`(\w+)` \(each with ([^)]*)\)", paragraph)
+    }
+    while (outer := re.sub(r"\([^()]*\)", "", paragraph)) != paragraph:
+        paragraph = outer
+    return set(re.findall(r"`(\w+)`", paragraph)), entries
+
+
+@pytest.mark.parametrize("name", ["tune", "bench", "lookup", "tasks"])
+def test_json(name: str, model: Path, command: Command, tmp_path: Path) -> None:
+    database = ["--db", f"sqlite:///{tmp_path / 'tuning.db'}", "--threads", "1"]
+    data = command("tune", model, *database, "--trials", "2", "--json").data
+    if name == "bench":
+        pytest.importorskip("onnxruntime")
+        data = command(name, model, *database, "--against", "onnxruntime", "--json").data
+    elif name != "tune":
+        data = command(name, model, *database, "--json").data
+    keys, entries = promised(name)
+    assert keys == data.keys()
+    assert name == "bench" or entries["tasks"]
+    for key, names in entries.items():
+        assert data[key]
+        for entry in data[key]:
+            assert names == entry.keys()
