@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_a_fork_during_a_run(session: InferenceSession) -> None:
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_any_byte_order_is_taken(order: str, session: InferenceSession) -> None:
+def test_any_byte_order_is_taken(order: Literal["<", ">"], session: InferenceSession) -> None:
     array = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
     [right] = session.run(["y"], {"x": array})
     [output] = session.run(["y"], {"x": array.astype(array.dtype.newbyteorder(order))})
