@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tunewright.graph.fusion import Call, Fallback, Step, partition
 from tunewright.graph.ir import Graph
-from tunewright.graph.onnx_import import load
+from tunewright.graph.onnx_import import ModelError, load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 
@@ -46,6 +46,11 @@ class Model:
         return [step for step in self.steps if isinstance(step, Fallback)]
 
     @property
+    def fallback_reasons(self) -> list[str]:
+        """Why nodes have no native kernel, each reason once, beginning with the op."""
+        return list(dict.fromkeys(step.reason for step in self.fallbacks))
+
+    @property
     def fallback_ops(self) -> dict[str, int]:
         """Op -> how many of its nodes have no native kernel."""
         return dict(Counter(step.node.op for step in self.fallbacks))
@@ -55,7 +60,12 @@ def open_model(source: Path | str | bytes, dims: Mapping[str, int] | None = None
     """Read an ONNX model. `dims` binds its dynamic dimensions. Raises ModelError in one line for people."""
     if not isinstance(source, bytes):
         source = Path(source)
-    graph = rewrite(load(source, dims or {}))
+    try:
+        graph = rewrite(load(source, dims or {}))
+    except ModelError as error:
+        if isinstance(source, bytes):
+            raise
+        raise ModelError(f"{str(source)!r}: {error}") from error
     data = source if isinstance(source, bytes) else source.read_bytes()
     label = "model" if isinstance(source, bytes) else source.name
     return Model(label, hashlib.sha256(data).hexdigest(), graph, tuple(partition(graph)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 
 def printable(text: object) -> str:
@@ -73,7 +73,16 @@ def shape(extents: object) -> str:
             raise TypeError(f"{extents!r} is no shape")
 
 
-def slow_nodes(fallback: Mapping[str, int]) -> str:
-    """What runs without a kernel, from op -> nodes."""
-    nodes = ", ".join(f"{count} {printable(op)}" for op, count in fallback.items())
-    return f"nodes without a kernel, run by the slower reference evaluator: {nodes}"
+def slow_nodes(fallback: Mapping[str, int], reasons: Iterable[str] = ()) -> str:
+    """What runs without a kernel, from op -> nodes; with the reasons, which begin with the op, a line an op."""
+    begin = "nodes without a kernel, run by the slower reference evaluator:"
+    why: dict[str, list[str]] = {}
+    for reason in reasons:
+        op, _, rest = reason.partition(": ")
+        why.setdefault(op, []).append(rest)
+    if not why:
+        return f"{begin} {', '.join(f'{count} {printable(op)}' for op, count in fallback.items())}"
+    lines = [
+        printable(f"{count} {op}: {'; '.join(why.get(op, []))}").removesuffix(": ") for op, count in fallback.items()
+    ]
+    return "\n".join([begin, *(f"  {line}" for line in lines)])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from onnx import ValueInfoProto
+from onnx import TensorShapeProto, ValueInfoProto
 
 from tunewright.graph.inference import MAX_ELEMENTS, TypeFault, check_shape, tensor_type
 from tunewright.graph.ir import TensorType
@@ -15,13 +15,17 @@ from .errors import ModelError, shown
 class Dimensions:
     """Bindings by name ("batch") or by place ("input:0", the axis counted from 0)."""
 
-    def __init__(self, bindings: Mapping[str, int]) -> None:
+    def __init__(self, bindings: Mapping[str, int], inputs: Iterable[ValueInfoProto]) -> None:
+        """Raises ModelError where a binding is no size, or names nothing that the inputs leave open."""
         for key, value in bindings.items():
             if not 1 <= value <= MAX_ELEMENTS:
                 raise ModelError(f"dimension {shown(key)}: {value} is not between 1 and {MAX_ELEMENTS:,}")
         self._bindings = bindings
-        self._unused = set(bindings)
-        self._open: set[str] = set()
+        found = [place for value in inputs for place in _open(value)]
+        unknown = bindings.keys() - {key for place in found for key in place}
+        if unknown:
+            there = ", ".join(sorted({shown(name or place) for place, name in found})) or "none"
+            raise ModelError(f"no dimension {shown(min(unknown))} is open in the model; open ones: {there}")
 
     def bound(self, value: ValueInfoProto) -> TensorType:
         """The type of an input of the model. Raises ModelError if it is open, or of a kind that is not supported."""
@@ -33,7 +37,7 @@ class Dimensions:
             raise ModelError(f"{place} has no shape, not even a rank; export the model with one")
         extents = []
         for axis, dim in enumerate(tensor.shape.dim):
-            if dim.HasField("dim_value") and dim.dim_value >= 0:
+            if _is_bound(dim):
                 extents.append(dim.dim_value)
             else:
                 extents.append(self._number(value.name, axis, dim.dim_param))
@@ -48,20 +52,22 @@ class Dimensions:
 
     def _number(self, label: str, axis: int, name: str) -> int:
         by_place = f"{label}:{axis}"
-        self._open |= {name or by_place}
         for key in (by_place, name):
             if key and key in self._bindings:
-                self._unused.discard(key)
                 return self._bindings[key]
         what = f"dimension {shown(name)}" if name else f"dimension {axis}"
         example = _quoted(name or by_place)
         raise ModelError(f"{what} of input {shown(label)} is open; bind it to a number, for instance --dim {example}")
 
-    def check_used(self) -> None:
-        """Raises ModelError if a binding names nothing in the model."""
-        if self._unused:
-            there = ", ".join(map(shown, sorted(self._open))) or "none"
-            raise ModelError(f"no dimension {shown(min(self._unused))} is open in the model; open ones: {there}")
+
+def _is_bound(dim: TensorShapeProto.Dimension) -> bool:
+    return dim.HasField("dim_value") and dim.dim_value >= 0
+
+
+def _open(value: ValueInfoProto) -> list[tuple[str, str]]:
+    """The dimensions that an input leaves open, each by its place and its name, which may be empty."""
+    dims = value.type.tensor_type.shape.dim
+    return [(f"{value.name}:{axis}", dim.dim_param) for axis, dim in enumerate(dims) if not _is_bound(dim)]
 
 
 def _quoted(key: str) -> str:

@@ -62,13 +62,12 @@ class Walk:
         source = model.graph
         scope = Scope(opsets_of(model), {"": ""})
         known = {tensor.name for tensor in source.initializer}
-        dimensions = Dimensions(dims)
+        given = [value for value in source.input if value.name not in known]
+        dimensions = Dimensions(dims, given)
         inputs = []
-        for value in source.input:
-            if value.name not in known:
-                kind = dimensions.bound(value)
-                inputs.append(Value(value.name, self._define(scope, value.name, type_proto(kind))))
-        dimensions.check_used()
+        for value in given:
+            kind = dimensions.bound(value)
+            inputs.append(Value(value.name, self._define(scope, value.name, type_proto(kind))))
         self._add_graph(source, scope)
         outputs = []
         for value in source.output:

@@ -115,7 +115,7 @@ def a_folder(folder: Path) -> Path:
 
 CASES = [
     (truncated, ["cut short"]),
-    (no_onnx, ["not an ONNX model"]),
+    (no_onnx, ["text.onnx': not an ONNX model"]),
     (empty, ["empty"]),
     (external, ["secret"]),
     (dynamic, ["'batch'", "--dim batch=1"]),
@@ -154,7 +154,8 @@ def test_the_message_is_in_the_json_object(command: Command, tmp_path: Path) -> 
         (["--dim", "batch=-1"], "NAME=NUMBER"),
         (["--dim", "batch=2", "--dim", "batch=3"], "two values"),
         (["--dim", f"batch={HUGE}"], f"{HUGE}"),
-        (["--dim", "batch=2", "--dim", "other=2"], "'other'"),
+        (["--dim", "batch=2", "--dim", "other=2"], "no dimension 'other' is open in the model; open ones: 'batch'"),
+        (["--dim", "bat=2"], "dynamic.onnx': no dimension 'bat' is open in the model; open ones: 'batch'"),
         (["--threads", "0"], "--threads"),
         (["--dim", "batch=2", "--db", "nonsense"], "database URL"),
         (["--dim", "batch=2", "--db", "mysql://localhost/x"], "mysql"),
@@ -213,7 +214,9 @@ def test_arrays_that_are_none(content: bytes, word: str, command: Command, model
 
 def test_arrays_that_are_pickled(command: Command, model: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{}]), allow_pickle=True)
-    refused(command("run", model, "--input", f"x={tmp_path / 'x.npy'}"), "array")
+    answer = command("run", model, "--input", f"x={tmp_path / 'x.npy'}")
+    refused(answer, "array")
+    assert "allow_pickle" not in answer.err
 
 
 def test_arrays_that_promise_too_much(command: Command, model: Path, tmp_path: Path) -> None:
@@ -250,13 +253,44 @@ def test_database_that_is_none(command: Command, model: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "word"),
-    [(b"{}\n", "line 1"), (b"nonsense\n", "line 1"), (b"\xff\xfe\n", "no text"), (b'{"exported": 3}\n', "3")],
+    ("content", "words"),
+    [
+        (b"{}\n", ["is not a Tunewright export", "line 1"]),
+        (b"nonsense\n", ["is not a Tunewright export", "line 1"]),
+        (b"\n\xff\xfe\n", ["is not a Tunewright export", "line 2", "no text"]),
+        (b'{"exported": 3}\n', ["3", "0 trials"]),
+        (b'{"exported": \n', ["line 1"]),
+    ],
 )
-def test_records_that_are_none(content: bytes, word: str, command: Command, tmp_path: Path) -> None:
+def test_records_that_are_none(content: bytes, words: list[str], command: Command, tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_bytes(content)
     answer = command("import", tmp_path / "records.jsonl", "--db", f"sqlite:///{tmp_path / 'tuning.db'}")
-    refused(answer, word)
+    refused(answer, "records.jsonl", *words)
+
+
+@pytest.mark.parametrize("name", ["bench", "run", "lookup", "tasks"])
+def test_mistyped_databases(name: str, command: Command, model: Path, tmp_path: Path) -> None:
+    """Whoever only reads makes none."""
+    url = f"sqlite:///{tmp_path / 'folder' / 'typo.db'}"
+    refused(command(name, model, "--db", url), "typo.db", "there is no such database")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["show", "0123"], ["export"]])
+def test_mistyped_databases_without_a_model(arguments: list[str], command: Command, tmp_path: Path) -> None:
+    refused(command(*arguments, "--db", f"sqlite:///{tmp_path / 'folder' / 'typo.db'}"), "there is no such database")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["run", "tasks", "lookup"])
+def test_no_default_database_yet(
+    name: str, command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path / "home"))
+    answer = command(name, model)
+    assert answer.code == 0
+    assert answer.err == ""
+    assert not (tmp_path / "home" / "tuning.db").exists()
 
 
 HOSTILE = "a'\"; --\n\x1b[2J[bold]../../etc/%s{0}`id`"

@@ -36,13 +36,16 @@ def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | N
         }
         for key, (task, count) in read.model.tasks.items()
     ]
-    reasons = dict.fromkeys(step.reason for step in read.model.fallbacks)
     return {
         "model": read.model.label,
         "target": str(read.target),
         "tasks": rows,
         "flops": sum(task.flops * count for task, count in read.model.tasks.values()),
-        "coverage": {"native": read.model.native_nodes, "fallback": read.model.fallback_ops, "reasons": list(reasons)},
+        "coverage": {
+            "native": read.model.native_nodes,
+            "fallback": read.model.fallback_ops,
+            "reasons": read.model.fallback_reasons,
+        },
     }
 
 
@@ -62,15 +65,14 @@ def render_tasks(console: Console, data: Mapping[str, Any]) -> None:
             str(task["occurrences"]),
             duration(task["best_ms"]),
         )
-    print_table(console, table)
+    if data["tasks"]:
+        print_table(console, table)
     coverage = data["coverage"]
     console.print(
         f"{printable(data['model'])}: {large(data['flops'], 'FLOP')} a run, {coverage['native']} native nodes"
     )
     if coverage["fallback"]:
-        console.print(slow_nodes(coverage["fallback"]))
-        for reason in coverage["reasons"]:
-            console.print(f"  {printable(reason)}")
+        console.print(slow_nodes(coverage["fallback"], coverage["reasons"]))
 
 
 def _shapes(tensors: Sequence[Mapping[str, Any]]) -> str:
@@ -101,7 +103,8 @@ def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
             duration(task["expected_ms"]),
         ]
         table.add_row(*row, *([Text(printable(Schedule.from_json(task["schedule"])))] if roomy else []))
-    print_table(console, table)
+    if data["tasks"]:
+        print_table(console, table)
     exact = sum(task["match"] == "exact" for task in data["tasks"])
     console.print(f"{exact} of {len(data['tasks'])} tasks are tuned for {data['target']}")
     if data["tasks"] and not roomy:

@@ -46,6 +46,7 @@ def run(
         "first_run_ms": 1e3 * run_s,
         "tasks": {"tuned": coverage.tuned, "default": coverage.untuned},
         "fallback": dict(coverage.fallback),
+        "reasons": read.model.fallback_reasons,
     }
     if output is not None:
         _save(output, data, results)
@@ -90,4 +91,4 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         f"first run {duration(data['first_run_ms'])}; {tasks['tuned']} tasks tuned, {tasks['default']} on their default"
     )
     if data["fallback"]:
-        console.print(slow_nodes(data["fallback"]))
+        console.print(slow_nodes(data["fallback"], data["reasons"]))
