@@ -53,8 +53,8 @@ class JobTask:
 class JobSpec:
     """What makes two commands the same: whoever opens an equal spec takes the unfinished job up.
 
-    `settings` is plain JSON data: budget, seed, strategy and whatever else changes what is tried. File names are no
-    part of it.
+    `settings` is plain JSON data: seed, strategy and whatever else changes what is tried. The budget is no part of it,
+    nor are file names.
     """
 
     model_sha256: str

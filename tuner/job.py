@@ -192,17 +192,12 @@ class TuningJob:
         self._store.add_target(self._target)
         for task, _ in self._model.tasks.values():
             self._store.add_task(task)
-        seconds = self._budget.seconds
+        # The budget is no part of what the job is: a run with another one takes the same job up.
         spec = JobSpec(
             model_sha256=self._model.sha256,
             target_key=self._target.key,
             tasks=tuple(JobTask(key, count) for key, (_, count) in self._model.tasks.items()),
-            settings={
-                "trials": self._budget.trials,
-                "seconds": seconds if np.isfinite(seconds) else None,
-                "seed": seed,
-                "strategy": strategy,
-            },
+            settings={"seed": seed, "strategy": strategy},
         )
         return self._store.open_job(spec, self._model.label)
 
@@ -214,7 +209,11 @@ class TuningJob:
         return TaskState(task, occurrences, default_schedule(task, self._target), offered, made, measured)
 
     def run(self) -> Report:
-        """Search until the budget is spent, then time the findings. On KeyboardInterrupt the job is left as paused."""
+        """Search until the budget is spent, then time the findings.
+
+        The job has succeeded once all its trials are spent. It is left as paused, to be taken up again, where the time
+        was over before, and on KeyboardInterrupt.
+        """
         try:
             self._search()
             return self._finish()
@@ -302,13 +301,19 @@ class TuningJob:
             failed={status.value: count for status, count in statuses.items() if status is not Status.OK},
             fallback=self._model.fallback_ops,
         )
+        self._leave(report)
+        self._report_progress(Stage.DONE)
+        return report
+
+    def _leave(self, report: Report) -> None:
         try:
-            self._store.finish_job(self._job.id, JobState.SUCCEEDED, report.to_json())
+            if self._own < self._budget.trials and self._out_of_time():
+                self._store.pause_job(self._job.id)
+            else:
+                self._store.finish_job(self._job.id, JobState.SUCCEEDED, report.to_json())
         except StoreError:
             if self._store.job(self._job.id).state is not JobState.SUCCEEDED:
                 raise  # else another process finished the same job meanwhile; this report is as good as its own
-        self._report_progress(Stage.DONE)
-        return report
 
     def _confirmed(self, state: TaskState, limits: Limits) -> TaskReport:
         """The task's report: the finalists timed in turn in a fresh process, so that ratios are no two trials' luck."""

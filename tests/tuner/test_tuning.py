@@ -91,3 +91,13 @@ def test_a_model_of_texts(tmp_path: Path, command: Command) -> None:
     assert data["outputs"][0]["dtype"] == "string"
     assert data["fallback"] == {"StringNormalizer": 1}
     assert np.load(tmp_path / "output_0.npy").tolist() == ["ONE", "TWO", "THREE"]
+
+
+def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    data = small_model("n").SerializeToString()
+    first = tune(data, db=url, trials=5, minutes=1e-9, threads=1, dims={"n": 5})
+    second = tune(data, db=url, trials=4, threads=1, dims={"n": 5})
+    third = tune(data, db=url, trials=4, threads=1, dims={"n": 5})
+    assert (first.trials, second.trials, third.trials) == (0, 4, 4)
+    assert first.job_id == second.job_id != third.job_id
