@@ -37,7 +37,7 @@ def upgrade(engine: Engine) -> str | None:
         return before
     with _locked(engine) as connection:
         before = current_revision(connection)
-        _refuse_foreign(engine, connection, before)
+        refuse_foreign(engine, connection, before)
         from alembic import command
 
         command.upgrade(migration_config(connection), "head")
@@ -89,7 +89,8 @@ def _pragma(connection: Connection, setting: str) -> None:
     cursor.close()
 
 
-def _refuse_foreign(engine: Engine, connection: Connection, revision: str | None) -> None:
+def refuse_foreign(engine: Engine, connection: Connection, revision: str | None) -> None:
+    """Raises StoreError where the schema is newer than this code, or tables are another program's."""
     from alembic.script import ScriptDirectory
 
     if revision is None:

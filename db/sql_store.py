@@ -30,12 +30,9 @@ from .engine import (
     make_folder,
     parse_url,
     shown,
-    sqlite_name,
-    sqlite_version,
-    wal_is_safe,
 )
 from .models import IS_UNFINISHED, ConfirmationRow, JobRow, JobTaskRow, Row, TargetRow, TaskRow, TrialRow
-from .schema import current_revision, upgrade
+from .schema import upgrade
 from .store import UNFINISHED, Imported, Job, JobSpec, JobState, JobTask, NotFound, Store, StoreError, Trial
 from .translate import clean, measured_values, target_values, task_values, to_job, to_measurement, to_record
 
@@ -291,21 +288,6 @@ class SqlStore(Store):
     def journal_mode(self) -> str:
         """SQLite's journal: "wal", "delete" or "memory"; empty on PostgreSQL."""
         return self._pragma("journal_mode") if self._is_sqlite else ""
-
-    def doctor_lines(self) -> list[str]:
-        """What there is to know about the database: where, which schema, which server or library, whether intact."""
-        with clear_errors(self._engine.url), self._engine.connect() as connection:
-            revision = current_revision(connection)
-        counts = ", ".join(f"{count} {name}" for name, count in self.counts().items())
-        lines = [f"database {self}: schema {revision}, {counts}"]
-        if not self._is_sqlite:
-            version = ".".join(map(str, self._engine.dialect.server_version_info or ()))
-            return [*lines, f"PostgreSQL {version}"]
-        lines.append(f"{sqlite_name(self._engine)}, journal mode {self.journal_mode()}")
-        if not wal_is_safe(sqlite_version(self._engine)):
-            lines.append("this SQLite can corrupt a database in WAL mode, so it is not used: pip install pysqlite3")
-        damage = self._pragma("integrity_check(1)")
-        return [*lines, "intact" if damage == "ok" else f"DAMAGED: {damage}"]
 
     # Within a transaction
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from tunewright.db import engine
+from tunewright.db.inspection import inspect
+from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import open_store
 from tunewright.db.store import StoreError
 from tunewright.search_space.measurement import Status
@@ -95,23 +98,47 @@ def test_a_faulty_sqlite_takes_a_database_out_of_wal(make_url, mended_sqlite, sa
         assert store.counts()["tasks"] == 2
 
 
-def test_doctor_lines_of_sqlite(make_url, samples, mended_sqlite):
+def test_inspection_of_sqlite(make_url, samples, mended_sqlite):
     url = make_url("sqlite")
+    path = Path(url.removeprefix("sqlite:///"))
     with open_store(url) as store:
         samples.fill(store)
-        first, library, state = store.doctor_lines()
-    assert first == f"database {url}: schema 0001, 2 tasks, 2 targets, 0 jobs, 0 trials"
-    assert library.startswith("SQLite 3.") and library.endswith("journal mode wal")
-    assert state == "intact"
+    before = path.read_bytes()
+    found = inspect(url)
+    assert (found.name, found.revision, found.journal_mode, found.damage) == (url, HEAD, "wal", "")
+    assert found.counts == {"tasks": 2, "targets": 2, "jobs": 0, "trials": 0}
+    assert found.library.startswith("SQLite 3.") and found.is_current and found.wal_is_safe
+    assert path.read_bytes() == before
 
 
-def test_doctor_says_when_sqlite_is_faulty(make_url, monkeypatch):
-    monkeypatch.setattr("tunewright.db.sql_store.wal_is_safe", lambda version: False)
-    with open_store(make_url("memory")) as store:
-        assert any("pip install pysqlite3" in line for line in store.doctor_lines())
+def test_inspection_makes_no_database_and_migrates_none(make_url):
+    url = make_url("sqlite")
+    path = Path(url.removeprefix("sqlite:///"))
+    assert inspect(url) is None and inspect("sqlite://") is None
+    assert not path.exists()
+    path.touch()
+    found = inspect(url)
+    assert found.revision is None and not found.is_current and not found.counts
+    assert path.read_bytes() == b""
 
 
-def test_doctor_says_when_the_file_is_damaged(make_url, samples):
+def test_inspection_refuses_what_it_does_not_know(make_url):
+    url = make_url("sqlite")
+    with open_store(url) as store, store._writes.begin() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(StoreError, match="schema 9999 is newer"):
+        inspect(url)
+
+
+def test_inspection_of_a_faulty_sqlite(make_url, faulty_sqlite, monkeypatch):
+    monkeypatch.setattr("tunewright.db.inspection.wal_is_safe", lambda version: False)
+    url = make_url("sqlite")
+    open_store(url).close()
+    found = inspect(url)
+    assert (found.wal_is_safe, found.journal_mode) == (False, "delete")
+
+
+def test_inspection_of_a_damaged_file(make_url, samples):
     url = make_url("sqlite")
     path = Path(url.removeprefix("sqlite:///"))
     with open_store(url) as store:
@@ -121,19 +148,21 @@ def test_doctor_says_when_the_file_is_damaged(make_url, samples):
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2)
         file.write(b"\xff" * 4096)
-    with open_store(url) as store:
-        try:
-            lines = store.doctor_lines()
-        except StoreError as error:
-            lines = [str(error)]
-        assert any("DAMAGED" in line or "malformed" in line for line in lines)
+    try:
+        damage = inspect(url).damage
+    except StoreError as error:
+        damage = str(error)
+    assert damage
 
 
 @pytest.mark.postgres
-def test_doctor_lines_of_postgres(make_url):
-    with open_store(make_url("postgres")) as store:
-        assert store.doctor_lines()[1].startswith("PostgreSQL 1")
+def test_inspection_of_postgres(make_url):
+    url = make_url("postgres")
+    assert inspect(url).revision is None
+    with open_store(url) as store:
         assert store.journal_mode() == ""
+    found = inspect(url)
+    assert found.library.startswith("PostgreSQL 1") and found.is_current and not found.journal_mode
 
 
 @pytest.mark.postgres
@@ -252,7 +281,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(make_url, samples):
         stored = number
     with open_store(url) as store:
         assert store.counts()["trials"] == stored
-        assert store.doctor_lines()[-1] == "intact"
+    assert inspect(url).damage == ""
 
 
 def test_a_read_only_file_can_be_read(make_url, samples):

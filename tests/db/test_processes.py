@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tunewright.db.inspection import inspect
 from tunewright.db.sql_store import open_store
 from tunewright.db.store import JobSpec, JobTask
 
@@ -75,7 +76,7 @@ def test_a_killed_process_leaves_everything_it_acknowledged(shared_url, samples,
         said += writer.stdout.readlines()
         acknowledged = {int(line.split()[0]) for line in said if line.endswith("\n")}
         with open_store(shared_url, wait_s=10) as store:
-            assert "DAMAGED" not in " ".join(store.doctor_lines())
+            assert not inspect(shared_url).damage
             trials = store.trials(job.id)
             numbers = {trial.record.schedule["tile_m"] for trial in trials}
             assert acknowledged <= numbers

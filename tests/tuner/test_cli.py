@@ -136,6 +136,7 @@ class TestTune:
         assert answer.code == 0
         assert "GFLOP/s" in answer.out
         assert "the whole model: " in answer.out
+        assert answer.err.splitlines()[-1] == f"every result is kept in {tuned[2]}"
         assert f"{TRIALS} trials of these tasks are known from earlier jobs" in answer.err
 
     def test_more_trials_are_others(self, tuned: list[object], database: str, command: Command) -> None:
@@ -287,6 +288,13 @@ class TestRun:
         assert "input x: float32 4x8, made up" in command("run", *tuned).out
 
 
+def test_more_threads_than_processors(model: Path, command: Command) -> None:
+    answer = command("tasks", model, "--threads", 4096)
+    assert answer.code == 0
+    [line] = answer.err.splitlines()
+    assert line.startswith("warning: --threads 4096 is more than the ")
+
+
 class TestBench:
     def test_against_a_peer(self, tuned: list[object], command: Command) -> None:
         pytest.importorskip("onnxruntime")
@@ -344,6 +352,22 @@ class TestDatabase:
         (tmp_path / "records.jsonl").write_text("".join(lines[1:]))
         assert command("import", tmp_path / "records.jsonl", "--db", f"sqlite:///{tmp_path / 'x.db'}").code == 2
 
+    def test_import_tells_what_was_stored(
+        self, report: dict[str, Any], database: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert report["trials"]
+        lines = command("export", "--db", database).out.splitlines(keepends=True)[:3]
+        (tmp_path / "records.jsonl").write_text("".join([*lines[:2], "\n", "{}\n", lines[2]]))
+        url = f"sqlite:///{tmp_path / 'new.db'}"
+        said = command("import", tmp_path / "records.jsonl", "--db", url).err
+        assert "records.jsonl', line 4: " in said
+        assert said.endswith("; the 2 trials before it are stored\n")
+        with (tmp_path / "records.jsonl").open("w+") as file:
+            file.write("".join(lines))
+            file.seek(0)
+            monkeypatch.setattr("sys.stdin", file)
+            assert command("import", "-", "--db", url, "--json").data == {"added": 1, "known": 2}
+
     def test_upgrade(self, tmp_path: Path, command: Command) -> None:
         url = f"sqlite:///{tmp_path / 'new.db'}"
         assert command("db", "upgrade", "--db", url, "--json").data["before"] is None
@@ -367,6 +391,13 @@ class TestDoctor:
     def test_makes_no_database(self, tmp_path: Path, command: Command) -> None:
         assert "not there yet" in command("doctor", "--db", f"sqlite:///{tmp_path / 'none.db'}").out
         assert not (tmp_path / "none.db").exists()
+
+    def test_changes_no_database(self, tmp_path: Path, command: Command) -> None:
+        (tmp_path / "empty.db").touch()
+        data = command("doctor", "--db", f"sqlite:///{tmp_path / 'empty.db'}", "--json").data
+        first, *_ = (check for check in data["checks"] if check["name"] == "database")
+        assert first["state"] == "note" and "tunewright db upgrade" in first["mend"]
+        assert (tmp_path / "empty.db").stat().st_size == 0
 
     def test_a_fault_is_named_with_its_remedy(self, tmp_path: Path, command: Command) -> None:
         (tmp_path / "broken.db").write_text("no database at all, though longer than a header " * 20)

@@ -9,15 +9,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from tunewright.codegen.build import BuildError
 from tunewright.codegen.host import available_cores, detect, machine
-from tunewright.db.engine import is_memory, parse_url
-from tunewright.db.sql_store import open_store
+from tunewright.db.inspection import inspect
 from tunewright.db.store import StoreError
 
 from .. import limits
@@ -42,7 +40,7 @@ class Check:
 
 
 def doctor(db: str | None) -> dict[str, Any]:
-    """All checks. Nothing is made or changed: a database that is not there stays so."""
+    """All checks. Nothing is made or changed: a database that is not there stays so, an old one keeps its schema."""
     current = settings()
     checks = [
         _python(),
@@ -104,20 +102,31 @@ def _machine() -> Iterator[Check]:
 
 
 def _database(url: str) -> Iterator[Check]:
-    parsed = parse_url(url)
-    if parsed.get_backend_name() == "sqlite" and not is_memory(parsed):
-        file = Path(str(parsed.database))
-        if not file.exists():
-            yield Check("database", "ok", f"{url}: not there yet; the first command that needs it makes it")
-            return
     try:
-        with open_store(url, wait_s=5.0) as store:
-            for line in store.doctor_lines():
-                advice = line.rpartition(": ")[2] if line.startswith("this SQLite") else ""
-                state = "fault" if line.startswith("DAMAGED") else "note" if advice else "ok"
-                yield Check("database", state, line, advice)
+        found = inspect(url)
     except StoreError as error:
         yield Check("database", "fault", str(error), "--db URL or TUNEWRIGHT_DB names another one")
+        return
+    if found is None:
+        yield Check("database", "ok", f"{url}: not there yet; the first command that needs it makes it")
+        return
+    if found.is_current:
+        counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+        yield Check("database", "ok", f"{found.name}: schema {found.revision}, {counts}")
+    else:
+        schema = f"its schema {found.revision} is an older one" if found.revision else "it is empty"
+        mend = f"tunewright db upgrade --db {found.name}; any other command that opens it does the same"
+        yield Check("database", "note", f"{found.name}: {schema}", mend)
+    journal = f", journal mode {found.journal_mode}" if found.journal_mode else ""
+    if found.wal_is_safe:
+        yield Check("database", "ok", f"{found.library}{journal}")
+    else:
+        slower = "could corrupt a database in WAL mode, so that is not used"
+        yield Check("database", "note", f"{found.library}{journal}: it {slower}", "pip install pysqlite3")
+    if found.damage:
+        yield Check(
+            "database", "fault", f"DAMAGED: {found.damage}", "tunewright export what can be read, import it anew"
+        )
 
 
 def _objects(current: Settings) -> Check:
