@@ -6,6 +6,7 @@ first one ended.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -29,6 +30,13 @@ TRIALS = 2000
 
 def main() -> int:
     """Tune, compare, and say what to do next. Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="./dev demo",
+        description=f"Tunes {MODEL} on this machine for {MINUTES:g} minutes, measures it beside {PEER}, and says what "
+        f"to do next. All that it makes lies in {os.path.relpath(FOLDER)}; a second run goes on from there.",
+        allow_abbrev=False,
+    )
+    parser.parse_args()
     os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))  # built kernels too
     console = cli.messages()
     folder = Path(os.path.relpath(FOLDER))
@@ -62,7 +70,7 @@ def _next_steps(model: Path, db: str) -> str:
             "\nwhat to do next:",
             "  ./dev run tunewright tune YOUR_MODEL.onnx",
             f"  ./dev run tunewright lookup {model} --db {db}",
-            f"  ./dev run tunewright bench {model} --db {db} --against onnxruntime,openvino",
+            f"  ./dev run tunewright bench {model} --db {db}",
             "  ./dev demo    # again: it goes on from here",
         )
     )

@@ -24,7 +24,7 @@ from ..session import InferenceSession
 from ..settings import settings
 from ..text import duration, printable, ratio, slow_nodes, times
 from . import subject
-from .tables import new_table, print_table
+from .tables import is_wide, new_table, print_table
 
 OURS, DEFAULT = "tunewright", "tunewright, default"
 
@@ -144,14 +144,21 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     rows = {OURS: data["tunewright_ms"], **data["peers"]}
     if data["default_ms"] is not None:
         rows[DEFAULT] = data["default_ms"]
-    table = new_table(console, ("runtime",), ("time", "95% interval", "least", "time / ours", "version"))
+    extra = ("least", "version") if is_wide(console) else ()
+    table = new_table(console, ("runtime",), ("time", "95% interval", "time / ours", *extra))
     for name, value in sorted(rows.items(), key=lambda row: row[1]):
         low, high = data["intervals_ms"][name]
-        against = times(ratio(value, data["tunewright_ms"]))
-        within = f"{_exact(low)} to {_exact(high)}"
-        least = _exact(data["least_ms"][name])
-        table.add_row(name, _exact(value), within, least, against, data["versions"].get(name, ""))
+        cells = [
+            _exact(value),
+            f"{_exact(low)} to {_exact(high)}",
+            times(ratio(value, data["tunewright_ms"])),
+            _exact(data["least_ms"][name]),
+            data["versions"].get(name, ""),
+        ]
+        table.add_row(name, *cells[: len(table.columns) - 1])
     print_table(console, table)
+    if not extra:
+        console.print("versions: " + ", ".join(f"{name} {version}" for name, version in data["versions"].items()))
     for name, said in data["failures"].items():
         console.print(f"{name} can't run this model: {printable(said)}")
     console.print(

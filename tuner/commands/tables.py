@@ -27,7 +27,8 @@ def key_letters(console: Console) -> int:
 
 def new_table(console: Console, names: Sequence[str], numbers: Sequence[str]) -> Table:
     """A table with columns of texts, the first of which stays whole while the others fold, and columns of numbers."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, width=None if console.width >= LEAST else LEAST)
+    width = None if console.width >= LEAST else LEAST
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, width=width)
     for place, name in enumerate(names):
         table.add_column(name, no_wrap=place == 0, overflow="fold", max_width=None if place == 0 else 44)
     for name in numbers:

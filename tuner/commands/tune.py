@@ -46,21 +46,19 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
 
 
 def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> None:
-    wide = is_wide(console)
-    rates = ("GFLOP/s", "of peak") if wide else ("of peak",)
+    rates = ("GFLOP/s", "of peak") if is_wide(console) else ()
     table = new_table(console, ("task", "op"), ("times", "trials", "default", "tuned", "speedup", *rates))
     for task in tasks:
         gflops = task["gflops"]
-        row = [
-            task["key"][: key_letters(console)],
-            Text(printable(task["op"])),
+        numbers = [
             str(task["occurrences"]),
             str(task["trials"]),
             duration(task["default_ms"]),
             duration(task["best_ms"]),
             times(ratio(task["default_ms"], task["best_ms"])),
+            f"{gflops:.1f}" if gflops else "-",  # what only moves data has no operations to count
+            share(task["fraction_of_peak"] or None),
         ]
-        if wide:
-            row.append(f"{gflops:.1f}" if gflops else "-")  # what only moves data has no operations to count
-        table.add_row(*row, share(task["fraction_of_peak"] or None))
+        shown = numbers[: len(table.columns) - 2]
+        table.add_row(task["key"][: key_letters(console)], Text(printable(task["op"])), *shown)
     print_table(console, table)

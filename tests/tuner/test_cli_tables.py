@@ -1,0 +1,126 @@
+"""Tables in terminals of any width: every number is whole."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tunewright.tuner import text
+from tunewright.tuner.commands import bench, knowledge, tune
+
+OP = "Conv + BatchNormalization + Relu + Add + Clip + MaxPool of a name that never ends"
+
+TASK: dict[str, Any] = {
+    "key": "0123456789abcdef" * 4,
+    "op": OP,
+    "occurrences": 12,
+    "trials": 1234,
+    "flops": 3.4e9,
+    "default_ms": 123.4,
+    "best_ms": 0.0987,
+    "gflops": 1234.5,
+    "fraction_of_peak": 0.543,
+    "inputs": [{"shape": [1, 64, 112, 112]}, {"shape": [64, 64, 3, 3]}],
+    "outputs": [{"shape": [1, 64, 112, 112]}],
+    "match": "exact",
+    "expected_ms": 0.0987,
+    "schedule": {"sketch": "contraction", "version": 1, "values": {f"knob{n}": n for n in range(12)}},
+}
+
+TUNED: dict[str, Any] = {
+    "model": "m.onnx",
+    "target": "cpu:x:8x256",
+    "tasks": [TASK],
+    "trials": 1234,
+    "peak_gflops": 500.0,
+    "failed": {},
+    "fallback": {},
+    "default_ms": 1480.8,
+    "tuned_ms": 1.1844,
+    "flops": 3.4e9,
+    "coverage": {"native": 12, "fallback": {}, "reasons": []},
+}
+
+MEASURED: dict[str, Any] = {
+    "model": "m.onnx",
+    "threads": 8,
+    "tunewright_ms": 123.41,
+    "default_ms": 987.61,
+    "peers": {"onnxruntime": 223.41, "openvino": 323.41},
+    "intervals_ms": dict.fromkeys(("tunewright", bench.DEFAULT, "onnxruntime", "openvino"), (123.41, 124.51)),
+    "least_ms": dict.fromkeys(("tunewright", bench.DEFAULT, "onnxruntime", "openvino"), 121.21),
+    "versions": {"tunewright": "0.1.0", "onnxruntime": "1.27.1", "openvino": "2026.4.0"},
+    "failures": {},
+    "machine": {"processor": "a processor"},
+    "samples": 15,
+    "mismatch": None,
+    "reference": None,
+    "tasks": {"tuned": 1, "default": 0},
+    "fallback": {},
+}
+
+
+def printed(render: Callable[[Console, Any], None], data: Mapping[str, Any], width: int) -> str:
+    out = io.StringIO()
+    render(Console(file=out, width=width, markup=False, emoji=False, highlight=False), data)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 160])
+@pytest.mark.parametrize(
+    ("render", "data", "numbers"),
+    [
+        (tune.render, TUNED, ["12", "1234", "123 ms", "98.7 \N{MICRO SIGN}s", "1250.25x"]),
+        (knowledge.render_tasks, TUNED, ["3.4 G", "12", "98.7 \N{MICRO SIGN}s"]),
+        (knowledge.render_lookup, TUNED, ["exact", "98.7 \N{MICRO SIGN}s"]),
+        (bench.render, MEASURED, ["987.6 ms", "123.4 ms to 124.5 ms", "8.00x", "2026.4.0"]),
+    ],
+    ids=["tune", "tasks", "lookup", "bench"],
+)
+def test_numbers_are_whole(
+    render: Callable[..., None], data: Mapping[str, Any], numbers: list[str], width: int
+) -> None:
+    out = printed(render, data, width)
+    for number in numbers:
+        assert any(number in line for line in out.splitlines()), number
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out
+    if width >= 80:
+        assert all(len(line) <= width for line in out.splitlines())
+
+
+def test_all_of_a_name_is_there() -> None:
+    rows = printed(tune.render, TUNED, 80).splitlines()
+    assert all(any(word in row for row in rows) for word in ("BatchNormalization", "MaxPool", "ends"))
+
+
+def test_nothing_to_tune() -> None:
+    out = printed(tune.render, TUNED | {"tasks": [], "fallback": {"Relu": 2}}, 80)
+    assert "nothing to tune: no node of the model has a kernel" in out
+
+
+@pytest.mark.parametrize(
+    ("value_ms", "shown"),
+    [
+        (None, "-"),
+        (0, "0 ns"),
+        (1.2e-5, "12.0 ns"),
+        (0.3741, "374 \N{MICRO SIGN}s"),
+        (0.99999, "1.00 ms"),
+        (1.4912, "1.49 ms"),
+        (999.4, "999 ms"),
+        (999.6, "1.00 s"),
+        (123456.0, "123 s"),
+        (3e6, "3000 s"),
+    ],
+)
+def test_durations(value_ms: float | None, shown: str) -> None:
+    assert text.duration(value_ms) == shown
+
+
+def test_reasons_name_the_op_once() -> None:
+    lines = text.slow_nodes({"Relu": 2, "Conv": 1}, ["Relu: no kernels for float16"]).splitlines()
+    assert lines[1:] == ["  2 Relu: no kernels for float16", "  1 Conv"]
