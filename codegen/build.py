@@ -10,7 +10,8 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,6 +28,15 @@ BUILD_VERSION = 1
 
 LEVEL = 2
 """Effort of machine code generation, of 0 to 3. 1 and 3 take the same time and give the same speed; 0 gives a fifth."""
+
+CACHE_BYTES = 1 << 30
+"""Object code that a cache keeps; a kernel has some 10 KiB."""
+
+PUTS = 500
+"""Objects put between two looks at the size of a cache that is open for long."""
+
+DRAFT_S = 3600.0
+"""Age from which on a draft is known to be left over by a process that died."""
 
 PLACEHOLDER = "kernel"
 """The symbol while the text, which decides the symbol, is written."""
@@ -72,15 +82,19 @@ class Artifact:
 class ObjectCache:
     """Object code on disk, for this user alone. A file that was cut short or changed counts as absent.
 
+    Where it exceeds `limit_bytes`, what was not used for longest goes. Several processes may use it at once.
     Creates the folder. Raises PermissionError if it belongs to another user, who could plant code there.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limit_bytes: int = CACHE_BYTES) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
             raise PermissionError(f"cache folder {folder} belongs to another user")
         folder.chmod(0o700)
         self.folder = folder
+        self._limit_bytes = limit_bytes
+        self._puts = 0
+        self._tidy()
 
     def path(self, key: str) -> Path:
         """The file of a key: its name tells nothing but the digest of the key."""
@@ -88,10 +102,13 @@ class ObjectCache:
 
     def get(self, key: str) -> bytes | None:
         """The object code of a key, if it is there and whole."""
+        path = self.path(key)
         try:
-            content = self.path(key).read_bytes()
+            content = path.read_bytes()
         except OSError:
             return None
+        with suppress(OSError):
+            os.utime(path)  # it is in use
         digest, code = content[:32], content[32:]
         return code if hashlib.sha256(code).digest() == digest else None
 
@@ -106,6 +123,33 @@ class ObjectCache:
                 draft.replace(self.path(key))
             finally:
                 draft.unlink(missing_ok=True)
+        self._puts += 1
+        if self._puts % PUTS == 0:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop left-over drafts, and objects above the limit. Another process may do the same meanwhile."""
+        now_s = time.time()
+        for path, status in self._files("*.tmp"):
+            if now_s - status.st_mtime > DRAFT_S:
+                _drop(path)
+        objects = sorted(self._files("*.o"), key=lambda file: file[1].st_mtime)
+        excess_bytes = sum(status.st_size for _, status in objects) - self._limit_bytes
+        for path, status in objects:
+            if excess_bytes <= 0:
+                return
+            _drop(path)
+            excess_bytes -= status.st_size
+
+    def _files(self, pattern: str) -> Iterator[tuple[Path, os.stat_result]]:
+        for path in self.folder.glob(pattern):
+            with suppress(OSError):  # it is gone by now
+                yield path, path.stat()
+
+
+def _drop(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
 
 
 def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> Artifact:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.codegen.build import BuildError
+from tunewright.codegen.build import CACHE_BYTES, BuildError
 from tunewright.codegen.host import available_cores, detect, machine
 from tunewright.db.inspection import inspect
 from tunewright.db.store import StoreError
@@ -139,7 +139,7 @@ def _objects(current: Settings) -> Check:
     files = list(folder.glob("*.o"))
     free_bytes = shutil.disk_usage(folder).free
     size = large(sum(file.stat().st_size for file in files), "B")
-    found = f"{folder}: {len(files)} objects, {size}, {large(free_bytes, 'B')} free"
+    found = f"{folder}: {len(files)} objects, {size} of {large(CACHE_BYTES, 'B')}, {large(free_bytes, 'B')} free"
     if free_bytes < LEAST_FREE_BYTES:
         return Check("object cache", "note", found, "free some space, or set TUNEWRIGHT_HOME to a larger disk")
     return Check("object cache", "ok", found)
