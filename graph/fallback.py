@@ -19,6 +19,7 @@ from . import channels
 from .corrections import CORRECTIONS, max_pool
 from .ir import Array, Node
 from .onnx_form import CAPTURES, dtype_name, element_type, model_of
+from .resize import COORDINATES, resize
 
 MAX_PREPARED = 4096
 """Most evaluators kept."""
@@ -57,7 +58,9 @@ def evaluate(node: Node, arrays: Sequence[Any]) -> list[Any]:
 def _evaluate(node: Node, arrays: Sequence[Any]) -> list[Any]:
     own = _OWN.get(node.op)
     if own is not None and not node.domain and len(node.outputs) == 1:
-        return [own(node, *arrays)]
+        result = own(node, *arrays)
+        if result is not None:
+            return [result]
     evaluator = _evaluator(node, arrays)
     captures = node.attrs.get(CAPTURES, ())
     names = [f"i{k}" for k in range(len(arrays) - len(captures))] + list(captures)
@@ -89,17 +92,28 @@ def _constant_of_shape(node: Node, shape: Array) -> Array:
     return np.broadcast_to(value, tuple(map(int, shape)))
 
 
-def _max_pool(node: Node, x: Array) -> Array:
-    return max_pool(x, node.attrs)
+def _max_pool(node: Node, x: Array) -> Array | None:
+    if node.attrs.get("auto_pad", "NOTSET") != "NOTSET" or node.attrs.get("ceil_mode", 0):
+        return None
+    count = x.ndim - 2
+    return max_pool(x, {"strides": (1,) * count, "dilations": (1,) * count, "pads": (0,) * 2 * count, **node.attrs})
 
 
-_OWN: dict[str, Callable[..., Array]] = {
+def _resize(node: Node, *arrays: Array) -> Array | None:
+    attrs = node.attrs
+    known = attrs.get("mode") in ("linear", "cubic") and attrs.get("coordinate_transformation_mode") in COORDINATES
+    return resize(arrays[0], attrs) if known and len(arrays) == 1 else None
+
+
+_OWN: dict[str, Callable[..., Array | None]] = {
     "ConstantOfShape": _constant_of_shape,
     "MaxPool": _max_pool,
     "Reshape": _reshape,
+    "Resize": _resize,
     "Silu": _silu,
 }
-"""Ops computed here: those that ONNX does not have, that must be cheap, or whose normal form the evaluator spoils."""
+"""Ops computed here: those that ONNX does not have, that must be cheap, or whose normal form the evaluator spoils.
+None leaves a node to the evaluator after all."""
 
 
 def _evaluator(node: Node, arrays: Sequence[Any]) -> ReferenceEvaluator:

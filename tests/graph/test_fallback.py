@@ -126,6 +126,17 @@ def test_one_hot(depth: NDArray[np.int64]):
     assert found.tolist() == [[5, 0, 0], [0, 0, 5], [0, 0, 5], [0, 0, 0]]
 
 
+def test_cubic_resize_at_whole_coordinates():
+    x = np.arange(10, dtype=np.float32).reshape(1, 1, 10)
+    attrs = {
+        "mode": "cubic", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "floor", "antialias": 0,
+        "cubic_coeff_a": -0.75, "exclude_outside": 0, "extrapolation_value": 0.0,
+    }  # fmt: skip
+    found = one("Resize", [x], sizes=(1, 1, 14), **attrs)
+    assert found[0, 0, 10] == pytest.approx(7, abs=1e-5)  # (10 + 0.5) / 1.4 - 0.5
+    assert one("Resize", [x], scales=(1.0, 1.0, float(np.float32(1.4))), **attrs).shape == (1, 1, 14)
+
+
 LOOP = """
     g (int64 n, float[2,3] x) => (float last, float all) {
         t = Constant<value_int = 1>() going = Cast<to = 9>(t)
