@@ -19,10 +19,7 @@ from tunewright.graph.task import Stage, Task
 from tunewright.search_space.space import Rows, Space
 
 from .loops import LEVELS, Access, Loops, by_vector_axis, product
-from .roofline import calls, estimate_s, limit_s, operations, registers, shares, step_cycles
-
-FEATURES_VERSION = 1
-"""Rises when the columns or their meaning change: a stored model is only good for its own version."""
+from .roofline import calls, estimate_s, floor_s, operations, registers, shares, step_cycles
 
 OPERANDS = ("out", "a", "b")
 """The accesses with columns of their own: what the stage writes, and the first two of what it reads."""
@@ -33,7 +30,7 @@ KNOBS = 12
 CACHES = ("l1", "l2", "l3")
 
 TASK_NAMES = (
-    "task_log_flops", "task_log_bytes", "task_log_intensity", "task_log_limit_s", "task_stages", "task_inputs",
+    "task_log_flops", "task_log_bytes", "task_log_intensity", "task_log_floor_s", "task_stages", "task_inputs",
     "task_transcendental", "task_divisions", "task_compared", "task_log_constant_bytes", "stage_log_points",
     "stage_log_spatial", "stage_log_reduction", "stage_spatial_axes", "stage_reduction_axes", "stage_reads",
     "stage_operations", "stage_share", "stage_element_bytes", "stage_sum", "stage_windows", "stage_strided",
@@ -64,7 +61,7 @@ BODY_NAMES = (
 PARALLEL_NAMES = ("chunks_log", "chunks_per_thread", "chunks_imbalance", "chunks_log_bytes")
 ESTIMATE_NAMES = (
     "estimate_log_s", "estimate_log_compute_s", "estimate_log_l1_s", "estimate_log_l2_s", "estimate_log_l3_s",
-    "estimate_log_over_limit",
+    "estimate_log_over_floor",
 )  # fmt: skip
 SKETCH_NAMES = ("sketch_code", "sketch_knobs", "sketch_levels", *(f"knob{i}" for i in range(KNOBS)))
 
@@ -110,7 +107,7 @@ def features(task: Task, target: Target, space: Space, rows: Rows) -> FeatureMat
 def _loop_columns(task: Task, loops: Loops) -> Columns:
     return {
         **_stage_columns(loops),
-        **_target_columns(loops.target, loops),
+        **_target_columns(loops),
         **{name: column for level in range(LEVELS) for name, column in _level_columns(level, loops).items()},
         **_cache_columns(loops),
         **_vector_columns(loops),
@@ -144,7 +141,7 @@ def _task_columns(task: Task, target: Target, stage: Stage) -> Columns:
         "task_log_flops": _log(task.flops + 1.0),
         "task_log_bytes": _log(float(task.traffic_bytes)),
         "task_log_intensity": _log((task.flops + 1.0) / max(task.traffic_bytes, 1)),
-        "task_log_limit_s": _log(limit_s(task, target)),
+        "task_log_floor_s": _log(floor_s(task, target)),
         "task_stages": len(task.stages),
         "task_inputs": len(task.inputs),
         "task_transcendental": mix["transcendental"],
@@ -175,7 +172,8 @@ def _stage_columns(loops: Loops) -> Columns:
     }
 
 
-def _target_columns(target: Target, loops: Loops) -> Columns:
+def _target_columns(loops: Loops) -> Columns:
+    target = loops.target
     return {
         "target_lanes": loops.lanes,
         "target_registers": target.vector_registers,
@@ -286,7 +284,7 @@ def _estimate_columns(task: Task, loops: Loops) -> Columns:
         "estimate_log_s": _log(total_s),
         "estimate_log_compute_s": _log(parts["compute"]),
         **{f"estimate_log_{cache}_s": _log(parts[cache] + 1e-9) for cache in CACHES},
-        "estimate_log_over_limit": _log(total_s / limit_s(task, loops.target)),
+        "estimate_log_over_floor": _log(total_s / floor_s(task, loops.target)),
     }
 
 

@@ -44,7 +44,7 @@ def operations(body: Expr, combiner: str) -> float:
     return count + bool(combiner) - fused
 
 
-def limit_s(task: Task, target: Target) -> float:
+def floor_s(task: Task, target: Target) -> float:
     """Seconds that one run of the task can hardly go below: every lane busy, every byte moved once."""
     vector_ops = sum(
         stage.points * operations(stage.body, stage.combiner) / max(target.lanes(stage.body.dtype.size_bytes), 1)

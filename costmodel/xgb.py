@@ -1,11 +1,10 @@
 """XGBModel: boosted trees over `features`, learned from every trial at hand.
 
-The only home of xgboost, which is imported when a model is first fitted or loaded.
+The only home of xgboost, which is imported when a model is first fitted.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.space import Rows, Space
 
-from .features import FEATURES_VERSION, NAMES, features
+from .features import features
 from .model import AnalyticModel, Scores, Trials
 
 if TYPE_CHECKING:
@@ -102,32 +101,6 @@ class XGBModel:
         if not len(values):
             return np.empty(0)
         return np.asarray(self._booster.inplace_predict(values), np.float64)
-
-    def save(self) -> tuple[bytes, str]:
-        """The learned trees in UBJ, and the SHA-256 that `load` asks for. Raises ValueError if nothing is learned."""
-        if self._booster is None:
-            raise ValueError("the model has learned nothing that could be saved")
-        self._booster.set_attr(features_version=str(FEATURES_VERSION), features=_names_digest())
-        data = bytes(self._booster.save_raw("ubj"))
-        return data, hashlib.sha256(data).hexdigest()
-
-    def load(self, data: bytes, sha256: str) -> None:
-        """Take over trees that `save` wrote. `sha256` must come from a place that is trusted: a hostile file can harm.
-
-        Raises ValueError if the digest is another, or the trees are for other features.
-        """
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise ValueError("the stored cost model is not the one its digest names")
-        import xgboost
-
-        booster = xgboost.Booster({"nthread": self._parameters["nthread"]}, model_file=bytearray(data))
-        if (booster.attr("features_version"), booster.attr("features")) != (str(FEATURES_VERSION), _names_digest()):
-            raise ValueError(f"the stored cost model is for other features than version {FEATURES_VERSION}")
-        self._booster = booster
-
-
-def _names_digest() -> str:
-    return hashlib.sha256(",".join(NAMES).encode()).hexdigest()[:16]
 
 
 def _group(trials: Trials) -> tuple[str, str]:

@@ -21,7 +21,7 @@ import numpy as np
 from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import Trials
-from tunewright.costmodel.roofline import limit_s
+from tunewright.costmodel.roofline import floor_s
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.db.store import UNFINISHED, Job, JobSpec, JobState, JobTask, Store, StoreError
 from tunewright.graph.task import Task
@@ -30,11 +30,11 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.search_space.space import Space
 from tunewright.workers.lock import HostLock
-from tunewright.workers.pool import Pool
+from tunewright.workers.pool import Pool, ReferenceFailed
 
 from .inputs import example_feeds
 from .latency import side_by_side
-from .limits import Limits, measure
+from .limits import Rates, measure
 from .model import Model
 from .report import Report, TaskReport
 from .scheduler import TaskScheduler
@@ -55,6 +55,7 @@ FINALISTS = 3
 HOPELESS = 3.0
 """A candidate this many times slower than the best is not timed to the end."""
 
+_log = logging.getLogger("tunewright")
 _timing_log, _schedule_log = logging.getLogger("tunewright.timing"), logging.getLogger("tunewright.schedule")
 
 
@@ -184,7 +185,7 @@ class TuningJob:
         self._unlearned = REFIT
         self._scheduler = TaskScheduler(
             [state.occurrences for state in self._tasks],
-            [limit_s(state.task, target) for state in self._tasks],
+            [floor_s(state.task, target) for state in self._tasks],
             [[_time_s(m) for _, m in state.measured.values()] for state in self._tasks],
         )
 
@@ -232,9 +233,13 @@ class TuningJob:
             self._learn()
             state = self._tasks[index]
             schedules = state.strategy.ask(size)
-            if schedules:
+            if not schedules:
+                self._scheduler.exhaust(index)
+                continue
+            try:
                 self._measure(index, schedules)
-            else:
+            except ReferenceFailed as failure:  # of the task, not of its candidates: the others go on
+                _log.warning("not tuned: %s", failure)
                 self._scheduler.exhaust(index)
 
     def _measure(self, index: int, schedules: Sequence[Schedule]) -> None:
@@ -282,8 +287,8 @@ class TuningJob:
 
     def _finish(self) -> Report:
         self._report_progress(Stage.CONFIRMING)
-        limits = measure(self._target)
-        tasks = [self._confirmed(state, limits) for state in self._tasks]
+        rates = measure(self._target)
+        tasks = [self._confirmed(state, rates) for state in self._tasks]
         self._report_progress(Stage.RUNNING)
         default_s, tuned_s = self._whole_model(tasks)
         statuses = self._store.statuses(self._job.id)
@@ -297,7 +302,7 @@ class TuningJob:
             tasks=tuple(tasks),
             default_s=default_s,
             tuned_s=tuned_s,
-            peak_gflops=limits.peak_flops_s / 1e9,
+            peak_gflops=rates.peak_flops_s / 1e9,
             failed={status.value: count for status, count in statuses.items() if status is not Status.OK},
             fallback=self._model.fallback_ops,
         )
@@ -315,7 +320,7 @@ class TuningJob:
             if self._store.job(self._job.id).state is not JobState.SUCCEEDED:
                 raise  # else another process finished the same job meanwhile; this report is as good as its own
 
-    def _confirmed(self, state: TaskState, limits: Limits) -> TaskReport:
+    def _confirmed(self, state: TaskState, rates: Rates) -> TaskReport:
         """The task's report: the finalists timed in turn in a fresh process, so that ratios are no two trials' luck."""
         compared = self._compared(state)
         times = {s.key: m.median_s for s, m in compared if m.status is Status.OK}
@@ -330,7 +335,7 @@ class TuningJob:
             flops=state.task.flops,
             default_s=times.get(state.default.key),
             best_s=best_s,
-            fraction_of_peak=state.task.flops / best_s / limits.peak_flops_s if best_s else None,
+            fraction_of_peak=state.task.flops / best_s / rates.peak_flops_s if best_s else None,
             schedule=schedule.to_json(),
         )
 
@@ -343,7 +348,11 @@ class TuningJob:
         if len(finalists) < 2 and not before:
             return finalists
         schedules = [schedule for schedule, _ in finalists]
-        measured = self._pool.compare([Candidate(state.task, self._target, schedule) for schedule in schedules])
+        try:
+            measured = self._pool.compare([Candidate(state.task, self._target, schedule) for schedule in schedules])
+        except ReferenceFailed as failure:
+            _log.warning("not compared: %s", failure)
+            return finalists
         compared = list(zip(schedules, measured, strict=True))
         for schedule, measurement in compared:
             _log_trial("comparison of task", state.task, schedule, measurement)

@@ -1,4 +1,4 @@
-"""Limits: what this machine can do at most, measured with our own code generator."""
+"""Rates: what this machine can do at most, measured with our own code generator."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROUNDS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Rates:
     """The rates that no kernel of this machine exceeds, with all threads of the target at work."""
 
     peak_flops_s: float  # float32 multiply-adds on registers, two operations each
     bandwidth_bytes_s: float  # reading an array that exceeds the second-level caches
 
 
-def measure(target: Target) -> Limits:
+def measure(target: Target) -> Rates:
     """Measure both rates, in about a tenth of a second. The best of several samples counts: noise only slows.
 
     Waits until nobody builds or times candidates on this machine.
@@ -38,7 +38,7 @@ def measure(target: Target) -> Limits:
         read_bytes = 4 * target.threads * target.l2_bytes
         reading = _best_s(_read_kernel(target, read_bytes), target, pool)
     vectors = _accumulators(target) * target.lanes(4)
-    return Limits(2 * vectors * ROUNDS * target.threads / flops, read_bytes / reading)
+    return Rates(2 * vectors * ROUNDS * target.threads / flops, read_bytes / reading)
 
 
 def _best_s(kernel: Kernel, target: Target, pool: ThreadPool) -> float:

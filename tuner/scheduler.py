@@ -17,15 +17,15 @@ SMALLEST, LARGEST = 4, 32
 """Trials in a batch after the first one: fewer waste what a batch costs, more make the next choice on old knowledge."""
 
 LEAST_GAP = 0.02
-"""The part of a time that may always be saved: the limit is an estimate, and a task may come below it."""
+"""The part of a time that may always be saved: the floor is an estimate, and a task may come below it."""
 
 
 @dataclass(slots=True)
-class Progress:
+class TaskProgress:
     """What is known of one task."""
 
     occurrences: int  # how often the model runs it
-    limit_s: float  # a time it can hardly go below
+    floor_s: float  # a time it can hardly go below
     best_s: list[float] = field(default_factory=list)  # after each trial; inf until one succeeds
     under_way: int = 0  # trials handed out and not told yet
     succeeded: int = 0
@@ -52,16 +52,16 @@ class TaskScheduler:
 
     First every task gets one trial, the heaviest first, so that each has a default time however small the budget is.
     From then on the next batch goes to the task with the largest `occurrences * gain`, where the gain of a trial
-    mixes the slope of the task's best time with the gap to its limit, spread over as many trials as it had already
-    (Ansor, OSDI '20, section 6, with the limit in place of zero). Ties go to the first task.
+    mixes the slope of the task's best time with the gap to its floor, spread over as many trials as it had already
+    (Ansor, OSDI '20, section 6, with the floor in place of zero). Ties go to the first task.
 
     `times_s` are the outcomes of each task so far, in the order in which they were measured.
     """
 
     def __init__(
-        self, occurrences: Sequence[int], limits_s: Sequence[float], times_s: Sequence[Sequence[float]] | None = None
+        self, occurrences: Sequence[int], floors_s: Sequence[float], times_s: Sequence[Sequence[float]] | None = None
     ) -> None:
-        self._tasks = [Progress(n, limit_s) for n, limit_s in zip(occurrences, limits_s, strict=True)]
+        self._tasks = [TaskProgress(n, floor_s) for n, floor_s in zip(occurrences, floors_s, strict=True)]
         for index, outcomes in enumerate(times_s or ()):
             self.tell(index, outcomes)
 
@@ -98,29 +98,29 @@ class TaskScheduler:
         window = min(WINDOW, task.trials - 1)
         before_s = task.best_s[-1 - window] if window > 0 else np.inf
         slope_s = (before_s - best_s) / window if np.isfinite(before_s) else 0.0
-        gap_s = max(best_s - self._reach() * task.limit_s, LEAST_GAP * best_s)
+        gap_s = max(best_s - self._reach() * task.floor_s, LEAST_GAP * best_s)
         gain_s = (1.0 - HOPE) * min(slope_s, gap_s) + HOPE * gap_s / max(task.spent, 1)
         # Trials that fail teach little: a task where most do waits longer, but its turn comes.
         chance = (task.succeeded + 1.0) / (task.trials + 2.0)
         return task.occurrences * chance * gain_s
 
     def _reach(self) -> float:
-        """How near to its limit the best of the tasks came: no other is expected to come nearer.
+        """How near to its floor the best of the tasks came: no other is expected to come nearer.
 
-        This takes out what the limits have wrong about the machine as a whole.
+        This takes out what the floors have wrong about the machine as a whole.
         """
         return max(min(self._ratios(), default=1.0), 1.0)
 
     def _ratios(self) -> list[float]:
-        return [task.best_s[-1] / task.limit_s for task in self._tasks if task.succeeded]
+        return [task.best_s[-1] / task.floor_s for task in self._tasks if task.succeeded]
 
     def _weight(self, index: int) -> float:
         task = self._tasks[index]
-        return task.occurrences * task.limit_s
+        return task.occurrences * task.floor_s
 
-    def _best_s(self, task: Progress) -> float:
-        """The best time; while none is known, what the other tasks' distance from their limits suggests."""
+    def _best_s(self, task: TaskProgress) -> float:
+        """The best time; while none is known, what the other tasks' distance from their floors suggests."""
         if task.succeeded:
             return task.best_s[-1]
         ratios = self._ratios()
-        return task.limit_s * (float(np.median(ratios)) if ratios else 1.0)
+        return task.floor_s * (float(np.median(ratios)) if ratios else 1.0)

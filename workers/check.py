@@ -90,8 +90,8 @@ def checksum(array: Array) -> int:
     return int(raw[:whole].view(np.uint64).sum(dtype=np.uint64)) + int(raw[whole:].sum(dtype=np.uint64))
 
 
-class Trial:
-    """One artifact in memory, with the operands of its task: run it through `program`, then look for `fault`.
+class Loaded:
+    """One artifact in memory, with the operands of its task: `check` it, run it through `program`, `recheck` it.
 
     Raises RuntimeError on object code that can't be loaded. Nothing may run once it is closed.
     """

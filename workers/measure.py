@@ -23,14 +23,14 @@ from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.sketches import lower
 
 from . import sampling
-from .check import Example, Trial
+from .check import Example, Loaded
 from .wire import artifact_json, identity, read_artifact, read_candidate
 
 EXAMPLES = 4
 """Tasks whose examples are kept: candidates come task by task."""
 
 _examples: OrderedDict[str, Example] = OrderedDict()
-_trials: list[Trial] = []
+_kept: list[Loaded] = []
 _object_cache = cache(ObjectCache)
 _provenance = cache(machine)
 
@@ -63,23 +63,23 @@ def measure(
     task_key: str, artifact: dict[str, Any], threads: int, budget_s: float, limit_s: float | None
 ) -> dict[str, Any]:
     """Check and time an artifact: its Measurement. See `sampling.samples` for the last two."""
-    begun, trial = _begin(task_key, artifact, threads)
-    if trial is None:
+    begun, loaded = _begin(task_key, artifact, threads)
+    if loaded is None:
         return begun.to_json()
-    with trial:
-        begun = _checked(begun, trial.check())
+    with loaded:
+        begun = _checked(begun, loaded.check())
         if begun.status is Status.OK:
-            taken = sampling.samples(trial.program, budget_s, inf if limit_s is None else limit_s)
-            begun = sampling.timed(_checked(begun, (trial.recheck(), begun.max_rel_err)), taken)
+            taken = sampling.samples(loaded.program, budget_s, inf if limit_s is None else limit_s)
+            begun = sampling.timed(_checked(begun, (loaded.recheck(), begun.max_rel_err)), taken)
     return begun.to_json()
 
 
-def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measurement, Trial | None]:
+def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measurement, Loaded | None]:
     """The artifact in memory, and a measurement without figures; that of a failure if it can't be loaded."""
     built = read_artifact(artifact)
     begun = Measurement(Status.OK, object_sha256=built.sha256, provenance=_provenance())
     try:
-        return begun, Trial(_examples[task_key], built, shared_pool(threads))
+        return begun, Loaded(_examples[task_key], built, shared_pool(threads))
     except RuntimeError as error:
         return replace(begun, status=Status.BUILD_ERROR, error=f"can't be loaded: {error}"), None
 
@@ -96,18 +96,18 @@ def load(task_key: str, artifact: dict[str, Any], threads: int) -> dict[str, Any
 
     `measurement` has no figures yet; unless its status is OK, there is nothing to sample.
     """
-    begun, trial = _begin(task_key, artifact, threads)
-    if trial is None:
+    begun, loaded = _begin(task_key, artifact, threads)
+    if loaded is None:
         return {"number": -1, "repeats": 0, "measurement": begun.to_json()}
-    begun = _checked(begun, trial.check())
-    _trials.append(trial)
-    count = sampling.repeats(trial.program) if begun.status is Status.OK else 0
-    return {"number": len(_trials) - 1, "repeats": count, "measurement": begun.to_json()}
+    begun = _checked(begun, loaded.check())
+    _kept.append(loaded)
+    count = sampling.repeats(loaded.program) if begun.status is Status.OK else 0
+    return {"number": len(_kept) - 1, "repeats": count, "measurement": begun.to_json()}
 
 
 def sample(number: int, repeats: int) -> float:
     """One sample of what was loaded, after a run to fill the caches: another one has run before."""
-    program = _trials[number].program
+    program = _kept[number].program
     program.run()
     [time_s] = program.time(1, repeats)
     return time_s
@@ -115,7 +115,7 @@ def sample(number: int, repeats: int) -> float:
 
 def recheck(number: int) -> str | None:
     """What is wrong with what was loaded and has been sampled since, or null."""
-    return _trials[number].recheck()
+    return _kept[number].recheck()
 
 
 CALLS: dict[str, Callable[..., Any]] = {

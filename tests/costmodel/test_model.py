@@ -1,13 +1,11 @@
 """The conformance suite of cost models, and what the learned one must do."""
 
-import hashlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tunewright.costmodel import xgb
-from tunewright.costmodel.features import FEATURES_VERSION
 from tunewright.costmodel.metrics import pairwise_accuracy, peak
 from tunewright.costmodel.model import AnalyticModel, RandomModel, Trials
 from tunewright.costmodel.xgb import XGBModel
@@ -165,38 +163,3 @@ def test_too_few_trials_or_all_alike_leave_the_estimate(conv, space_of, target):
 
 def test_a_few_trials_of_many_tasks_are_enough():
     assert [xgb.enough(tasks) for tasks in (1, 10, 1000)] == [16, 34, xgb.ENOUGH]
-
-
-def test_saved_and_loaded(conv, space_of, target):
-    task = conv()
-    space = space_of(task)
-    rows = space.sample(30, np.random.default_rng(1))
-    model = XGBModel()
-    with pytest.raises(ValueError, match="nothing"):
-        model.save()
-    model.fit([trials(task, target, space, 100)])
-    data, digest = model.save()
-    assert digest == hashlib.sha256(data).hexdigest()
-    other = XGBModel()
-    other.load(data, digest)
-    assert other.ready
-    np.testing.assert_array_equal(other.score(task, target, space, rows), model.score(task, target, space, rows))
-
-
-def test_a_changed_file_is_not_read(conv, space_of, target):
-    model = XGBModel()
-    model.fit([trials(conv(), target, space_of(conv()), 100)])
-    data, digest = model.save()
-    changed = data[:-1] + bytes([data[-1] ^ 1])
-    for content, sha256 in ((changed, digest), (data, "0" * 64), (b"", digest)):
-        with pytest.raises(ValueError, match="digest"):
-            XGBModel().load(content, sha256)
-
-
-def test_trees_for_other_features_are_refused(conv, space_of, target, monkeypatch):
-    model = XGBModel()
-    model.fit([trials(conv(), target, space_of(conv()), 100)])
-    data, digest = model.save()
-    monkeypatch.setattr(xgb, "FEATURES_VERSION", FEATURES_VERSION + 1)
-    with pytest.raises(ValueError, match="other features"):
-        XGBModel().load(data, digest)

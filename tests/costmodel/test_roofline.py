@@ -32,7 +32,7 @@ def test_operations():
 def test_limit_of_what_computes(conv, target):
     task = conv(size=28, channels=256, filters=256)
     peak = 2 * 2 * 16 * roofline.CLOCK_HZ * target.threads  # two fused operations of 16 lanes a cycle
-    assert roofline.limit_s(task, target) == pytest.approx(task.stages[0].flops / peak, rel=0.01)
+    assert roofline.floor_s(task, target) == pytest.approx(task.stages[0].flops / peak, rel=0.01)
 
 
 def test_limit_of_what_moves_data(target):
@@ -41,10 +41,10 @@ def test_limit_of_what_moves_data(target):
         return Task("Relu", (tensors[0],), (tensors[1],), (), (Stage("y", (Axis("i", extent),), op("max", X, 0.0)),))
 
     small, large = copy(1 << 12), copy(1 << 26)
-    slow_s = roofline.limit_s(large, target) / large.traffic_bytes
+    slow_s = roofline.floor_s(large, target) / large.traffic_bytes
     assert slow_s == pytest.approx(1 / (2 * roofline.MEMORY_BYTES_S))
-    assert roofline.limit_s(small, target) / small.traffic_bytes < slow_s
-    assert roofline.limit_s(copy(1), target) > 0
+    assert roofline.floor_s(small, target) / small.traffic_bytes < slow_s
+    assert roofline.floor_s(copy(1), target) > 0
 
 
 def test_no_estimate_is_below_the_limit(conv, space_of, target):
@@ -54,7 +54,7 @@ def test_no_estimate_is_below_the_limit(conv, space_of, target):
         found = roofline.estimate_s(Loops(task, target, space.tiling(columns), "o"))[0]
         assert np.isfinite(found).all()
         # The stages after the main one are no part of the estimate, and next to nothing here.
-        assert (found >= 0.95 * roofline.limit_s(task, target)).all()
+        assert (found >= 0.95 * roofline.floor_s(task, target)).all()
 
 
 def test_a_register_tile_pays_until_it_spills(conv, space_of, target):

@@ -29,9 +29,9 @@ def spend(scheduler, outcome, trials):
     return spent, counts
 
 
-def halving(limit_s, start_s):
-    """A best time that nears a limit."""
-    return lambda n: limit_s + (start_s - limit_s) / (1 + n)
+def halving(floor_s, start_s):
+    """A best time that nears a floor."""
+    return lambda n: floor_s + (start_s - floor_s) / (1 + n)
 
 
 def test_every_task_gets_its_default_first_the_heaviest_first():
@@ -62,16 +62,16 @@ def test_the_budget_is_spent_to_the_last_trial_and_no_further(tasks, trials):
 
 
 def test_most_goes_where_the_model_gains_most():
-    limits_s = [1e-3, 1e-3, 1e-3]
+    floors_s = [1e-3, 1e-3, 1e-3]
     curves = [halving(1e-3, 5e-3), halving(1e-3, 5e-3), halving(0.95e-3, 1.05e-3)]
-    _, counts = spend(TaskScheduler([10, 1, 10], limits_s), lambda index, n: curves[index](n), 200)
+    _, counts = spend(TaskScheduler([10, 1, 10], floors_s), lambda index, n: curves[index](n), 200)
     assert counts[0] > 2 * counts[1]  # as fast, ten times as often
-    assert counts[0] > 2 * counts[2]  # as often, but at its limit already
+    assert counts[0] > 2 * counts[2]  # as often, but at its floor already
     assert min(counts.values()) > 4
 
 
 def test_gain_by_hand():
-    """8 ms, then 6 ms, limit 2 ms, twice: slope 2 ms, gap 4 ms over 2 trials; 3 chances of 4 that a trial succeeds."""
+    """8 ms, then 6 ms, floor 2 ms, twice: slope 2 ms, gap 4 ms over 2 trials; 3 chances of 4 that a trial succeeds."""
     scheduler = TaskScheduler([2, 1], [2e-3, 1e-3], [[8e-3, 6e-3], [1e-3]])
     assert scheduler.expected_gain_s(0) == pytest.approx(2 * 3 / 4 * (0.2 * 2e-3 + 0.8 * 4e-3 / 2))
     # No window reaches before the first success, and a gap is never wholly closed.
@@ -79,8 +79,8 @@ def test_gain_by_hand():
     assert scheduler.expected_gain_s(0) == pytest.approx(2 / 4 * 0.8 * 0.02e-3 / 2)
 
 
-def test_limits_that_no_task_comes_near_are_moved_to_the_nearest():
-    """Twice its limit is the nearest that any task came, so 8 ms against a limit of 2 ms may fall to 4 ms."""
+def test_floors_that_no_task_comes_near_are_moved_to_the_nearest():
+    """Twice its floor is the nearest that any task came, so 8 ms against a floor of 2 ms may fall to 4 ms."""
     scheduler = TaskScheduler([1, 1], [2e-3, 1e-3], [[8e-3], [2e-3]])
     assert scheduler.expected_gain_s(0) == pytest.approx(2 / 3 * 0.8 * 4e-3)
     assert scheduler.expected_gain_s(1) == pytest.approx(2 / 3 * 0.8 * 0.02 * 2e-3)

@@ -9,7 +9,7 @@ from tunewright.codegen.ir import Packing
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.search_space.sketches import lower
 from tunewright.workers import check
-from tunewright.workers.check import Example, Trial, checksum, difference
+from tunewright.workers.check import Example, Loaded, checksum, difference
 
 INF, NAN = np.inf, np.nan
 
@@ -80,14 +80,14 @@ def test_a_trial_sees_what_changes_between_runs(make) -> None:
     candidate = make.default()
     example = Example(make.task)
     artifact = build(lower(candidate), candidate.target)
-    with Trial(example, artifact, shared_pool(1)) as trial:
-        fault, error = trial.check()
+    with Loaded(example, artifact, shared_pool(1)) as loaded:
+        fault, error = loaded.check()
         assert fault is None
         assert error is not None and error < 1e-5
-        assert trial.recheck() is None
+        assert loaded.recheck() is None
         example.operand(0, None).guarded.array[0, 0] += 1
-        trial.program.run()
-        assert trial.recheck() == "x: an input was changed"
+        loaded.program.run()
+        assert loaded.recheck() == "x: an input was changed"
 
 
 def test_tolerances_are_for_floats() -> None:
