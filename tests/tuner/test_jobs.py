@@ -20,6 +20,7 @@ from tunewright.tuner.lookup import Match, lookup
 from tunewright.tuner.model import Model, open_model
 from tunewright.tuner.report import Report
 from tunewright.tuner.session import InferenceSession
+from tunewright.workers.pool import ReferenceFailed
 
 from .conftest import small_model
 
@@ -144,6 +145,20 @@ def test_a_job_on_which_nothing_works(network: Model, store: SqlStore) -> None:
     assert report.default_s is None and report.tuned_s is None
     assert report.failed == {"crash": 12}
     assert [task.best_s for task in report.tasks] == [None, None]
+
+
+def test_a_task_without_a_reference_leaves_the_others(network: Model, store: SqlStore, caplog) -> None:
+    [first, second] = tasks(network)
+
+    def outcome(candidate: Candidate) -> Measurement:
+        if candidate.task.key == first.key:
+            raise ReferenceFailed(first.key, "its reference takes too long")
+        return by_key(candidate)
+
+    report = job(network, store, Told(outcome))
+    assert [task.trials > 1 for task in report.tasks] == [False, True]
+    assert caplog.messages == ["not tuned: its reference takes too long"]
+    assert lookup(store, [second], TARGET)[second.key].confirmed
 
 
 def test_a_default_that_fails_is_replaced(network: Model, store: SqlStore) -> None:
