@@ -34,7 +34,15 @@ class Subject:
 
     def session(self) -> InferenceSession:
         """A session on the schedules found. Raises Refused where a task has none that may work."""
-        return InferenceSession.of_found(self.model, self.target, self.found, ObjectCache(settings().objects))
+        return InferenceSession.of_found(self.model, self.target, self.found, object_cache())
+
+
+def object_cache() -> ObjectCache | None:
+    """The kernels kept on this machine; None where their folder can't be used, as each kernel can be built anew."""
+    try:
+        return ObjectCache(settings().objects)
+    except OSError:
+        return None
 
 
 def read(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> Subject:
