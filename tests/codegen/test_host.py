@@ -39,7 +39,7 @@ def test_this_machine_is_a_target_that_code_can_be_built_for():
 
 
 @pytest.fixture
-def groups(tmp_path, monkeypatch) -> Path:
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of all control groups; this process is in "a/b", which has no limits yet."""
     monkeypatch.setattr(host, "CGROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(host, "OWN_CGROUP", tmp_path / "own")

@@ -16,6 +16,7 @@ import pytest
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
 from tunewright.codegen.target import Target
+from tunewright.db.inspection import Inspection, inspect
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -132,3 +133,15 @@ def shared_url(request: pytest.FixtureRequest, make_url: Callable[[str], str]) -
 def store(url: str) -> Iterator[SqlStore]:
     with open_store(url) as opened:
         yield opened
+
+
+@pytest.fixture
+def look() -> Callable[[str], Inspection]:
+    """What `inspect` finds of a database that is there."""
+
+    def found(url: str) -> Inspection:
+        one = inspect(url)
+        assert one is not None
+        return one
+
+    return found

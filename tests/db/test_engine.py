@@ -98,47 +98,47 @@ def test_a_faulty_sqlite_takes_a_database_out_of_wal(make_url, mended_sqlite, sa
         assert store.counts()["tasks"] == 2
 
 
-def test_inspection_of_sqlite(make_url, samples, mended_sqlite):
+def test_inspection_of_sqlite(make_url, samples, mended_sqlite, look):
     url = make_url("sqlite")
     path = Path(url.removeprefix("sqlite:///"))
     with open_store(url) as store:
         samples.fill(store)
     before = path.read_bytes()
-    found = inspect(url)
+    found = look(url)
     assert (found.name, found.revision, found.journal_mode, found.damage) == (url, HEAD, "wal", "")
     assert found.counts == {"tasks": 2, "targets": 2, "jobs": 0, "trials": 0}
     assert found.library.startswith("SQLite 3.") and found.is_current and found.wal_is_safe
     assert path.read_bytes() == before
 
 
-def test_inspection_makes_no_database_and_migrates_none(make_url):
+def test_inspection_makes_no_database_and_migrates_none(make_url, look):
     url = make_url("sqlite")
     path = Path(url.removeprefix("sqlite:///"))
     assert inspect(url) is None and inspect("sqlite://") is None
     assert not path.exists()
     path.touch()
-    found = inspect(url)
+    found = look(url)
     assert found.revision is None and not found.is_current and not found.counts
     assert path.read_bytes() == b""
 
 
-def test_inspection_refuses_what_it_does_not_know(make_url):
+def test_inspection_refuses_what_it_does_not_know(make_url, look):
     url = make_url("sqlite")
     with open_store(url) as store, store._writes.begin() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(StoreError, match="schema 9999 is newer"):
-        inspect(url)
+        look(url)
 
 
-def test_inspection_of_a_faulty_sqlite(make_url, faulty_sqlite, monkeypatch):
+def test_inspection_of_a_faulty_sqlite(make_url, faulty_sqlite, monkeypatch, look):
     monkeypatch.setattr("tunewright.db.inspection.wal_is_safe", lambda version: False)
     url = make_url("sqlite")
     open_store(url).close()
-    found = inspect(url)
+    found = look(url)
     assert (found.wal_is_safe, found.journal_mode) == (False, "delete")
 
 
-def test_inspection_of_a_damaged_file(make_url, samples):
+def test_inspection_of_a_damaged_file(make_url, samples, look):
     url = make_url("sqlite")
     path = Path(url.removeprefix("sqlite:///"))
     with open_store(url) as store:
@@ -149,19 +149,19 @@ def test_inspection_of_a_damaged_file(make_url, samples):
         file.seek(path.stat().st_size // 2)
         file.write(b"\xff" * 4096)
     try:
-        damage = inspect(url).damage
+        damage = look(url).damage
     except StoreError as error:
         damage = str(error)
     assert damage
 
 
 @pytest.mark.postgres
-def test_inspection_of_postgres(make_url):
+def test_inspection_of_postgres(make_url, look):
     url = make_url("postgres")
-    assert inspect(url).revision is None
+    assert look(url).revision is None
     with open_store(url) as store:
         assert store.journal_mode() == ""
-    found = inspect(url)
+    found = look(url)
     assert found.library.startswith("PostgreSQL 1") and found.is_current and not found.journal_mode
 
 
@@ -268,7 +268,7 @@ def test_a_store_that_another_process_holds(make_url, samples):
         assert store.record(samples.record(1))
 
 
-def test_a_full_disk_is_one_line_and_loses_nothing(make_url, samples):
+def test_a_full_disk_is_one_line_and_loses_nothing(make_url, samples, look):
     url = make_url("sqlite")
     with open_store(url) as store:
         samples.fill(store)
@@ -281,7 +281,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(make_url, samples):
         stored = number
     with open_store(url) as store:
         assert store.counts()["trials"] == stored
-    assert inspect(url).damage == ""
+    assert look(url).damage == ""
 
 
 def test_a_read_only_file_can_be_read(make_url, samples):

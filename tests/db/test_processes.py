@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from tunewright.db.inspection import inspect
 from tunewright.db.sql_store import open_store
 from tunewright.db.store import JobSpec, JobTask
 
@@ -65,7 +64,7 @@ def test_two_processes_lose_nothing_and_store_nothing_twice(shared_url, samples,
         assert len(store.records(samples.task().key, samples.target().key)) == 150
 
 
-def test_a_killed_process_leaves_everything_it_acknowledged(shared_url, samples, job, start):
+def test_a_killed_process_leaves_everything_it_acknowledged(shared_url, samples, job, start, look):
     stored = 0
     for _ in range(2):
         writer = start(stored, 1_000_000)
@@ -76,7 +75,7 @@ def test_a_killed_process_leaves_everything_it_acknowledged(shared_url, samples,
         said += writer.stdout.readlines()
         acknowledged = {int(line.split()[0]) for line in said if line.endswith("\n")}
         with open_store(shared_url, wait_s=10) as store:
-            assert not inspect(shared_url).damage
+            assert not look(shared_url).damage
             trials = store.trials(job.id)
             numbers = {trial.record.schedule["tile_m"] for trial in trials}
             assert acknowledged <= numbers

@@ -12,7 +12,6 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tunewright.db import schema
-from tunewright.db.inspection import inspect as inspect_database
 from tunewright.db.models import IS_UNFINISHED, Row
 from tunewright.db.sql_store import open_store
 from tunewright.db.store import UNFINISHED, JobState, StoreError
@@ -84,11 +83,11 @@ def test_the_models_know_the_unfinished_states():
 
 
 @pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
-def test_a_frozen_database_is_upgraded_and_read(path, tmp_path):
+def test_a_frozen_database_is_upgraded_and_read(path, tmp_path, look):
     shutil.copy(path, tmp_path / "old.sqlite")
     with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:
         assert store.schema_before == path.stem
-        assert inspect_database(f"sqlite:///{tmp_path}/old.sqlite").damage == ""
+        assert look(f"sqlite:///{tmp_path}/old.sqlite").damage == ""
         (job,) = store.jobs()
         trials = store.trials(job.id)
         assert (job.state, job.label, job.result) == (JobState.SUCCEEDED, "frozen.onnx", {"tuned_ms": 1.5})

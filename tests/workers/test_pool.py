@@ -88,7 +88,7 @@ def test_a_task_without_a_reference_fails_no_candidate(pool: Pool, make, op: str
     lost = make.of_other_task(op)
     candidates = [lost.default(), lost.planted("build_error"), lost.planted("ok")]
     results = pool.measure(candidates)
-    found = []
+    found: list[Status] = []
     with pytest.raises(
         ReferenceFailed, match=rf"^task \w+ \({op}\): its reference .* 20 s and 2,048 MiB: .*{why}"
     ) as raised:
