@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from tunewright.codegen.target import Target
+from tunewright.db.reading import NoDatabase, open_reader
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
+
+from .settings import settings
 
 DRAWN = 64
 """Points of a space among which a replacement for a default that fails is looked for."""
@@ -92,3 +95,17 @@ def _unmeasured(task: Task, target: Target, failed: set[str]) -> Found:
             if schedule.key not in failed:
                 return Found(task, Match.UNTRIED, schedule, None)
     return Found(task, Match.NONE, default, None)
+
+
+def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> dict[str, Found]:
+    """`lookup` in the database of that URL. Where the default one is not there yet, nothing is known.
+
+    Raises NoDatabase where one was named and is not there, StoreError where it can't be read.
+    """
+    try:
+        with open_reader(db or settings().db) as store:
+            return lookup(store, tasks, target)
+    except NoDatabase:
+        if db is not None:
+            raise
+    return {task.key: Found(task, Match.DEFAULT, default_schedule(task, target), None) for task in tasks}

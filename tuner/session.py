@@ -16,7 +16,6 @@ from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
-from tunewright.db.sql_store import open_store
 from tunewright.graph.ir import TensorType
 from tunewright.graph.onnx_form import dtype_name
 from tunewright.search_space.schedule import Schedule
@@ -25,7 +24,7 @@ from tunewright.workers.lock import HostLock
 
 from .compiled import CompiledModel, build_kernels
 from .errors import InputError, Refused
-from .lookup import Found, Match, lookup
+from .lookup import Found, Match, look_up_in
 from .model import Model, open_model
 from .settings import settings
 
@@ -80,9 +79,8 @@ class InferenceSession:
     ) -> None:
         opened = open_model(model, dims)
         target = detect(threads)
-        with open_store(db or settings().db) as store:
-            found = lookup(store, [task for task, _ in opened.tasks.values()], target)
-        self._start_found(opened, target, found, ObjectCache(settings().objects))
+        found = look_up_in(db, [task for task, _ in opened.tasks.values()], target)
+        self._start_found(opened, target, found, object_cache())
 
     @classmethod
     def of(
@@ -200,3 +198,11 @@ def _checked(label: str, value: Any, kind: TensorType) -> Any:
     if dtype_name(array) != kind.dtype or array.shape != kind.shape:
         raise InputError(f"input {label!r} is {array.dtype}{list(array.shape)}, the model takes {kind}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def object_cache() -> ObjectCache | None:
+    """The kernels kept on this machine; None where their folder can't be used, as each kernel can be built anew."""
+    try:
+        return ObjectCache(settings().objects)
+    except OSError:
+        return None

@@ -19,7 +19,7 @@ from tunewright.workers.sampling import interval
 
 from .. import peers
 from ..latency import Latency, side_by_side
-from ..session import InferenceSession
+from ..session import InferenceSession, object_cache
 from ..settings import settings
 from ..text import duration, printable, ratio, slow_nodes, times
 from . import subject
@@ -54,7 +54,7 @@ def bench(
         tuned = stack.enter_context(read.session())
         calls: dict[str, Callable[[], Any]] = {OURS: lambda: tuned.run(None, arrays)}
         if default:
-            untuned = stack.enter_context(InferenceSession.of(read.model, read.target, {}, subject.object_cache()))
+            untuned = stack.enter_context(InferenceSession.of(read.model, read.target, {}, object_cache()))
             calls[DEFAULT] = lambda: untuned.run(None, arrays)
         calls |= {name: peer.run for name, peer in opened.items()}
         if REFERENCE in opened:

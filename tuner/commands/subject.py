@@ -10,17 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.target import Target
-from tunewright.db.reading import NoDatabase, open_reader
-from tunewright.search_space.sketches import default_schedule
 
 from ..errors import Refused
 from ..inputs import example_feeds
-from ..lookup import Found, Match, lookup
+from ..lookup import Found, look_up_in
 from ..model import Model, open_model
-from ..session import InferenceSession
-from ..settings import settings
+from ..session import InferenceSession, object_cache
 from ..tuning import local_target
 
 
@@ -37,14 +33,6 @@ class Subject:
         return InferenceSession.of_found(self.model, self.target, self.found, object_cache())
 
 
-def object_cache() -> ObjectCache | None:
-    """The kernels kept on this machine; None where their folder can't be used, as each kernel can be built anew."""
-    try:
-        return ObjectCache(settings().objects)
-    except OSError:
-        return None
-
-
 def read(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> Subject:
     """Open a model and look its tasks up. Nothing is known of them where there is no default database yet.
 
@@ -53,14 +41,7 @@ def read(model: Path, db: str | None, dims: Mapping[str, int], threads: int | No
     opened = open_model(model, dims)
     target = local_target(threads=threads)
     tasks = [task for task, _ in opened.tasks.values()]
-    try:
-        with open_reader(db or settings().db) as store:
-            return Subject(opened, target, lookup(store, tasks, target))
-    except NoDatabase:
-        if db is not None:
-            raise
-    untuned = {task.key: Found(task, Match.DEFAULT, default_schedule(task, target), None) for task in tasks}
-    return Subject(opened, target, untuned)
+    return Subject(opened, target, look_up_in(db, tasks, target))
 
 
 def feeds(model: Model, given: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
