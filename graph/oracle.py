@@ -22,7 +22,7 @@ from tunewright.codegen.expr import Expr, Load, Op, children, evaluate, free_var
 from tunewright.codegen.index import linear
 
 from .ir import Array
-from .task import IDENTITIES, Axis, Stage, Task, Tensor
+from .task import Axis, Stage, Task, Tensor, identity
 
 GRID_POINTS = 1 << 20
 """Points of a stage that are evaluated at once: bounds the memory that the oracle needs."""
@@ -90,7 +90,7 @@ def _run_grid(stage: Stage, values: Mapping[str, Array]) -> None:
             _strided(output, stage.index, ranges, axes)[...] = _grid_values(stage, ranges, values)
         return
     dtype = np.float64 if stage.body.dtype.is_float else stage.body.dtype.numpy
-    total = np.full([axis.extent for axis in stage.axes], _identity(stage, np.dtype(dtype)), dtype)
+    total = np.full([axis.extent for axis in stage.axes], identity(stage.combiner, stage.body.dtype), dtype)
     join = FOLDS[stage.combiner]
     for ranges in _parts(stage.axes + stage.reduce, stage.points, GRID_POINTS):
         part = _grid_values(stage, ranges, values)
@@ -103,14 +103,6 @@ def _run_grid(stage: Stage, values: Mapping[str, Array]) -> None:
 
 FOLDS: Mapping[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 """The combiners of `task.COMBINERS` in numpy."""
-
-
-def _identity(stage: Stage, dtype: np.dtype[Any]) -> Any:
-    value = IDENTITIES[stage.combiner]
-    if dtype.kind == "f" or np.isfinite(value):
-        return dtype.type(value)
-    limits = np.iinfo(dtype)
-    return limits.min if value < 0 else limits.max
 
 
 def _parts(axes: Sequence[Axis], points: int, limit: int) -> Iterator[Ranges]:

@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
+from math import isfinite, prod
 from typing import Any
+
+import numpy as np
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import (
@@ -35,7 +37,18 @@ COMBINERS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
 """How a stage folds its reduction axes: the op of `codegen.expr` that joins two partial results."""
 
 IDENTITIES = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
-"""The value that each combiner starts from."""
+"""The value that each combiner starts from; see `identity`."""
+
+
+def identity(combiner: str, dtype: DType) -> float | int:
+    """What a fold starts from, as a value of the dtype: integers have no infinity, but an end of their range."""
+    value = IDENTITIES[combiner]
+    if dtype.is_float:
+        return value
+    if isfinite(value):
+        return int(value)
+    limits = np.iinfo(dtype.value)
+    return int(limits.min if value < 0 else limits.max)
 
 
 @dataclass(frozen=True, slots=True)

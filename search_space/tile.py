@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, Var, const, free_vars, loads, op, substitute, transform
 from tunewright.codegen.index import vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, LoopKind, Scope, Stmt, Store, replaced
-from tunewright.graph.task import COMBINERS, IDENTITIES
+from tunewright.graph.task import COMBINERS, identity
 
 from .nest import Nest
 
@@ -59,7 +57,7 @@ class Tile:
             return self.each(value, self.write)
         if self.nest.vector and not self.spatial_vector:
             return LaneReduction(self).lower()
-        initial = self.each(identity(self.stage.combiner, self.acc.dtype), self._set)
+        initial = self.each(Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype), self._set)
         fold = self.each(self.stage.body, self._fold)
         for axis in reversed(self.stage.reduce):
             fold = self.reduce_loop(axis.name, axis.extent, fold)
@@ -187,7 +185,7 @@ class LaneReduction:
 
     def lower(self) -> Stmt:
         combiner = self.stage.combiner
-        start = identity(combiner, self.acc.dtype)
+        start = Const(identity(combiner, self.acc.dtype), self.acc.dtype)
         initial = Block(tuple(Store(ACC, self._place(n), start) for n in range(self.vectors)))
         rename = Buffer(TOTAL, self.total.shape, self.total.dtype, Scope.REGISTER)
         total = Load(TOTAL, self.tile.result().index, rename.dtype)
@@ -264,15 +262,6 @@ def folded(combiner: str, total: Expr, value: Expr) -> Expr:
             return op("fma", left, right, total)
         case _:
             return op(COMBINERS[combiner], total, value)
-
-
-def identity(combiner: str, dtype: DType) -> Const:
-    """What a fold starts from, in the element type."""
-    value = IDENTITIES[combiner]
-    if dtype.is_float or np.isfinite(value):
-        return Const(value if dtype.is_float else int(value), dtype)
-    limits = np.iinfo(dtype.value)
-    return Const(int(limits.min if value < 0 else limits.max), dtype)
 
 
 def _read_whole(node: Expr) -> Expr:

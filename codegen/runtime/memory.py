@@ -25,6 +25,11 @@ def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN
     return _aligned_bytes(size_bytes, align_bytes).view(dtype.numpy).reshape(shape)
 
 
+def room_bytes(size_bytes: int) -> int:
+    """What an array takes of a larger block, so that the next one in it is aligned too."""
+    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
 def _aligned_bytes(size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
     block = np.empty(size_bytes + align_bytes, np.uint8)
     start = -block.ctypes.data % align_bytes

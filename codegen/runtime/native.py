@@ -14,7 +14,7 @@ from ..build import Artifact
 from ..dtype import DType
 from ..ir import Buffer
 from .library import Library, pool_functions
-from .memory import ALIGN_BYTES, aligned_empty
+from .memory import ALIGN_BYTES, aligned_empty, room_bytes
 from .pool import ThreadPool
 
 _FOREVER_NS = 2**63 - 1
@@ -69,7 +69,9 @@ class Program:
 
     def _scratch(self, calls: Sequence[tuple[Artifact, Sequence[Operand]]]) -> int:
         """Address of a block with room for the scratch of any one call: calls don't overlap in time."""
-        sizes = [sum(map(_room_bytes, a.scratch)) for a, operands in calls if len(operands) == len(a.params)]
+        sizes = [
+            sum(room_bytes(b.size_bytes) for b in a.scratch) for a, operands in calls if len(operands) == len(a.params)
+        ]
         block = aligned_empty((max(sizes, default=0),), DType.U8)
         self._kept.append(block)
         return block.ctypes.data
@@ -193,15 +195,11 @@ def _checked(buffer: Buffer, array: NDArray[np.generic]) -> int:
     return address
 
 
-def _room_bytes(buffer: Buffer) -> int:
-    return -(-buffer.size_bytes // ALIGN_BYTES) * ALIGN_BYTES
-
-
 def _packed(buffers: Sequence[Buffer], start: int) -> Iterator[int]:
     """Addresses of buffers laid out one behind the other from `start` on."""
     for buffer in buffers:
         yield start
-        start += _room_bytes(buffer)
+        start += room_bytes(buffer.size_bytes)
 
 
 def _whole_ns(duration_s: float) -> int:

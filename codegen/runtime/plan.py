@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .memory import ALIGN_BYTES
+from .memory import ALIGN_BYTES, room_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def plan(memory: Memory) -> Plan:
     """
     storages = _storages(memory)
     scratch = [
-        [_Storage(_room_bytes(size_bytes), number, number, []) for size_bytes in step.scratch_bytes]
+        [_Storage(room_bytes(size_bytes), number, number, []) for size_bytes in step.scratch_bytes]
         for number, step in enumerate(memory.steps)
     ]
     everything = [*storages, *(part for parts in scratch for part in parts)]
@@ -152,10 +152,6 @@ def plan(memory: Memory) -> Plan:
     )
 
 
-def _room_bytes(size_bytes: int) -> int:
-    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
-
-
 def _located(memory: Memory) -> Iterator[tuple[str, str, int]]:
     for name in dict.fromkeys([*memory.lifetimes(), *memory.views]):
         yield name, *memory.locate(name)
@@ -164,7 +160,7 @@ def _located(memory: Memory) -> Iterator[tuple[str, str, int]]:
 def _storages(memory: Memory) -> list[_Storage]:
     """One storage a root, but one for both where a step may and can work in place."""
     spans = memory.lifetimes()
-    own = {root: _Storage(_room_bytes(memory.sizes_bytes[root]), *span, [root]) for root, span in spans.items()}
+    own = {root: _Storage(room_bytes(memory.sizes_bytes[root]), *span, [root]) for root, span in spans.items()}
     for number, step in enumerate(memory.steps):
         for write, read in step.in_place:
             target, source = own.get(write), own.get(memory.locate(read)[0])

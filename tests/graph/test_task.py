@@ -15,7 +15,7 @@ import pytest
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Var, const, op, substitute, transform
-from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical, in_order_of_use
+from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical, identity, in_order_of_use
 
 F32 = DType.F32
 
@@ -167,3 +167,20 @@ def test_unsound_stages_from_elsewhere_are_refused() -> None:
     for change in changes:
         with pytest.raises(ValueError, match=r"combiner|extent|rank|empty|type"):
             Task.from_json(broken(change))
+
+
+@pytest.mark.parametrize(
+    ("combiner", "dtype", "value"),
+    [
+        ("sum", DType.F32, 0.0),
+        ("prod", DType.U8, 1),
+        ("max", DType.F64, float("-inf")),
+        ("max", DType.I8, -128),
+        ("min", DType.U8, 255),
+        ("max", DType.I64, -(2**63)),
+    ],
+)
+def test_what_a_fold_starts_from(combiner: str, dtype: DType, value: float) -> None:
+    start = identity(combiner, dtype)
+    assert start == value
+    assert type(start) is type(value)
