@@ -27,7 +27,7 @@ ROUNDS = 9
 """The fewest rounds of a comparison: a 95% interval that leaves out the extremes takes as many."""
 
 
-class Entry(NamedTuple):
+class Racer(NamedTuple):
     """A candidate of a comparison that was loaded."""
 
     number: int  # in the child
@@ -171,14 +171,14 @@ class _Race:
         wrong = {n: m for n, entry in entries.items() if (m := self._recheck(n, entry)).status is not Status.OK}
         return wrong or {n: sampling.timed(entry.begun, samples_s[n]) for n, entry in entries.items()}
 
-    def _load(self, n: int, built: Built) -> Entry:
+    def _load(self, n: int, built: Built) -> Racer:
         self.running = n
         reply = self._child.request(
             "load", self._limits.run_s, task_key=self._task.key, artifact=built.artifact, threads=self._threads
         )
-        return Entry(reply["number"], reply["repeats"], Measurement.from_json(reply["measurement"]))
+        return Racer(reply["number"], reply["repeats"], Measurement.from_json(reply["measurement"]))
 
-    def _rounds(self, entries: Mapping[int, Entry]) -> dict[int, list[float]]:
+    def _rounds(self, entries: Mapping[int, Racer]) -> dict[int, list[float]]:
         """Samples of each until all intervals are narrow or the time is over, in an order that goes round."""
         samples_s: dict[int, list[float]] = {n: [] for n in entries}
         order = list(entries)
@@ -192,7 +192,7 @@ class _Race:
             order.append(order.pop(0))
         return samples_s
 
-    def _recheck(self, n: int, entry: Entry) -> Measurement:
+    def _recheck(self, n: int, entry: Racer) -> Measurement:
         self.running = n
         fault = self._child.request("recheck", self._limits.run_s, number=entry.number)
         return replace(entry.begun, status=Status.WRONG_RESULT, error=fault) if fault else entry.begun
