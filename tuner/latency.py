@@ -27,8 +27,11 @@ TURN_S = 0.02
 
 MIN_CALLS, MAX_CALLS = 1, 200
 
-REST_S = 0.002
-"""How long threads are watched to see whether they rest."""
+PAUSE_S = 0.05
+"""Between turns: longer than the runtimes known here keep threads awake."""
+
+REST_S = 0.01
+"""How long threads are watched to see whether they rest; the kernel counts their time in steps of milliseconds."""
 
 AWAKE = 0.25
 """Processors in use above which they don't."""
@@ -99,6 +102,7 @@ def _timed_s(call: Callable[[], Any]) -> float:
 
 def _rest() -> None:
     """Wait until no thread of this process works."""
+    time.sleep(PAUSE_S)
     deadline = time.perf_counter() + PATIENCE_S
     while time.perf_counter() < deadline:
         before_s = time.process_time()
