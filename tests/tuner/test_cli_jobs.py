@@ -22,6 +22,11 @@ from .test_cli import python_path
 TRIALS = 40
 
 
+def _hear_ctrl_c() -> None:
+    """What a shell starts in the background ignores SIGINT, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Job:
     """The same command, again and again."""
 
@@ -34,8 +39,13 @@ class Job:
 
     def start(self) -> subprocess.Popen[str]:
         environment = os.environ | python_path()
-        return subprocess.Popen(
-            self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        return subprocess.Popen(  # noqa: PLW1509
+            self.command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            preexec_fn=_hear_ctrl_c,
         )
 
     def start_and_wait_for(self, trials: int) -> subprocess.Popen[str]:
