@@ -39,13 +39,13 @@ class Job:
 
     def start(self) -> subprocess.Popen[str]:
         environment = os.environ | python_path()
-        return subprocess.Popen(  # noqa: PLW1509
+        return subprocess.Popen(
             self.command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
-            preexec_fn=_hear_ctrl_c,
+            preexec_fn=_hear_ctrl_c,  # noqa: PLW1509
         )
 
     def start_and_wait_for(self, trials: int) -> subprocess.Popen[str]:
