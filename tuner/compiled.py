@@ -72,11 +72,6 @@ class CompiledModel:
                     self._parts.append(node)
         self._close_program(calls, pool)
 
-    @property
-    def arena_bytes(self) -> int:
-        """Memory for the tensors between steps."""
-        return self._plan.size_bytes
-
     def _close_program(self, calls: Sequence[tuple[Artifact, Sequence[Operand]]], pool: ThreadPool) -> None:
         if calls:
             self._parts.append(Program(calls, pool))
