@@ -57,7 +57,7 @@ def program(*arguments: object, **environment: str) -> subprocess.CompletedProce
 
 def python_path() -> dict[str, str]:
     """So that a child finds the package where it is not installed."""
-    return {"PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parent.parent.parent), *sys.path])}
+    return {"PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parents[3]), *sys.path])}
 
 
 def test_starts_light() -> None:

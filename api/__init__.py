@@ -1,0 +1,1 @@
+"""The service: routes, access, events, metrics, and the client of all that."""

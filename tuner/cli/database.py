@@ -1,0 +1,51 @@
+"""`tunewright export`, `import` and `db upgrade`: the database itself."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .answers import answer, messages, quiet_stdout
+from .app import app, db_app
+from .options import DbOption, JsonOption
+
+
+@app.command()
+def export(db: DbOption = None, as_json: JsonOption = False) -> None:
+    """Print every trial, a line of JSON each. With --json the last line says how many."""
+    from ..commands import database as command
+
+    data = command.export(db, sys.stdout.write)
+    if as_json:
+        answer(data, lambda console, data: None, as_json)
+    else:
+        messages().print(f"{data['exported']} trials")
+
+
+@app.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What export printed; - reads standard input.", show_default=False)
+    ],
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Store the trials that export printed. Those that are known stay as they are."""
+    from ..commands import database as command
+
+    with quiet_stdout(as_json):
+        data = command.import_(file, db)
+    answer(data, command.render_import, as_json)
+
+
+@db_app.command()
+def upgrade(db: DbOption = None, as_json: JsonOption = False) -> None:
+    """Bring the database's schema to this version's. Every command that opens it does the same."""
+    from ..commands import database as command
+
+    with quiet_stdout(as_json):
+        data = command.upgrade(db)
+    answer(data, command.render_upgrade, as_json)

@@ -1,0 +1,77 @@
+"""`tunewright lookup`, `tasks` and `show`: what is known of a model, and of one task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..commands.options import parse_dims
+from .answers import answer, messages, quiet_stdout
+from .app import app
+from .options import DbOption, DimOption, JsonOption, ModelArgument, ThreadsOption
+
+
+@app.command()
+def lookup(
+    model: ModelArgument,
+    db: DbOption = None,
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the schedule to use for each task of a model, and what it should take."""
+    from ..commands import knowledge as command
+
+    with quiet_stdout(as_json):
+        data = command.lookup(model, db, parse_dims(dims or ()), threads)
+    answer(data, command.render_lookup, as_json)
+
+
+@app.command()
+def tasks(
+    model: ModelArgument,
+    db: DbOption = None,
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the tasks of a model, and what has no kernel."""
+    from ..commands import knowledge as command
+
+    with quiet_stdout(as_json):
+        data = command.tasks(model, db, parse_dims(dims or ()), threads)
+    answer(data, command.render_tasks, as_json)
+
+
+@app.command()
+def show(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Key of a task, or the begin of it.", show_default=False)],
+    schedule: Annotated[
+        str, typer.Option(metavar="best|default|JSON", help="Which point: the best known, the default, or given.")
+    ] = "best",
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Look for the task in this model.", show_default="in the database"),
+    ] = None,
+    ir: Annotated[bool, typer.Option("--ir", help="Of the texts only the loop IR.")] = False,
+    llvm: Annotated[bool, typer.Option("--llvm", help="Of the texts only that for LLVM.")] = False,
+    asm: Annotated[bool, typer.Option("--asm", help="Of the texts only the assembly.")] = False,
+    db: DbOption = None,
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a task: its space, and the loop IR, LLVM text and assembly of one point."""
+    from ..commands import show as command
+
+    chosen = {name for name, wanted in zip(command.PARTS, (ir, llvm, asm), strict=True) if wanted}
+    with quiet_stdout(as_json):
+        parts = chosen or set(command.PARTS)
+        data = command.show(task, schedule, parts, model, db, parse_dims(dims or ()), threads)
+    if as_json or len(chosen) != 1:
+        answer(data, command.render, as_json)
+    else:  # nothing but the text, so that it can go into a file
+        command.render_point(messages(), data)
+        print(command.listing(data, *chosen))

@@ -1,0 +1,59 @@
+"""Options and arguments that several commands have."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import Refused
+
+
+def named(url: str | None) -> str | None:
+    """The URL given. Raises Refused for an empty one: an unset variable must not mean the default database."""
+    if url is not None and not url.strip():
+        raise Refused("--db is empty; give an SQLAlchemy URL such as sqlite:///tuning.db, or leave the option out")
+    return url
+
+
+def sensible(threads: int | None) -> int | None:
+    """The number given, with a warning where it is more than this process may use at once."""
+    if threads is not None:
+        from tunewright.codegen.host import available_cores
+
+        cores = len(available_cores())
+        if threads > cores:
+            have = f"the {cores} processors" if cores > 1 else "the one processor"
+            print(f"warning: --threads {threads} is more than {have} that this process may use", file=sys.stderr)
+    return threads
+
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.", show_default=False)]
+DbOption = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="URL",
+        help="SQLAlchemy URL of the database.",
+        show_default="in your data folder",
+        callback=named,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
+DimOption = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=NUMBER", help="Bind an open dimension; may be given several times."),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        max=4096,
+        help="Threads that kernels run on.",
+        show_default="all processors",
+        callback=sensible,
+    ),
+]

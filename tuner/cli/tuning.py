@@ -1,0 +1,123 @@
+"""`tunewright tune`, `bench` and `run`: find fast kernels, measure them, use them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ..commands.options import parse_dims, parse_names
+from ..settings import settings
+from ..text import printable
+from .answers import Interrupted, answer, messages, quiet_stdout
+from .app import app
+from .options import DbOption, DimOption, JsonOption, ModelArgument, ThreadsOption
+
+KEPT = "stopped; what was measured is kept, and the same command goes on from there"
+"""What is said after Ctrl-C in a tuning job."""
+
+
+@app.command()
+def tune(
+    model: ModelArgument,
+    target: Annotated[
+        Literal["auto", "cpu"], typer.Option(help="What to tune for: the best device here, or the processor.")
+    ] = "auto",
+    trials: Annotated[int, typer.Option(min=1, help="Most trials of the job, over all its runs.")] = 200,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Most minutes of searching in this run.", show_default="no limit")
+    ] = None,
+    db: DbOption = None,
+    pool: Annotated[Literal["local", "ray"], typer.Option(help="Where candidates are measured.")] = "local",
+    ray_address: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="The Ray cluster to join.", show_default="one started here")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed tries candidates in the same order.")] = 0,
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+    strategy: Annotated[
+        Literal["evolutionary", "random"], typer.Option(help="How candidates are chosen.")
+    ] = "evolutionary",
+    as_json: JsonOption = False,
+) -> None:
+    """Search for fast kernels of a model's tasks. The same command goes on where it was stopped."""
+    from ..commands import tune as command
+
+    with quiet_stdout(as_json):
+        try:
+            data = command.tune(
+                messages(),
+                model,
+                live=None if not settings().debug else False,  # a live view and log lines would mix
+                db=db,
+                target=target,
+                trials=trials,
+                minutes=minutes,
+                pool=pool,
+                ray_address=ray_address,
+                seed=seed,
+                threads=threads,
+                dims=parse_dims(dims or ()),
+                strategy=strategy,
+            )
+        except KeyboardInterrupt:
+            raise Interrupted(KEPT) from None
+    answer(data, command.render, as_json)
+    messages().print(f"every result is kept in {printable(_shown(db))}", soft_wrap=True)
+
+
+def _shown(db: str | None) -> str:
+    """The database in use, without its password."""
+    from tunewright.db.engine import parse_url, shown
+
+    return shown(parse_url(db or settings().db))
+
+
+@app.command()
+def bench(
+    model: ModelArgument,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PEER,...",
+            help="Peers to measure beside it: onnxruntime, openvino.",
+            show_default="those of them that are installed",
+        ),
+    ] = None,
+    default: Annotated[bool, typer.Option("--default", help="Measure the default schedules too.")] = False,
+    db: DbOption = None,
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the tuned model and its peers in turn, in one run."""
+    from ..commands import bench as command
+
+    with quiet_stdout(as_json):
+        peers = command.installed(messages()) if against is None else parse_names("--against", against)
+        data = command.bench(model, peers, db, parse_dims(dims or ()), threads, default=default)
+    answer(data, command.render, as_json)
+
+
+@app.command()
+def run(
+    model: ModelArgument,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy", help="An input; those not given are made up."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for the outputs.", show_default="not kept")
+    ] = None,
+    db: DbOption = None,
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the model once, on the best schedules known."""
+    from ..commands import run as command
+
+    with quiet_stdout(as_json):
+        data = command.run(model, inputs or (), output, db, parse_dims(dims or ()), threads)
+    answer(data, command.render, as_json)
