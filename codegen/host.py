@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,6 +139,7 @@ def machine() -> dict[str, str]:
     import numpy as np
 
     return {
+        "tunewright": _version(),
         "processor": _processor(Path("/proc/cpuinfo")) or llvm.get_host_cpu_name(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -145,6 +147,14 @@ def machine() -> dict[str, str]:
         "llvm": ".".join(map(str, llvm.llvm_version_info)),
         "numpy": np.__version__,
     }
+
+
+def _version() -> str:
+    """The version of this package."""
+    try:
+        return version("tunewright")
+    except PackageNotFoundError:  # runs from a checkout
+        return "unknown"
 
 
 def _processor(cpuinfo: Path) -> str:

@@ -12,7 +12,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Status
 
 from .lock import HostLock
 from .pool import Limits
-from .process import Child, Failed
+from .process import Child, ChildLimits, Failed
 from .wire import candidate_json
 
 
@@ -32,7 +32,7 @@ class Builder:
         self._objects = objects
         self._limits = limits
         self._lock = HostLock(objects)
-        self._child = Child(limits.memory_bytes, plugins)
+        self._child = Child(ChildLimits(limits.memory_bytes), plugins)
 
     def build(self, candidate: Candidate) -> Built | Measurement:
         """The candidate built, or the measurement of its failure. Raises Illegal, and ChildError on a bug."""

@@ -13,31 +13,40 @@ import os
 import resource
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
+from .confine import confine, give_up_privileges
 from .frames import frame, read
 
 PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Settings: descriptors `requests` and `replies`, process id `parent`, `memory_bytes`, modules `plugins`."""
+    """Settings: descriptors `requests` and `replies`, process id `parent`, modules `plugins` and `calls`.
+
+    And of `process.ChildLimits` `memory_bytes`, `cpu_s` and `confined`.
+    """
     settings = json.loads(sys.argv[1])
     _die_with(settings["parent"])
+    give_up_privileges()
     _limit(settings["memory_bytes"])
+    if settings["confined"]:
+        confine()  # before what is imported starts threads
     from tunewright.codegen.host import machine
-
-    from .measure import CALLS
 
     for plugin in settings["plugins"]:
         importlib.import_module(plugin)
+    calls = importlib.import_module(settings["calls"]).CALLS
     with os.fdopen(settings["requests"], "rb") as requests, os.fdopen(settings["replies"], "wb") as replies:
         replies.write(frame({"provenance": machine()}))
         replies.flush()
         while (request := read(requests)) is not None:
-            replies.write(_answer(CALLS, request))
+            _limit_time(settings["cpu_s"])
+            replies.write(_answer(calls, request))
             replies.flush()
 
 
@@ -54,6 +63,16 @@ def _limit(memory_bytes: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     memory_bytes = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+
+
+def _limit_time(cpu_s: float | None) -> None:
+    """Processor time of a request. What was spent before it counts in the system's eyes, so the limit moves on."""
+    if cpu_s is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        limit_s = ceil(time.process_time() + cpu_s)
+        resource.setrlimit(
+            resource.RLIMIT_CPU, (limit_s if most == resource.RLIM_INFINITY else min(limit_s, most), most)
+        )
 
 
 def _answer(calls: Mapping[str, Any], request: dict[str, Any]) -> bytes:

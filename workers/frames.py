@@ -22,12 +22,12 @@ def frame(message: dict[str, Any]) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-def take(buffer: bytearray) -> dict[str, Any] | None:
+def take(buffer: bytearray, largest_bytes: int = LARGEST_BYTES) -> dict[str, Any] | None:
     """The first message of what was received so far, taken out of it; None if it is not whole. Raises BrokenFrame."""
     if len(buffer) < LENGTH.size:
         return None
     [size_bytes] = LENGTH.unpack_from(buffer)
-    if size_bytes > LARGEST_BYTES:
+    if size_bytes > largest_bytes:
         raise BrokenFrame(f"a message of {size_bytes} bytes")
     end = LENGTH.size + size_bytes
     if len(buffer) < end:
@@ -49,9 +49,13 @@ def read(stream: BinaryIO) -> dict[str, Any] | None:
 
 def _decoded(body: bytes) -> dict[str, Any]:
     try:
-        message = json.loads(body)
-    except ValueError as error:
+        message = json.loads(body, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
         raise BrokenFrame("a message that is not JSON") from error
     if not isinstance(message, dict):
         raise BrokenFrame("a message that is no object")
     return message
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
@@ -20,7 +21,8 @@ from tunewright.codegen.host import available_memory_bytes
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal
 
-from .frames import BrokenFrame, frame, take
+from .confine import environment
+from .frames import LARGEST_BYTES, BrokenFrame, frame, take
 
 START_S = 60.0
 """Time that a child has to import what it needs: a third of a second, more on a machine that swaps."""
@@ -53,17 +55,35 @@ class ChildError(Exception):
     """A bug in what runs in the child, or one that can't start at all. Carries the child's traceback."""
 
 
-class Child:
-    """A process that serves the calls of `measure.CALLS`, started when it is first needed, and again after its death.
+@dataclass(frozen=True, slots=True)
+class ChildLimits:
+    """What a child may take, and whether it is `confined`: see `confine`."""
 
-    `plugins` are modules that it imports, for sketches and calls that are not part of the package. One thread may use
-    it at a time; `kill` may be called from any.
+    memory_bytes: int | None = None  # of memory that can be written; None: half of the machine's
+    cpu_s: float | None = None  # processor time of a request, all threads together, in whole seconds rounded up
+    reply_bytes: int = LARGEST_BYTES  # of the text of a reply: what is parsed on this side
+    confined: bool = False  # for one that handles what strangers sent
+
+
+class Child:
+    """A process that serves the `CALLS` of a module, started when it is first needed, and again after its death.
+
+    `CALLS` is a dictionary of functions that take and return plain data. `plugins` are modules that the child imports
+    first, for sketches and calls that are not part of the package. One thread may use it at a time; `kill` may be
+    called from any. Messages and texts of errors are as the child wrote them: where it is confined, check them.
     """
 
-    def __init__(self, memory_bytes: int | None = None, plugins: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        limits: ChildLimits | None = None,
+        plugins: Sequence[str] = (),
+        calls: str = "tunewright.workers.measure",
+    ) -> None:
         self.provenance: dict[str, str] = {}  # of the last start; empty before the first
-        self.memory_bytes = memory_bytes or available_memory_bytes() // 2
+        self._limits = limits or ChildLimits()
+        self.memory_bytes = self._limits.memory_bytes or available_memory_bytes() // 2
         self._plugins = list(plugins)
+        self._calls = calls
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
         self._reaping = threading.Lock()  # held where the process id may cease to be ours
@@ -130,7 +150,10 @@ class Child:
             "replies": replies_out,
             "parent": os.getpid(),
             "memory_bytes": self.memory_bytes,
+            "cpu_s": self._limits.cpu_s,
+            "confined": self._limits.confined,
             "plugins": self._plugins,
+            "calls": self._calls,
         }
         try:
             self._process = _spawner().submit(_spawn, settings, log_in).result()
@@ -181,7 +204,7 @@ class Child:
     def _take(self, call: str) -> dict[str, Any] | None:
         """The reply, if it is here."""
         try:
-            return take(self._received)
+            return take(self._received, self._limits.reply_bytes)
         except BrokenFrame as error:
             raise Failed(Status.CRASH, f"{call}: sent {error}") from error
 
@@ -210,12 +233,14 @@ class Child:
         while select.select([self._log], [], [], 0)[0] and self._keep_log():
             pass
         lines = self._tail.decode(errors="replace").strip().splitlines()
-        last = f": {lines[-1].strip()}" if lines else ""
+        last = f": {_printable(lines[-1].strip())}" if lines else ""
         killed, code = self._killed, self._end()
         if killed:
             return Stopped(Status.CRASH, f"{call}: stopped")
         if code == -signal.SIGKILL:
             return Failed(Status.OUT_OF_MEMORY, f"{call}: killed, as the system does when memory runs out{last}")
+        if code == -signal.SIGXCPU:
+            return Failed(Status.TIMEOUT, f"{call}: stopped, its processor time was over")
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         status = Status.OUT_OF_MEMORY if MEMORY_WORDS.search(last) else Status.CRASH
         return Failed(status, f"{call}: {how}{last}")
@@ -234,6 +259,11 @@ class Child:
     def _hang_up(self) -> None:
         for descriptor in (self._requests, self._replies, self._log):
             os.close(descriptor)
+
+
+def _printable(text: str) -> str:
+    """The text for a terminal: what could move its cursor is replaced."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def _kill_group(pid: int) -> None:
@@ -255,7 +285,7 @@ os.register_at_fork(after_in_child=_spawner.cache_clear)
 
 def _spawn(settings: dict[str, Any], log: int) -> subprocess.Popen[bytes]:
     # One thread for numpy's BLAS: idle ones spin for a while, on cores that are being timed.
-    environment = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "tunewright.workers.child", json.dumps(settings)],
         stdin=subprocess.DEVNULL,
@@ -263,5 +293,5 @@ def _spawn(settings: dict[str, Any], log: int) -> subprocess.Popen[bytes]:
         stderr=log,
         pass_fds=(settings["requests"], settings["replies"]),
         start_new_session=True,
-        env=environment,
+        env=environment(os.environ, settings["confined"]) | single,
     )

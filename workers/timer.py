@@ -15,7 +15,7 @@ from . import sampling
 from .builder import Built
 from .lock import HostLock
 from .pool import Limits, ReferenceFailed
-from .process import Child, Failed, Stopped
+from .process import Child, ChildLimits, Failed, Stopped
 
 REMEMBERED = 10_000
 """Measurements kept, so that identical objects are timed once."""
@@ -46,7 +46,7 @@ class Timer:
         self._limits = limits
         self._plugins = tuple(plugins)
         self._lock = HostLock(objects)
-        self._child = Child(limits.memory_bytes, plugins)
+        self._child = Child(ChildLimits(limits.memory_bytes), plugins)
         self._known: dict[tuple[str, str], Measurement] = {}
         self._no_reference: dict[str, str] = {}  # by task key, why: the next candidate shall not wait for it again
 
@@ -96,7 +96,7 @@ class Timer:
         """Check and time candidates in turns, in a fresh child. See `Pool.compare`."""
         measured: dict[int, Measurement] = {}
         while left := [n for n in range(len(several)) if n not in measured]:
-            with Child(self._limits.memory_bytes, self._plugins) as child:
+            with Child(ChildLimits(self._limits.memory_bytes), self._plugins) as child:
                 race = _Race(child, task, self._limits, self._threads)
                 with self._lock.building():
                     self._prepare(child, task)

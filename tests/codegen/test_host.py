@@ -132,7 +132,7 @@ def test_unknown_caches_have_stated_sizes(tmp_path):
 
 def test_provenance_names_machine_and_versions(tmp_path):
     about = host.machine()
-    assert set(about) == {"processor", "system", "python", "llvmlite", "llvm", "numpy"}
+    assert set(about) == {"tunewright", "processor", "system", "python", "llvmlite", "llvm", "numpy"}
     assert all(about.values())
     assert about["llvm"].count(".") == 2
     info = tmp_path / "cpuinfo"

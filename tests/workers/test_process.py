@@ -15,15 +15,17 @@ import pytest
 
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal
-from tunewright.workers.process import Child, ChildError, Failed
+from tunewright.workers.process import Child, ChildError, ChildLimits, Failed
 from tunewright.workers.wire import candidate_json
 
 MEMORY_BYTES = 1 << 30
 
+LIMITS = ChildLimits(MEMORY_BYTES)
+
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
-    with Child(MEMORY_BYTES, ["planted"]) as one:
+    with Child(LIMITS, ["planted"]) as one:
         yield one
 
 
@@ -51,7 +53,7 @@ def test_large_messages_pass_both_ways(child: Child) -> None:
 
 def test_it_starts_in_less_than_a_second() -> None:
     start_s = time.monotonic()
-    with Child(MEMORY_BYTES) as child:
+    with Child(LIMITS) as child:
         with pytest.raises(ChildError, match="KeyError"):
             child.request("nothing", 10)
         assert child.pid
@@ -126,7 +128,7 @@ def test_an_interrupted_request_leaves_no_late_reply() -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with Child(MEMORY_BYTES, ["planted"]) as child:
+    with Child(LIMITS, ["planted"]) as child:
         child.request("echo", 10, value=0)
         before = signal.signal(signal.SIGALRM, interrupt)
         try:
@@ -160,7 +162,7 @@ def test_death_between_requests_is_no_fault_of_the_next(child: Child, by_kill: b
 
 
 def test_it_outlives_the_thread_that_started_it() -> None:
-    with Child(MEMORY_BYTES, ["planted"]) as child:
+    with Child(LIMITS, ["planted"]) as child:
         pids = []
         starter = threading.Thread(target=lambda: pids.append(child.request("pid", 10)))
         starter.start()
@@ -171,13 +173,13 @@ def test_it_outlives_the_thread_that_started_it() -> None:
 
 def test_a_child_that_cannot_start_says_why() -> None:
     with pytest.raises(ChildError, match="No module named 'not_a_plugin'"):
-        Child(MEMORY_BYTES, ["not_a_plugin"]).request("echo", 10, value=1)
+        Child(LIMITS, ["not_a_plugin"]).request("echo", 10, value=1)
 
 
 def test_it_dies_with_its_parent() -> None:
     code = """
-from tunewright.workers.process import Child
-child = Child(1 << 30, ["planted"])
+from tunewright.workers.process import Child, ChildLimits
+child = Child(ChildLimits(1 << 30), ["planted"])
 print(child.request("pid", 10), flush=True)
 child.request("hang", 60)
 """
@@ -189,7 +191,7 @@ child.request("hang", 60)
 
 
 def test_closing_twice_is_harmless() -> None:
-    child = Child(MEMORY_BYTES, ["planted"])
+    child = Child(LIMITS, ["planted"])
     child.close()
     pid = child.request("pid", 10)
     child.close()
