@@ -1,0 +1,252 @@
+"""The contract of Keys, checked on every database."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import event, text
+
+from tunewright.db.access import Scope, new_token
+from tunewright.db.database import Database
+from tunewright.db.errors import NotFound
+from tunewright.db.sql_access import SqlKeys
+from tunewright.db.sql_store import open_store
+
+from .test_store import in_threads
+
+READ = (Scope.JOBS_READ, Scope.RECORDS_READ)
+
+
+class Clock:
+    """A clock of the database that tests set."""
+
+    def __init__(self):
+        self.now = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+
+    def __call__(self):
+        return self.now
+
+    def go(self, **amount):
+        self.now += timedelta(**amount)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def keys(store, clock):
+    return SqlKeys(Database(store.database.engine, clock=clock))
+
+
+@pytest.fixture
+def writes(store):
+    """The statements that changed the keys."""
+    seen = []
+
+    @event.listens_for(store.database.engine, "before_cursor_execute")
+    def see(_connection, _cursor, statement, *_):
+        if "api_keys" in statement and not statement.lstrip().startswith("SELECT"):
+            seen.append(statement)
+
+    return seen
+
+
+def test_a_key_is_known_by_its_token(keys, clock):
+    key, token = keys.create("build farm", READ, 60)
+    name, secret = token.removeprefix("tw_").split("_", 1)
+    assert (len(name), len(secret)) == (12, 43)
+    assert (key.id, key.name, key.scopes) == (name, "build farm", frozenset(READ))
+    assert (key.created_at, key.expires_at) == (clock.now, clock.now + timedelta(seconds=60))
+    assert (key.revoked_at, key.last_used_at) == (None, None)
+    assert keys.check(token) == key
+    assert keys.check(new_token()) is None
+
+
+def test_the_secret_is_nowhere_in_the_database(keys, store):
+    _, token = keys.create("n", READ)
+    with store.database.engine.connect() as connection:
+        rows = connection.execute(text("SELECT * FROM api_keys")).all()
+    assert token[16:] not in str(rows)
+    assert token[:15].removeprefix("tw_") in str(rows)
+
+
+def test_no_other_token_is_taken(keys):
+    _, token = keys.create("n", READ)
+    _, other = keys.create("n", READ)
+    wrong = [
+        *("", "tw_", "tw__", token[:-1], token + "A", token[3:], token.upper(), " " + token, token + "\n"),
+        token[:16] + other[16:],
+        token[:-1] + ("A" if token[-1] != "A" else "B"),
+        token[:5] + "\0" + token[6:],
+        "tw_" + "\ud800" * 12 + token[15:],
+        "tw_" + "%" * 12 + token[15:],
+        "tw_' OR 1=1 --" + token[15:],
+    ]
+    assert [keys.check(one) for one in wrong] == [None] * len(wrong)
+    assert [keys.use_once(one) for one in wrong] == [None] * len(wrong)
+    assert keys.check(token)
+
+
+def test_an_expired_or_revoked_key_is_none(keys, clock):
+    key, token = keys.create("n", READ, 60)
+    lasting, lasting_token = keys.create("m", READ)
+    clock.go(seconds=59)
+    assert keys.check(token)
+    clock.go(seconds=1)
+    assert keys.check(token) is None
+    assert keys.use_once(token) is None
+    assert keys.revoke(lasting.id).revoked_at == clock.now
+    revoked_at = clock.now
+    clock.go(seconds=1)
+    assert keys.revoke(lasting.id).revoked_at == revoked_at
+    assert keys.check(lasting_token) is None
+    with pytest.raises(NotFound, match="no key nobody"):
+        keys.revoke("nobody")
+    assert {one.id for one in keys.list()} == {key.id, lasting.id}
+
+
+def test_the_clock_is_that_of_the_database(store):
+    before = datetime.now(UTC)
+    key, _ = store.keys.create("n", READ)
+    assert before <= key.created_at <= datetime.now(UTC)
+
+
+def test_the_last_use_is_noted_once_a_minute(keys, store, clock, writes):
+    key, token = keys.create("n", READ)
+    writes.clear()
+    for _ in range(20):
+        assert keys.check(token)
+        clock.go(seconds=1)
+    assert len(writes) == 1
+    assert keys.list()[0].last_used_at == key.created_at
+    other = SqlKeys(Database(store.database.engine, clock=clock))  # of another process, say
+    assert other.check(token)
+    assert len(writes) == 1
+    clock.go(minutes=1)
+    assert other.check(token)
+    assert len(writes) == 2
+    assert keys.list()[0].last_used_at == clock.now
+
+
+def test_a_key_is_good_where_its_use_cannot_be_noted(shared_url):
+    with open_store(shared_url) as store, open_store(shared_url, wait_s=0.1) as other:
+        _, token = store.keys.create("n", READ)
+        with store.database.write() as session:
+            session.execute(text("UPDATE api_keys SET name = 'held'"))  # and the lock with it
+            assert other.keys.check(token)
+
+
+def test_a_token_made_before_is_known_once(keys, clock):
+    token = new_token()
+    key, same = keys.create("local", READ, token=token)
+    assert same == token
+    clock.go(seconds=5)
+    assert keys.create("another name", (Scope.METRICS,), 5, token=token) == (key, token)
+    assert keys.list() == [key]
+    keys.revoke(key.id)
+    assert keys.create("local", READ, token=token)[0].revoked_at == clock.now
+    with pytest.raises(ValueError, match=f"there is a key {key.id} with another secret"):
+        keys.create("local", READ, token=token[:16] + new_token()[16:])
+    with pytest.raises(ValueError, match="tw_ID_SECRET"):
+        keys.create("local", READ, token="hunter2")
+
+
+@pytest.mark.parametrize("life_s", [0, -1, float("nan"), float("inf"), 1e30, 1e12])
+def test_a_life_that_is_none_is_refused(keys, life_s):
+    with pytest.raises(ValueError, match="no life of a key"):
+        keys.create("n", READ, life_s)
+    assert keys.list() == []
+
+
+def test_a_link_is_used_once(keys, clock):
+    _, token = keys.create("link", (Scope.LOGIN,), 60)
+    assert keys.check(token)
+    used = keys.use_once(token)
+    assert used.scopes == {Scope.LOGIN}
+    assert used.revoked_at == clock.now
+    assert keys.use_once(token) is None
+    assert keys.check(token) is None
+
+
+def test_passing_keys_are_forgotten_when_they_are_over(keys, clock):
+    assert not keys.any()
+    _, link = keys.create("link", (Scope.LOGIN,), 60)
+    _, session = keys.create("session", READ, 120, passing=True)
+    assert not keys.any()
+    assert keys.list() == []
+    assert keys.remove_expired() == 0
+    keys.use_once(link)
+    assert keys.remove_expired() == 1
+    clock.go(seconds=119)
+    assert keys.check(session)
+    clock.go(seconds=1)
+    assert keys.remove_expired() == 1
+    for scopes, passing in (((Scope.LOGIN,), False), (READ, True)):
+        with pytest.raises(ValueError, match="must expire"):
+            keys.create("n", scopes, passing=passing)
+
+
+def test_lasting_keys_are_never_forgotten(keys, clock):
+    key, _ = keys.create("n", READ, 1)
+    assert keys.any()
+    clock.go(seconds=1)
+    assert not keys.any()
+    assert keys.remove_expired() == 0
+    revoked, _ = keys.create("m", READ)
+    assert keys.any()
+    keys.revoke(revoked.id)
+    assert not keys.any()
+    assert [one.id for one in keys.list()] == [revoked.id, key.id]
+
+
+def test_hostile_names_are_only_text(keys):
+    name = "'; DROP TABLE api_keys; --\n<script>\x1b[2J"
+    keys.create(name, READ)
+    assert [key.name for key in keys.list()] == [name]
+    assert keys.create("a\0\ud800", READ)[0].name == "a\N{REPLACEMENT CHARACTER}?"
+
+
+def test_of_many_threads_that_use_a_link_one_gets_it(shared_url):
+    with open_store(shared_url) as store:
+        for _ in range(5):
+            _, token = store.keys.create("link", (Scope.LOGIN,), 60)
+            got = in_threads(lambda _, token=token: store.keys.use_once(token), 8)
+            assert sum(one is not None for one in got) == 1
+
+
+def test_of_many_processes_that_use_a_link_one_gets_it(shared_url):
+    code = (
+        "import sys; from tunewright.db.sql_store import open_store\n"
+        "with open_store(sys.argv[1]) as store:\n"
+        "    print('ready', flush=True); sys.stdin.readline()\n"
+        "    print(store.keys.use_once(sys.argv[2]) is not None)"
+    )
+    with open_store(shared_url) as store:
+        _, token = store.keys.create("link", (Scope.LOGIN,), 60)
+    command = [sys.executable, "-P", "-c", code, shared_url, token]
+    runs = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [run.stdout.readline() for run in runs] == ["ready\n"] * 3
+    for run in runs:
+        run.stdin.write("\n")
+        run.stdin.flush()
+    assert sorted(run.communicate()[0] for run in runs) == ["False\n", "False\n", "True\n"]
+
+
+def test_of_many_threads_that_bring_one_token_all_get_its_key(shared_url):
+    token = new_token()
+    with open_store(shared_url) as store:
+        made = in_threads(lambda _: store.keys.create("local", READ, token=token)[0], 6)
+        assert len({key.id for key in made}) == len(store.keys.list()) == 1
+
+
+def test_a_key_that_is_used_while_it_is_revoked_ends_revoked(shared_url):
+    with open_store(shared_url) as store:
+        key, token = store.keys.create("n", READ)
+        in_threads(lambda n: store.keys.check(token) if n else store.keys.revoke(key.id), 6)
+        assert store.keys.check(token) is None
+        assert store.keys.list()[0].revoked_at is not None
