@@ -8,6 +8,7 @@ the one inside pysqlite3 where that is, else the rollback journal.
 from __future__ import annotations
 
 import importlib
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy import exc as sql
 
-from .store import StoreError
+from .errors import StoreError, Unreachable
 
 WRITES = "tunewright_writes"
 """Execution option of connections that will write: SQLite takes the write lock when such a transaction begins."""
@@ -68,11 +69,25 @@ def clear_errors(url: URL) -> Iterator[None]:
         raise
     except sql.DBAPIError as error:
         message = one_line(error)
+        if error.connection_invalidated or _is_away(error):
+            raise Unreachable(f"{shown(url)}: {message}") from error
         if "database is locked" in message:
             message += ": another process is writing to it"
         raise StoreError(f"{shown(url)}: {message}") from error
     except sql.TimeoutError as error:
         raise StoreError(f"{shown(url)}: all connections of this process are in use") from error
+
+
+AWAY = re.compile("08...|57P0[1-3]")
+"""SQLSTATEs of PostgreSQL: connection exceptions; ended by an administrator, by a crash, not ready to connect yet."""
+
+
+def _is_away(error: sql.DBAPIError) -> bool:
+    """Whether a server could not be reached or ended the connection."""
+    if getattr(error.orig, "sqlstate", None):
+        return AWAY.fullmatch(str(getattr(error.orig, "sqlstate", ""))) is not None
+    # Of a connection that can't be made the driver knows no SQLSTATE.
+    return isinstance(error, sql.OperationalError) and type(error.orig).__module__.startswith("psycopg")
 
 
 def shown(url: URL) -> str:

@@ -12,12 +12,14 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     DateTime,
     Dialect,
     Double,
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Text,
@@ -70,6 +72,7 @@ class TaskRow(Row):
     key: Mapped[str] = mapped_column(Key, primary_key=True)
     op: Mapped[str] = mapped_column(Text)
     data: Mapped[dict[str, Any]] = mapped_column(JSON)  # Task.to_json
+    family: Mapped[str] = mapped_column(Key, index=True)  # that of tasks which differ in numbers only, see `family`
 
 
 class TargetRow(Row):
@@ -95,11 +98,12 @@ class JobRow(Row):
         Index(
             "ix_jobs_unfinished", "spec_key", unique=True, sqlite_where=IS_UNFINISHED, postgresql_where=IS_UNFINISHED
         ),
+        Index("ix_jobs_queue", "state", "priority", "id"),
     )
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
     spec_key: Mapped[str] = mapped_column(Key)
-    model_sha256: Mapped[str] = mapped_column(Key)
+    model_sha256: Mapped[str] = mapped_column(Key)  # empty: a job of tasks without a model
     target_key: Mapped[str] = mapped_column(Key, ForeignKey("targets.key"))
     label: Mapped[str] = mapped_column(Text)
     settings: Mapped[dict[str, Any]] = mapped_column(JSON)
@@ -107,6 +111,21 @@ class JobRow(Row):
     created_at: Mapped[datetime] = mapped_column(Instant)
     updated_at: Mapped[datetime] = mapped_column(Instant)
     result: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    budget: Mapped[dict[str, Any]] = mapped_column(JSON)  # Budget.to_json
+    attached: Mapped[bool] = mapped_column(Boolean)
+    priority: Mapped[int] = mapped_column(Integer)
+    spent_s: Mapped[float] = mapped_column(Double)
+    attempts: Mapped[int] = mapped_column(Integer)
+    epoch: Mapped[int] = mapped_column(Integer)  # of the newest lease; 0 before the first
+    holder: Mapped[str] = mapped_column(Text)
+    leased_until: Mapped[datetime | None] = mapped_column(Instant)  # none: nobody has it leased
+    not_before: Mapped[datetime | None] = mapped_column(Instant)  # when it may be leased again after a loss
+    wish: Mapped[str | None] = mapped_column(String(16))
+    progress: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    error: Mapped[str] = mapped_column(Text)
+    owner: Mapped[str] = mapped_column(String(32))
+    written: Mapped[str] = mapped_column(String(16))  # id of the newest write under the lease, see `leases`
+    events: Mapped[int] = mapped_column(Integer)  # how many there are: the number of the newest
 
 
 class JobTaskRow(Row):
@@ -118,6 +137,98 @@ class JobTaskRow(Row):
     position: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"))
     occurrences: Mapped[int] = mapped_column(Integer)
+
+
+class EventRow(Row):
+    """Something that happened to a job."""
+
+    __tablename__ = "job_events"
+
+    job_id: Mapped[int] = mapped_column(Id, ForeignKey("jobs.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    kind: Mapped[str] = mapped_column(String(16))
+    data: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[datetime] = mapped_column(Instant)
+
+
+class ClaimRow(Row):
+    """A task that a job has for itself, as long as its lease of that epoch is in force."""
+
+    __tablename__ = "claims"
+
+    task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"), primary_key=True)
+    target_key: Mapped[str] = mapped_column(Key, ForeignKey("targets.key"), primary_key=True)
+    job_id: Mapped[int] = mapped_column(Id, ForeignKey("jobs.id"), index=True)
+    epoch: Mapped[int] = mapped_column(Integer)
+
+
+class SubmissionRow(Row):
+    """An idempotency key and the job that it stands for."""
+
+    __tablename__ = "submissions"
+
+    owner: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(Key)
+    job_id: Mapped[int] = mapped_column(Id, ForeignKey("jobs.id"))
+    created_at: Mapped[datetime] = mapped_column(Instant)
+
+
+class UploadRow(Row):
+    """A model that was sent; its bytes are in `upload_pieces`."""
+
+    __tablename__ = "uploads"
+
+    sha256: Mapped[str] = mapped_column(Key, primary_key=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    label: Mapped[str] = mapped_column(Text)
+    with_weights: Mapped[bool] = mapped_column(Boolean)
+    description: Mapped[dict[str, Any]] = mapped_column(JSON)
+    owner: Mapped[str] = mapped_column(String(32))
+    created_at: Mapped[datetime] = mapped_column(Instant, index=True)
+
+
+class UploadPieceRow(Row):
+    """A piece of a model's bytes."""
+
+    __tablename__ = "upload_pieces"
+
+    sha256: Mapped[str] = mapped_column(Key, ForeignKey("uploads.sha256"), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class KeyRow(Row):
+    """An API key, without its secret."""
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    secret_sha256: Mapped[str] = mapped_column(Key)
+    scopes: Mapped[list[str]] = mapped_column(JSON)
+    is_passing: Mapped[bool] = mapped_column(Boolean)  # a browser session or a link: forgotten when it is over
+    created_at: Mapped[datetime] = mapped_column(Instant)
+    expires_at: Mapped[datetime | None] = mapped_column(Instant)
+    revoked_at: Mapped[datetime | None] = mapped_column(Instant)
+    last_used_at: Mapped[datetime | None] = mapped_column(Instant)
+
+
+class TunerRow(Row):
+    """A process that takes jobs."""
+
+    __tablename__ = "tuners"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    host: Mapped[str] = mapped_column(Text)
+    pid: Mapped[int] = mapped_column(Integer)
+    version: Mapped[str] = mapped_column(Text)
+    pool: Mapped[str] = mapped_column(String(16))
+    started_at: Mapped[datetime] = mapped_column(Instant)
+    seen_at: Mapped[datetime] = mapped_column(Instant)
+    devices: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+    job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"))
+    draining: Mapped[bool] = mapped_column(Boolean)
 
 
 LAST = 1

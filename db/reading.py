@@ -8,10 +8,11 @@ from urllib.parse import quote
 
 from sqlalchemy import URL, Engine
 
+from .database import Database
 from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_url, shown
+from .errors import StoreError
 from .schema import HEAD, current_revision
 from .sql_store import SqlStore, open_store
-from .store import StoreError
 
 
 class NoDatabase(StoreError):
@@ -65,7 +66,7 @@ def _open(opened: URL, url: str, wait_s: float, *, writable: bool) -> SqlStore:
             if writable:
                 with clear_errors(engine.url):
                     choose_journal(engine, wait_s)
-            return SqlStore(engine, revision)
+            return SqlStore(Database(engine), revision)
         if revision is None:
             raise NoDatabase(f"{shown(parse_url(url))}: there is nothing of tunewright in this database")
     except BaseException:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, inspect, text
 
 from .engine import WRITES, shown
+from .errors import StoreError
 from .models import Row
-from .store import StoreError
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0001"
+HEAD = "0002"
 """The revision that `models` describes; a test compares it with the newest file in `migrations/versions`."""
 
 LOCK = 0x74756E65  # "tune": the number of PostgreSQL's advisory lock on the schema

@@ -1,100 +1,19 @@
-"""Store: the contract of what keeps tasks, targets, jobs and trials, and the plain data that goes in and out.
+"""Store: the contract of what keeps tasks, targets, trials and confirmations.
 
 Whoever tunes, looks up or shows results imports this module; no SQL is in it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 
-
-class StoreError(Exception):
-    """The database can't be opened, read or written, or refuses the change: one line for people."""
-
-
-class NotFound(StoreError):
-    """The job, task or target that was named is not in the database."""
-
-
-class JobState(StrEnum):
-    """Where a job stands. The last three are final."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    PAUSED = "paused"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-UNFINISHED = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
-"""The states in which the same command takes a job up again. A job in any other state never changes."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobTask:
-    """A task of a job, and how often the model runs it."""
-
-    task_key: str
-    occurrences: int
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """What makes two commands the same: whoever opens an equal spec takes the unfinished job up.
-
-    `settings` is plain JSON data: seed, strategy and whatever else changes what is tried. The budget is no part of it,
-    nor are file names.
-    """
-
-    model_sha256: str
-    target_key: str
-    tasks: tuple[JobTask, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """SHA-256 over the canonical JSON. Raises TypeError or ValueError where `settings` is not JSON data."""
-        data = {
-            "model_sha256": self.model_sha256,
-            "target_key": self.target_key,
-            "tasks": [[task.task_key, task.occurrences] for task in self.tasks],
-            "settings": self.settings,
-        }
-        text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One run of a tuning command, over as many processes as it took."""
-
-    id: int
-    spec: JobSpec
-    label: str  # for people, e.g. the model's file name; hostile text is possible
-    state: JobState
-    created_at: datetime  # UTC
-    updated_at: datetime  # UTC; of the last trial or change of state
-    result: dict[str, Any] | None = None  # what `finish_job` was given
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A record with its place in the job that measured it."""
-
-    ordinal: int  # 0, 1, 2, ... within the job, in order of storing
-    created_at: datetime  # UTC
-    record: Record
+from .jobs import Lease, NewEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +54,10 @@ class Store(Protocol):
         """Raises NotFound."""
         ...
 
+    def tasks(self, task_keys: Iterable[str]) -> dict[str, Task]:
+        """Those of the tasks that are known."""
+        ...
+
     def task_keys(self, prefix: str = "") -> list[str]:
         """Keys of the tasks whose key begins with `prefix`, ascending."""
         ...
@@ -143,11 +66,23 @@ class Store(Protocol):
         """Raises NotFound."""
         ...
 
-    def record(self, record: Record, job_id: int | None = None) -> bool:
+    def targets(self, kind: str | None = None) -> list[Target]:
+        """The targets of a kind, or all of them, by key."""
+        ...
+
+    def relatives(self, family: str, target_keys: Collection[str], limit: int) -> list[str]:
+        """Keys of at most `limit` tasks of a family that have an OK trial on one of the targets.
+
+        The one with the newest such trial first.
+        """
+        ...
+
+    def record(self, record: Record, lease: Lease | None = None, events: Sequence[NewEvent] = ()) -> bool:
         """Store a trial. False where the same schedule had been stored before, which stays as it is.
 
-        `job_id` is the job that measured it. Raises NotFound where task, target or job is unknown, and ValueError for
-        a measurement that contradicts itself (OK without a positive time, a time that is no number).
+        `lease` is that of the job that measured it. `events` of the job are stored with the trial, and not where the
+        trial was known. Raises LeaseLost, NotFound where task or target is unknown, and ValueError for a measurement
+        that contradicts itself (OK without a positive time, a time that is no number).
         """
         ...
 
@@ -168,11 +103,12 @@ class Store(Protocol):
         """`best` of each task that has one."""
         ...
 
-    def confirm(self, record: Record) -> None:
+    def confirm(self, record: Record, lease: Lease | None = None, events: Sequence[NewEvent] = ()) -> None:
         """Store what came of comparing the best trials of a task: the chosen schedule with its time beside the others.
 
-        One that is not OK says that no schedule tried so far holds: `best` then knows only later trials. Raises
-        NotFound where task or target is unknown, and ValueError as `record` does.
+        One that is not OK says that no schedule tried so far holds: `best` then knows only later trials. `lease` and
+        `events` are of the job that compared them. Raises LeaseLost, NotFound where task or target is unknown, and
+        ValueError as `record` does.
         """
         ...
 
@@ -189,38 +125,6 @@ class Store(Protocol):
 
         Trials stored while it runs may be left out.
         """
-        ...
-
-    def open_job(self, spec: JobSpec, label: str = "") -> Job:
-        """The job to run for a spec: the unfinished one if there is one, else a new one. It is RUNNING now.
-
-        Two processes that open the same spec at once get the same job. Raises NotFound where the target or a task is
-        unknown.
-        """
-        ...
-
-    def pause_job(self, job_id: int) -> Job:
-        """Note that nobody works on it for now. Raises NotFound, and StoreError where it is finished."""
-        ...
-
-    def finish_job(self, job_id: int, state: JobState, result: dict[str, Any] | None = None) -> Job:
-        """End a job as SUCCEEDED, FAILED or CANCELLED. Raises NotFound, and StoreError where it is finished already."""
-        ...
-
-    def job(self, job_id: int) -> Job:
-        """Raises NotFound."""
-        ...
-
-    def jobs(self, states: Collection[JobState] | None = None) -> list[Job]:
-        """The newest first; only those in `states` where given."""
-        ...
-
-    def trials(self, job_id: int) -> list[Trial]:
-        """What a job has measured so far, in order. Raises NotFound."""
-        ...
-
-    def statuses(self, job_id: int) -> dict[Status, int]:
-        """How the trials of a job ended: how many each way, only ways that occurred. Raises NotFound."""
         ...
 
     def counts(self) -> dict[str, int]:

@@ -11,8 +11,8 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
-from .models import JobRow, Measured
-from .store import Job, JobSpec, JobState, JobTask
+from .jobs import Budget, Event, EventKind, Job, JobSpec, JobState, JobTask, Wish
+from .models import EventRow, JobRow, Measured
 
 
 def clean(text: str) -> str:
@@ -22,7 +22,7 @@ def clean(text: str) -> str:
 
 def task_values(task: Task) -> dict[str, Any]:
     """The columns of a TaskRow."""
-    return {"key": task.key, "op": clean(task.op), "data": task.to_json()}
+    return {"key": task.key, "op": clean(task.op), "data": task.to_json(), "family": task.family}
 
 
 def target_values(target: Target) -> dict[str, Any]:
@@ -82,6 +82,27 @@ def to_record(row: Measured) -> Record:
 
 def to_job(row: JobRow, tasks: tuple[JobTask, ...]) -> Job:
     """The job; its tasks come from another table."""
-    spec = JobSpec(row.model_sha256, row.target_key, tasks, dict(row.settings))
-    result = None if row.result is None else dict(row.result)
-    return Job(row.id, spec, row.label, JobState(row.state), row.created_at, row.updated_at, result)
+    return Job(
+        id=row.id,
+        spec=JobSpec(row.model_sha256, row.target_key, tasks, dict(row.settings)),
+        label=row.label,
+        state=JobState(row.state),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        budget=Budget.from_json(row.budget),
+        attached=row.attached,
+        priority=row.priority,
+        spent_s=row.spent_s,
+        attempts=row.attempts,
+        holder=row.holder,
+        wish=Wish(row.wish) if row.wish else None,
+        progress=None if row.progress is None else dict(row.progress),
+        result=None if row.result is None else dict(row.result),
+        error=row.error,
+        owner=row.owner,
+    )
+
+
+def to_event(row: EventRow) -> Event:
+    """The event as it was stored."""
+    return Event(row.job_id, row.number, EventKind(row.kind), dict(row.data), row.created_at)

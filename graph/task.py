@@ -141,6 +141,15 @@ class Task:
         return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     @cached_property
+    def family(self) -> str:
+        """What this task has in common with those that differ from it in numbers only, such as extents and strides.
+
+        SHA-256 over the canonical JSON without the label, every number replaced by 0.
+        """
+        data = {name: _numbers_erased(value) for name, value in self.to_json().items() if name != "op"}
+        return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    @cached_property
     def flops(self) -> int:
         """Floating-point operations of one run."""
         return sum(stage.flops for stage in self.stages)
@@ -237,6 +246,18 @@ def _stage(data: dict[str, Any]) -> Stage:
         combiner=str(data["combiner"]),
         index=tuple(_renamed(from_json(e), {}, {}, pool) for e in data["index"]),
     )
+
+
+def _numbers_erased(data: Any) -> Any:
+    match data:
+        case bool() | str() | None:
+            return data
+        case int() | float():
+            return 0
+        case list() | tuple():
+            return [_numbers_erased(item) for item in data]
+        case _:
+            return {name: _numbers_erased(item) for name, item in data.items()}
 
 
 def canonical(

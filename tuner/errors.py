@@ -13,7 +13,7 @@ class InputError(ValueError):
 
 def refusals() -> tuple[type[BaseException], ...]:
     """Every exception that is meant for the user. For an `except` clause, which evaluates it when one is raised."""
-    from tunewright.db.store import StoreError
+    from tunewright.db.errors import StoreError
     from tunewright.graph.fallback import EvaluationError
     from tunewright.graph.onnx_import import ModelError
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
 from tunewright.codegen.target import Target
+from tunewright.db.jobs import Budget, JobSpec, JobState, JobTask
 from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import SqlStore, open_store
-from tunewright.db.store import JobSpec, JobState, JobTask
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -29,7 +29,9 @@ def fill(store: SqlStore) -> None:
     target = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 49152, 1 << 20, 1 << 25)
     store.add_task(task)
     store.add_target(target)
-    job = store.open_job(JobSpec("ab" * 32, target.key, (JobTask(task.key, 2),), {"trials": 3}), "frozen.onnx")
+    spec = JobSpec("ab" * 32, target.key, (JobTask(task.key, 2),), {"seed": 3})
+    lease = store.jobs.open(spec, "frozen.onnx", Budget(3), "holder")
+    assert lease is not None
     ok = Measurement(Status.OK, (2e-6, 2e-6, 3e-6), 2e-6, 2e-6, 3e-6, 0.0, "", 0.01, "cd" * 32, {"machine": "m1"})
     measurements = (
         ok,
@@ -38,10 +40,10 @@ def fill(store: SqlStore) -> None:
     )
     for number, measurement in enumerate(measurements):
         schedule = Schedule("tiled", 1, (("tile_m", number), ("a", 1)))
-        store.record(Record(task.key, target.key, schedule, measurement), job.id)
+        store.record(Record(task.key, target.key, schedule, measurement), lease)
     chosen = Record(task.key, target.key, Schedule("tiled", 1, (("tile_m", 1), ("a", 1))), measurements[1])
-    store.confirm(chosen)
-    store.finish_job(job.id, JobState.SUCCEEDED, {"tuned_ms": 1.5})
+    store.confirm(chosen, lease)
+    store.jobs.finish(lease, JobState.SUCCEEDED, result={"tuned_ms": 1.5})
 
 
 def main() -> None:

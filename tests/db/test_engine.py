@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import text
 
 from tunewright.db import engine
+from tunewright.db.errors import StoreError
 from tunewright.db.inspection import inspect
 from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import open_store
-from tunewright.db.store import StoreError
 from tunewright.search_space.measurement import Status
 
 
@@ -124,7 +124,7 @@ def test_inspection_makes_no_database_and_migrates_none(make_url, look):
 
 def test_inspection_refuses_what_it_does_not_know(make_url, look):
     url = make_url("sqlite")
-    with open_store(url) as store, store._writes.begin() as session:
+    with open_store(url) as store, store.database.write() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(StoreError, match="schema 9999 is newer"):
         look(url)
@@ -175,7 +175,7 @@ def test_every_spelling_of_postgres_means_the_same_driver(make_url, scheme):
 
 @pytest.mark.postgres
 def test_postgres_connections_time_out_instead_of_holding_locks(make_url):
-    with open_store(make_url("postgres"), wait_s=7) as store, store._read() as session:
+    with open_store(make_url("postgres"), wait_s=7) as store, store.database.read() as session:
         for name, value in (("lock_timeout", "7s"), ("idle_in_transaction_session_timeout", "1min")):
             assert session.connection().exec_driver_sql(f"SHOW {name}").scalar() == value
 
@@ -261,7 +261,7 @@ def test_a_store_that_another_process_holds(make_url, samples):
     url = make_url("sqlite")
     with open_store(url, wait_s=0.1) as store, open_store(url) as other:
         samples.fill(store)
-        with other._write() as session:
+        with other.database.write() as session:
             session.connection()
             with pytest.raises(StoreError, match="another process is writing"):
                 store.record(samples.record(1))

@@ -9,38 +9,49 @@ import time
 
 import pytest
 
+from tunewright.db.jobs import Budget, JobSpec, JobTask
 from tunewright.db.sql_store import open_store
-from tunewright.db.store import JobSpec, JobTask
 
 WRITER = """
 import sys
+from tunewright.db.jobs import Lease
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
-url, task, target, job, start, stop = sys.argv[1:]
+url, task, target, job, epoch, start, stop = sys.argv[1:]
+lease = Lease(int(job), int(epoch), "writer")
 with open_store(url) as store:
     for number in range(int(start), int(stop)):
         measurement = Measurement(Status.OK, (1e-3,) * 50, 1e-3 + number * 1e-6)
-        new = store.record(Record(task, target, Schedule("tiled", 1, (("tile_m", number),)), measurement), int(job))
+        new = store.record(Record(task, target, Schedule("tiled", 1, (("tile_m", number),)), measurement), lease)
         print(number, int(new), flush=True)
 """
 
 
 @pytest.fixture
-def job(shared_url, samples):
+def lease(shared_url, samples):
     with open_store(shared_url) as store:
         samples.fill(store)
-        return store.open_job(JobSpec("ab" * 32, samples.target().key, (JobTask(samples.task().key, 1),)))
+        spec = JobSpec("ab" * 32, samples.target().key, (JobTask(samples.task().key, 1),))
+        return store.jobs.open(spec, "", Budget(1), "holder")
 
 
 @pytest.fixture
-def start(shared_url, samples, job):
+def start(shared_url, samples, lease):
     """A function that starts a process which stores trials `start` to `stop - 1` and prints each when it is stored."""
     running = []
 
     def run(start, stop):
-        arguments = [shared_url, samples.task().key, samples.target().key, str(job.id), str(start), str(stop)]
+        arguments = [
+            shared_url,
+            samples.task().key,
+            samples.target().key,
+            str(lease.job_id),
+            str(lease.epoch),
+            str(start),
+            str(stop),
+        ]
         command = [sys.executable, "-c", WRITER, *arguments]
         running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         return running[-1]
@@ -51,20 +62,20 @@ def start(shared_url, samples, job):
         process.communicate()
 
 
-def test_two_processes_lose_nothing_and_store_nothing_twice(shared_url, samples, job, start):
+def test_two_processes_lose_nothing_and_store_nothing_twice(shared_url, samples, lease, start):
     writers = [start(0, 90), start(60, 150)]
     said = [line.split() for writer in writers for line in writer.communicate(timeout=60)[0].splitlines()]
     assert [writer.returncode for writer in writers] == [0, 0]
     assert len(said) == 180
     assert sum(new == "1" for _, new in said) == 150
     with open_store(shared_url) as store:
-        trials = store.trials(job.id)
+        trials = store.jobs.trials(lease.job_id)
         assert [trial.ordinal for trial in trials] == list(range(150))
         assert sorted(trial.record.schedule["tile_m"] for trial in trials) == list(range(150))
         assert len(store.records(samples.task().key, samples.target().key)) == 150
 
 
-def test_a_killed_process_leaves_everything_it_acknowledged(shared_url, samples, job, start, look):
+def test_a_killed_process_leaves_everything_it_acknowledged(shared_url, samples, lease, start, look):
     stored = 0
     for _ in range(2):
         writer = start(stored, 1_000_000)
@@ -76,11 +87,11 @@ def test_a_killed_process_leaves_everything_it_acknowledged(shared_url, samples,
         acknowledged = {int(line.split()[0]) for line in said if line.endswith("\n")}
         with open_store(shared_url, wait_s=10) as store:
             assert not look(shared_url).damage
-            trials = store.trials(job.id)
+            trials = store.jobs.trials(lease.job_id)
             numbers = {trial.record.schedule["tile_m"] for trial in trials}
             assert acknowledged <= numbers
             assert numbers == set(range(len(numbers))) and len(trials) == len(numbers)
             assert len(numbers - acknowledged) - stored <= 1
             assert [trial.ordinal for trial in trials] == list(range(len(trials)))
-            assert store.open_job(job.spec).id == job.id
+            assert store.jobs.renew(lease) is None
         stored = len(numbers)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from tunewright.db.errors import StoreError
 from tunewright.db.reading import NoDatabase, open_reader
 from tunewright.db.sql_store import open_store
-from tunewright.db.store import StoreError
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_read_only(path: Path, mode: str) -> None:
     with open_reader(f"sqlite:///{path}") as store:
         assert store.counts()["trials"] == 0
         assert list(store.export()) == []
-        with pytest.raises(StoreError, match="readonly"), store._write() as session:
+        with pytest.raises(StoreError, match="readonly"), store.database.write() as session:
             session.execute(text("DELETE FROM alembic_version"))
     assert path.read_bytes() == before
 

@@ -12,16 +12,17 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tunewright.db import schema
-from tunewright.db.models import IS_UNFINISHED, Row
+from tunewright.db.errors import StoreError
+from tunewright.db.jobs import UNFINISHED, Budget, JobState
+from tunewright.db.models import IS_UNFINISHED, Row, TaskRow
 from tunewright.db.sql_store import open_store
-from tunewright.db.store import UNFINISHED, JobState, StoreError
 
 FROZEN = sorted((Path(__file__).parent / "frozen").glob("*.sqlite"))
 
 
 @pytest.fixture
 def scripts():
-    with open_store("sqlite://") as store, store._engine.connect() as connection:
+    with open_store("sqlite://") as store, store.database.engine.connect() as connection:
         yield ScriptDirectory.from_config(schema.migration_config(connection))
 
 
@@ -39,7 +40,7 @@ def test_there_is_a_frozen_database_of_every_schema(scripts):
 
 
 def test_migrations_make_what_the_models_say(store):
-    with store._engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, Row.metadata) == []
 
@@ -65,9 +66,9 @@ def described(connection):
 
 @pytest.mark.parametrize("kind", ["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_migrations_make_the_same_tables_as_the_models(kind, make_url):
-    with open_store(make_url(kind)) as migrated, migrated._engine.connect() as connection:
+    with open_store(make_url(kind)) as migrated, migrated.database.engine.connect() as connection:
         by_migration = described(connection)
-    with open_store(make_url(kind)) as store, store._engine.begin() as connection:
+    with open_store(make_url(kind)) as store, store.database.engine.begin() as connection:
         for name in (*Row.metadata.tables, "alembic_version"):
             cascade = "" if kind == "memory" else " CASCADE"
             if kind == "memory":
@@ -82,14 +83,19 @@ def test_the_models_know_the_unfinished_states():
     assert set(UNFINISHED) == set(JobState) - {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
 
 
+def row_family(store, task_key):
+    with store.database.read() as session:
+        return session.get(TaskRow, task_key).family
+
+
 @pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
 def test_a_frozen_database_is_upgraded_and_read(path, tmp_path, look):
     shutil.copy(path, tmp_path / "old.sqlite")
     with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:
         assert store.schema_before == path.stem
         assert look(f"sqlite:///{tmp_path}/old.sqlite").damage == ""
-        (job,) = store.jobs()
-        trials = store.trials(job.id)
+        (job,) = store.jobs.list()
+        trials = store.jobs.trials(job.id)
         assert (job.state, job.label, job.result) == (JobState.SUCCEEDED, "frozen.onnx", {"tuned_ms": 1.5})
         assert [trial.record.measurement.status.value for trial in trials] == ["ok", "ok", "wrong_result"]
         for trial in trials:
@@ -99,7 +105,9 @@ def test_a_frozen_database_is_upgraded_and_read(path, tmp_path, look):
         assert store.best(task.key, target.key) == trials[1].record
         assert store.confirmed_many([task.key], target.key) == {task.key: trials[1].record}
         assert len(list(store.export())) == len(trials)
-        assert store.open_job(job.spec).id != job.id
+        assert all(store.task(key).family == row_family(store, key) for key in store.task_keys())
+        lease = store.jobs.open(job.spec, "", Budget(1), "h")
+        assert lease is not None and lease.job_id != job.id
 
 
 def test_an_empty_database_says_so(make_url):
@@ -111,16 +119,16 @@ def test_an_empty_database_says_so(make_url):
 
 
 def test_a_newer_schema_is_refused_and_left_alone(shared_url):
-    with open_store(shared_url) as store, store._engine.begin() as connection:
+    with open_store(shared_url) as store, store.database.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(StoreError, match="schema 9999 is newer than this version of tunewright, which knows up to"):
         open_store(shared_url)
 
 
 def test_tables_of_another_program_are_left_alone(shared_url):
-    with open_store(shared_url) as store, store._engine.begin() as connection:
+    with open_store(shared_url) as store, store.database.engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE alembic_version")
-    with pytest.raises(StoreError, match="its table confirmations belongs to another program"):
+    with pytest.raises(StoreError, match="its table api_keys belongs to another program"):
         open_store(shared_url)
 
 
@@ -131,7 +139,7 @@ def test_a_failed_migration_changes_nothing(shared_url, monkeypatch):
     monkeypatch.undo()
     with open_store(shared_url) as store:
         assert store.schema_before is None
-        assert store._engine.dialect.name == "postgresql" or store._pragma("foreign_keys") == "1"
+        assert store.database.engine.dialect.name == "postgresql" or store._pragma("foreign_keys") == "1"
 
 
 def test_processes_that_start_at_once_migrate_once(shared_url):

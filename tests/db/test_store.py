@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tunewright.db import sql_store
-from tunewright.db.store import JobSpec, JobState, JobTask, NotFound, StoreError
+from tunewright.db.errors import NotFound, StoreError
+from tunewright.db.jobs import Budget, JobSpec, JobTask, Lease, LeaseLost
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
@@ -98,6 +99,34 @@ class TestTasksAndTargets:
         assert store.task(task.key).op == task.op
         assert store.counts()["trials"] == 0
 
+    def test_are_found_by_kind(self, filled, samples):
+        gpu = samples.target(kind="cuda")
+        filled.add_target(gpu)
+        both = sorted([samples.target(2), samples.target(4)], key=lambda target: target.key)
+        assert filled.targets("cpu") == both
+        assert filled.targets("cuda") == [gpu]
+        assert filled.targets("abacus") == []
+        assert sorted(filled.targets(), key=str) == sorted([*both, gpu], key=str)
+
+    def test_many_are_found_at_once(self, filled, samples):
+        tasks = {samples.task(extent).key: samples.task(extent) for extent in (8, 9)}
+        assert filled.tasks(iter([*tasks, "00"])) == tasks
+        assert filled.tasks([]) == {}
+
+    def test_relatives_are_those_of_a_family_with_a_good_trial(self, filled, samples):
+        family = samples.task(8).family
+        for extent in (10, 11, 12):
+            filled.add_task(samples.task(extent))
+        for number, extent in enumerate((8, 10, 9, 8)):
+            filled.record(samples.record(number, extent=extent))
+        filled.record(samples.record(0, FAILED, extent=11))
+        filled.record(samples.record(0, extent=12, threads=4))
+        keys = {extent: samples.task(extent).key for extent in (8, 9, 10, 12)}
+        two, four = samples.target(2).key, samples.target(4).key
+        assert filled.relatives(family, [two], 10) == [keys[8], keys[9], keys[10]]
+        assert filled.relatives(family, [two, four], 2) == [keys[12], keys[8]]
+        assert filled.relatives(family, [], 10) == filled.relatives("00" * 32, [two], 10) == []
+
 
 class TestTrials:
     @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -163,8 +192,8 @@ class TestTrials:
         for record in (samples.record(extent=77), samples.record(threads=77)):
             with pytest.raises(NotFound):
                 filled.record(record)
-        with pytest.raises(NotFound, match="no job 5"):
-            filled.record(samples.record(), job_id=5)
+        with pytest.raises(LeaseLost):
+            filled.record(samples.record(), Lease(5, 1, "nobody"))
         assert filled.counts()["trials"] == 0
 
     @pytest.mark.parametrize(
@@ -297,88 +326,6 @@ class TestExamples:
         assert seen == [2, 1, 0]
 
 
-class TestJobs:
-    def test_come_back_equal(self, filled, samples):
-        before = datetime.now(UTC)
-        job = filled.open_job(make_spec(samples), label="dir/a'model\n.onnx")
-        assert before <= job.created_at == job.updated_at <= datetime.now(UTC)
-        assert (job.spec, job.label, job.state) == (make_spec(samples), "dir/a'model\n.onnx", JobState.RUNNING)
-        assert job.result is None
-        assert filled.job(job.id) == job
-        assert filled.jobs() == [job]
-
-    def test_the_same_command_takes_an_unfinished_job_up(self, filled, samples):
-        job = filled.open_job(make_spec(samples))
-        assert filled.open_job(make_spec(samples), label="elsewhere.onnx").id == job.id
-        assert filled.pause_job(job.id).state is JobState.PAUSED
-        again = filled.open_job(make_spec(samples))
-        assert (again.id, again.state, again.created_at) == (job.id, JobState.RUNNING, job.created_at)
-
-    @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED])
-    def test_the_same_command_starts_anew_after_a_finished_job(self, filled, samples, state):
-        job = filled.open_job(make_spec(samples))
-        done = filled.finish_job(job.id, state, {"tuned_ms": 1.5})
-        assert (done.state, done.result) == (state, {"tuned_ms": 1.5})
-        assert done.updated_at >= job.updated_at
-        second = filled.open_job(make_spec(samples))
-        assert second.id != job.id
-        assert filled.jobs() == [second, done]
-        assert filled.jobs([state]) == [done]
-        assert filled.jobs([]) == []
-
-    def test_another_command_is_another_job(self, filled, samples):
-        spec = make_spec(samples)
-        specs = [
-            spec,
-            make_spec(samples, model_sha256="ef" * 32),
-            make_spec(samples, target_key=samples.target(4).key),
-            make_spec(samples, settings={**spec.settings, "seed": 2}),
-            make_spec(samples, tasks=spec.tasks[:1]),
-            make_spec(samples, tasks=(JobTask(spec.tasks[0].task_key, 4), spec.tasks[1])),
-        ]
-        assert len({filled.open_job(spec).id for spec in specs}) == len(specs)
-
-    def test_a_finished_job_never_changes(self, filled, samples):
-        job = filled.open_job(make_spec(samples))
-        done = filled.finish_job(job.id, JobState.FAILED)
-        with pytest.raises(StoreError, match=f"job {job.id} is failed already"):
-            filled.finish_job(job.id, JobState.SUCCEEDED, {"late": True})
-        with pytest.raises(StoreError, match="already"):
-            filled.pause_job(job.id)
-        assert filled.job(job.id) == done
-
-    def test_ends_are_final_states(self, filled, samples):
-        job = filled.open_job(make_spec(samples))
-        with pytest.raises(ValueError, match="paused"):
-            filled.finish_job(job.id, JobState.PAUSED)
-
-    def test_of_unknown_things_are_refused(self, filled, samples):
-        for spec in (make_spec(samples, target_key="00"), make_spec(samples, tasks=(JobTask("00", 1),))):
-            with pytest.raises(NotFound):
-                filled.open_job(spec)
-        assert filled.jobs() == []
-        for call in (filled.job, filled.trials, filled.statuses, filled.pause_job):
-            with pytest.raises(NotFound, match="no job 7"):
-                call(7)
-
-    def test_trials_are_numbered_in_order_within_a_job(self, filled, samples):
-        job = filled.open_job(make_spec(samples))
-        other = filled.open_job(make_spec(samples, model_sha256="ef" * 32))
-        filled.record(samples.record(100))
-        for number in (5, 3, 4):
-            assert filled.record(samples.record(number), job.id)
-            assert not filled.record(samples.record(number), other.id)
-            filled.record(samples.record(number + 50), other.id)
-        filled.record(samples.record(1, FAILED), job.id)
-        trials = filled.trials(job.id)
-        assert [trial.ordinal for trial in trials] == [0, 1, 2, 3]
-        assert [trial.record for trial in trials[:3]] == [samples.record(number) for number in (5, 3, 4)]
-        assert all(job.created_at <= trial.created_at <= datetime.now(UTC) for trial in trials)
-        assert filled.statuses(job.id) == {Status.OK: 3, Status.CRASH: 1}
-        assert [trial.ordinal for trial in filled.trials(other.id)] == [0, 1, 2]
-        assert filled.job(job.id).updated_at > job.updated_at
-
-
 class TestExchange:
     def make(self, store, samples):
         samples.fill(store)
@@ -437,15 +384,10 @@ class TestThreads:
         assert sum(in_threads(write, 4)) == 30
         assert len(filled.measured(samples.task().key, samples.target().key)) == 30
 
-    def test_that_open_one_spec_get_one_job(self, filled, samples):
-        ids = in_threads(lambda _: filled.open_job(make_spec(samples)).id, 6)
-        assert len(set(ids)) == 1 == filled.counts()["jobs"]
-        assert filled.job(ids[0]).spec == make_spec(samples)
-
     def test_number_the_trials_of_a_job_without_gaps(self, filled, samples):
-        job = filled.open_job(make_spec(samples))
-        in_threads(lambda n: [filled.record(samples.record(10 * n + i), job.id) for i in range(6)], 4)
-        assert [trial.ordinal for trial in filled.trials(job.id)] == list(range(24))
+        lease = filled.jobs.open(make_spec(samples), "", Budget(10), "h")
+        in_threads(lambda n: [filled.record(samples.record(10 * n + i), lease) for i in range(6)], 4)
+        assert [trial.ordinal for trial in filled.jobs.trials(lease.job_id)] == list(range(24))
 
 
 def in_threads(work, count):

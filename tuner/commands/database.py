@@ -15,7 +15,7 @@ from rich.console import Console
 from tunewright.db.reading import open_reader
 from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import open_store
-from tunewright.db.store import StoreError
+from tunewright.db.errors import StoreError
 
 from ..errors import Refused
 from ..settings import settings

@@ -16,7 +16,7 @@ from rich.console import Console
 from tunewright.codegen.build import CACHE_BYTES, BuildError
 from tunewright.codegen.host import available_cores, detect, machine
 from tunewright.db.inspection import inspect
-from tunewright.db.store import StoreError
+from tunewright.db.errors import StoreError
 
 from .. import limits
 from ..peers import INSTALL, PEERS, is_installed

@@ -1,0 +1,148 @@
+"""Database: transactions on one SQLAlchemy engine, and patience with a server that is away for a while."""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from sqlalchemy import Engine, TextClause, func, literal_column, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session, sessionmaker
+
+from .bell import CHANNEL, Bell
+from .engine import WRITES, clear_errors, shown
+from .errors import Unreachable
+from .models import Row
+
+KEYS_AT_ONCE = 500
+"""Keys in one query: SQLite bounds the number of parameters."""
+
+ANNOUNCED = "tunewright_announced"
+"""In a session's `info`: somebody is to be woken after its commit."""
+
+Item = TypeVar("Item")
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class Database:
+    """An engine whose schema is at head. Threads may share it; it does not survive a fork.
+
+    `patience_s` is how long a `patient` method goes on trying to reach a server that is away. `clock` tells the time,
+    UTC, instead of the clock that all processes of the database share.
+    """
+
+    def __init__(self, engine: Engine, patience_s: float = 0.0, clock: Callable[[], datetime] | None = None) -> None:
+        self.engine = engine
+        self.patience_s = patience_s
+        self.clock = clock
+        self.bell = Bell(engine)
+        self.is_sqlite = engine.dialect.name == "sqlite"
+        self._insert: Callable[[type[Row]], sqlite.Insert | postgresql.Insert] = (
+            sqlite.insert if self.is_sqlite else postgresql.insert
+        )
+        self._reads = sessionmaker(engine, expire_on_commit=False)
+        self._writes = sessionmaker(engine.execution_options(**{WRITES: True}))
+
+    def __str__(self) -> str:
+        return shown(self.engine.url)
+
+    def close(self) -> None:
+        """End all waits and give the connections back."""
+        self.bell.close()
+        self.engine.dispose()
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A transaction that only reads."""
+        with clear_errors(self.engine.url), self._reads.begin() as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """A transaction that writes: on SQLite it has the write lock from its begin."""
+        with clear_errors(self.engine.url), self._writes.begin() as session:
+            yield session
+        if ANNOUNCED in session.info:
+            self.bell.ring()
+
+    def announce(self, session: Session) -> None:
+        """Wake whoever waits for a change of the queue, once the transaction is committed."""
+        if ANNOUNCED in session.info:
+            return
+        session.info[ANNOUNCED] = True
+        if not self.is_sqlite:
+            session.execute(select(func.pg_notify(CHANNEL, "")))
+
+    def now(self, session: Session) -> datetime:
+        """The time, UTC, by the clock that all processes of the database share."""
+        if self.clock is not None:
+            return self.clock()
+        if self.is_sqlite:  # all its processes are on one machine
+            return datetime.now(UTC)
+        moment: datetime = session.scalars(select(func.clock_timestamp())).one()
+        return moment.astimezone(UTC)
+
+    def patiently(self, work: Callable[[], Result]) -> Result:
+        """What `work` returns: it is tried again while the server is away, until the patience is over.
+
+        It must be one transaction that may happen twice: a connection can be lost after the commit and before its
+        answer.
+        """
+        deadline_s = time.monotonic() + self.patience_s
+        pause_s = 0.05
+        while True:
+            try:
+                return work()
+            except Unreachable:
+                if time.monotonic() + pause_s > deadline_s:
+                    raise
+            time.sleep(pause_s * random.uniform(0.5, 1.5))  # so that not all come back in the same moment
+            pause_s = min(2 * pause_s, 1.0)
+
+    def add(
+        self,
+        session: Session,
+        row: type[Row],
+        unique: Iterable[str],
+        values: list[dict[str, Any]],
+        where: TextClause | None = None,
+    ) -> int:
+        """Insert what is not there yet by the unique index on these columns (`where`: a partial one); how many."""
+        insert = self._insert(row).on_conflict_do_nothing(index_elements=list(unique), index_where=where)
+        return len(session.connection().execute(insert.returning(literal_column("1")), values).all()) if values else 0
+
+
+class OnDatabase(Protocol):
+    """What `patient` methods belong to."""
+
+    @property
+    def database(self) -> Database: ...
+
+
+Owner = TypeVar("Owner", bound=OnDatabase)
+
+
+def patient(
+    method: Callable[Concatenate[Owner, Given], Result],
+) -> Callable[Concatenate[Owner, Given], Result]:
+    """A method that is tried again while the server is away, see `Database.patiently`."""
+
+    @functools.wraps(method)
+    def tried(self: Owner, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        return self.database.patiently(lambda: method(self, *args, **kwargs))
+
+    return tried
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """The items in lists of `size`, the last one shorter."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch

@@ -1,0 +1,174 @@
+"""Leases: how a job changes hands. All of it happens on a row that is locked, within one transaction."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy.orm import Session
+
+from .database import Database
+from .errors import NotFound
+from .jobs import ATTEMPTS, UNFINISHED, Conflict, EventKind, JobState, Lease, LeaseLost, NewEvent, Wish
+from .models import ClaimRow, EventRow, JobRow
+from .translate import clean
+
+BACKOFF_S = 2.0
+"""How long a job is left alone, about, after the second loss in a row; twice as long after each further one."""
+
+LONGEST_BACKOFF_S = 60.0
+
+
+@contextmanager
+def changing(database: Database) -> Iterator[Change]:
+    """A transaction that changes jobs."""
+    with database.write() as session:
+        yield Change(database, session)
+
+
+class Change:
+    """The transaction and its moment; events are told with what they report."""
+
+    def __init__(self, database: Database, session: Session) -> None:
+        self.database = database
+        self.session = session
+        self.now = database.now(session)
+
+    def job(self, job_id: int) -> JobRow:
+        """The job, locked. Raises NotFound."""
+        row = self.session.get(JobRow, job_id, with_for_update=True)
+        if row is None:
+            raise NotFound(f"{self.database}: there is no job {job_id}")
+        return row
+
+    def unfinished(self, job_id: int) -> JobRow:
+        """The job, locked. Raises NotFound, and Conflict where it is finished."""
+        row = self.job(job_id)
+        if JobState(row.state) not in UNFINISHED:
+            raise Conflict(f"job {job_id} is {row.state} already")
+        return row
+
+    def held(self, lease: Lease, write: str | None = None) -> JobRow | None:
+        """The job of a lease, locked. Raises LeaseLost.
+
+        `write` is the id of what is to be written: None is returned where just that is written already, which happens
+        where it is tried again since the connection was lost between its commit and the answer.
+        """
+        row = self.session.get(JobRow, lease.job_id, with_for_update=True)
+        if row is not None and row.epoch == lease.epoch:
+            if write is not None and row.written == write:
+                return None
+            if row.leased_until is not None:
+                row.written = row.written if write is None else write
+                return row
+        raise LeaseLost(f"job {lease.job_id} is no longer leased to {lease.holder}")
+
+    def until(self, lease_s: float) -> datetime:
+        """When a lease that begins or is renewed now is over."""
+        return self.now + timedelta(seconds=lease_s)
+
+    def is_leased(self, row: JobRow) -> bool:
+        """Whether somebody has the job, and said so not too long ago."""
+        return row.leased_until is not None and row.leased_until > self.now
+
+    def tell(self, row: JobRow, kind: EventKind, **data: Any) -> None:
+        """Store an event of a job that is locked."""
+        self.tell_all(row, [NewEvent(kind, data)])
+
+    def tell_all(self, row: JobRow, events: Iterable[NewEvent]) -> None:
+        """Store events of a job that is locked: so numbers follow the order of commits, without a gap."""
+        for event in events:
+            row.events += 1
+            values = {"kind": event.kind.value, "data": dict(event.data), "created_at": self.now}
+            self.session.add(EventRow(job_id=row.id, number=row.events, **values))
+            self.database.announce(self.session)
+
+    def take(self, row: JobRow, holder: str, lease_s: float) -> Lease:
+        """Begin a new epoch of the job."""
+        holder = clean(holder)
+        row.epoch += 1
+        row.attempts += 1
+        row.state, row.holder, row.wish, row.written, row.not_before = JobState.RUNNING.value, holder, None, "", None
+        row.leased_until = self.until(lease_s)
+        row.updated_at = self.now
+        self.tell(row, EventKind.STARTED, holder=holder, attempt=row.attempts)
+        return Lease(row.id, row.epoch, holder)
+
+    def lose(self, row: JobRow) -> None:
+        """End a lease that is over, which its holder may not know. What becomes of the job is for the caller."""
+        if row.leased_until is not None:
+            self.tell(row, EventKind.LOST, holder=row.holder)
+        row.epoch += 1
+        row.leased_until = None
+
+    def requeue_lost(self, row: JobRow) -> bool:
+        """Settle a running job whose lease is over. Whether it can be taken up at once."""
+        holder = row.holder
+        self.lose(row)
+        if row.wish is not None:
+            self.settle(row, JobState.QUEUED)
+        elif row.attempts >= ATTEMPTS:
+            error = f"{row.attempts} processes in a row went away from it without a new trial, the last one {holder}"
+            self.settle(row, JobState.FAILED, error=error)
+        elif row.attempts > 1:
+            pause_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2.0 ** (row.attempts - 2)) * random.uniform(0.5, 1.5)
+            self.settle(row, JobState.QUEUED)
+            row.not_before = self.now + timedelta(seconds=pause_s)
+        else:
+            return True
+        return False
+
+    def settle(self, row: JobRow, state: JobState, *, result: Mapping[str, Any] | None = None, error: str = "") -> None:
+        """End the lease, if any, and put the job into a state; one that would go on obeys what was wished of it."""
+        if state in UNFINISHED and row.wish is not None:
+            state = {Wish.PAUSE: JobState.PAUSED, Wish.CANCEL: JobState.CANCELLED}[Wish(row.wish)]
+        row.state, row.holder, row.wish, row.leased_until, row.not_before = state.value, "", None, None, None
+        row.updated_at = self.now
+        self.session.execute(delete(ClaimRow).where(ClaimRow.job_id == row.id))
+        match state:
+            case JobState.QUEUED:
+                pass  # why it is queued again is told by whoever does that
+            case JobState.SUCCEEDED:
+                row.result = None if result is None else dict(result)
+                self.tell_all(row, [NewEvent(EventKind.SUCCEEDED, row.result or {})])
+            case JobState.FAILED:
+                row.result, row.error = None if result is None else dict(result), clean(" ".join(error.split()))
+                self.tell(row, EventKind.FAILED, error=row.error)
+            case _:
+                row.result = None if result is None else dict(result)
+                self.tell(row, EventKind(state.value))
+
+    def claim(self, row: JobRow, task_key: str) -> bool:
+        """Have a task for the epoch of a job that is locked. False where another lease in force has it."""
+        mine = {"task_key": task_key, "target_key": row.target_key, "job_id": row.id, "epoch": row.epoch}
+        while not self.database.add(self.session, ClaimRow, ["task_key", "target_key"], [mine]):
+            claim = self.session.get(ClaimRow, (task_key, row.target_key), with_for_update=True)
+            if claim is None:  # it was let go of in between
+                continue
+            if claim.job_id != row.id:
+                # Read after the claim was locked: what is in force now, not when this transaction began.
+                other = self.session.execute(
+                    select(JobRow.epoch, JobRow.leased_until).where(JobRow.id == claim.job_id)
+                ).one()
+                if other.epoch == claim.epoch and other.leased_until is not None and other.leased_until > self.now:
+                    return False
+            claim.job_id, claim.epoch = row.id, row.epoch
+            return True
+        return True
+
+
+def may_be_taken(now: datetime) -> ColumnElement[bool]:
+    """Of a JobRow: any process may take it up, or settle it since its lease is over."""
+    is_queued = and_(
+        JobRow.state == JobState.QUEUED.value,
+        or_(JobRow.not_before.is_(None), JobRow.not_before <= now),
+    )
+    is_over = and_(
+        JobRow.state == JobState.RUNNING.value,
+        or_(JobRow.leased_until.is_(None), JobRow.leased_until <= now),
+    )
+    return and_(JobRow.attached.is_(False), or_(is_queued, is_over))
