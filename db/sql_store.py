@@ -28,7 +28,7 @@ from .fleet import Fleet
 from .jobs import Jobs, Lease, NewEvent
 from .leases import changing
 from .models import ConfirmationRow, JobRow, TargetRow, TaskRow, TrialRow
-from .schema import upgrade
+from .schema import HEAD, current_revision, upgrade
 from .sql_access import SqlKeys
 from .sql_fleet import SqlFleet
 from .sql_jobs import SqlJobs
@@ -301,6 +301,19 @@ class SqlStore(Store):
             if fault:
                 raise fault
         return Imported(added, known)
+
+    @patient
+    def statuses(self) -> dict[Status, int]:
+        """How all trials ended: how many each way, only ways that occurred."""
+        query = select(TrialRow.status, func.count()).group_by(TrialRow.status)
+        with self.database.read() as session:
+            return {Status(status): count for status, count in session.execute(query)}
+
+    @patient
+    def is_current(self) -> bool:
+        """Whether the database answers with the schema that this version knows: another one may have migrated it."""
+        with self.database.read() as session:
+            return current_revision(session.connection()) == HEAD
 
     def journal_mode(self) -> str:
         """SQLite's journal: "wal", "delete" or "memory"; empty on PostgreSQL."""
