@@ -75,7 +75,7 @@ class Bell:
             self._condition.notify_all()
             ear = self._ear
         if ear is not None:
-            ear.join()
+            ear.join(LONGEST_PAUSE_S)  # not for ever: it may be trying to reach a server, and ends after that
 
     def _hear_others(self) -> None:
         with self._condition:
@@ -92,8 +92,9 @@ class Bell:
             started_s = time.monotonic()
             try:
                 with closing(self._engine.raw_connection()) as borrowed:
+                    connection = borrowed.driver_connection
                     borrowed.detach()  # it is never given back to the pool
-                    attend(borrowed.driver_connection)
+                    attend(connection)
             except (dialect.loaded_dbapi.Error, sql.SQLAlchemyError):
                 pause_s = LOOK_S if time.monotonic() - started_s > PROBE_S else min(2 * pause_s, LONGEST_PAUSE_S)
                 self._closed.wait(pause_s)

@@ -34,8 +34,9 @@ Result = TypeVar("Result")
 class Database:
     """An engine whose schema is at head. Threads may share it; it does not survive a fork.
 
-    `patience_s` is how long a `patient` method goes on trying to reach a server that is away. `clock` tells the time,
-    UTC, instead of the clock that all processes of the database share.
+    `patience_s` is how long a `patient` method goes on trying to reach a server that is away; it may be changed at any
+    time, also for methods that are at it. `clock` tells the time, UTC, in the place of the clock that all processes of
+    the database share.
     """
 
     def __init__(self, engine: Engine, patience_s: float = 0.0, clock: Callable[[], datetime] | None = None) -> None:
@@ -95,13 +96,12 @@ class Database:
         It must be one transaction that may happen twice: a connection can be lost after the commit and before its
         answer.
         """
-        deadline_s = time.monotonic() + self.patience_s
-        pause_s = 0.05
+        started_s, pause_s = time.monotonic(), 0.05
         while True:
             try:
                 return work()
             except Unreachable:
-                if time.monotonic() + pause_s > deadline_s:
+                if time.monotonic() - started_s + pause_s > self.patience_s:
                     raise
             time.sleep(pause_s * random.uniform(0.5, 1.5))  # so that not all come back in the same moment
             pause_s = min(2 * pause_s, 1.0)

@@ -8,11 +8,13 @@ the one inside pysqlite3 where that is, else the rollback journal.
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +26,9 @@ from .errors import StoreError, Unreachable
 
 WRITES = "tunewright_writes"
 """Execution option of connections that will write: SQLite takes the write lock when such a transaction begins."""
+
+strict_json = partial(json.dumps, allow_nan=False)
+"""What every database takes. PostgreSQL refuses infinities, SQLite would keep them for readers that don't know them."""
 
 URL_FORMS = "sqlite:///FILE or postgresql://USER@HOST/NAME"
 
@@ -81,13 +86,19 @@ def clear_errors(url: URL) -> Iterator[None]:
 AWAY = re.compile("08...|57P0[1-3]")
 """SQLSTATEs of PostgreSQL: connection exceptions; ended by an administrator, by a crash, not ready to connect yet."""
 
+PASSING = re.compile("starting up|shutting down|recovery|terminating|connection slots|too many")
+"""Why PostgreSQL refuses a connection that it may take a little later; unlike a wrong password, say."""
+
 
 def _is_away(error: sql.DBAPIError) -> bool:
     """Whether a server could not be reached or ended the connection."""
     if getattr(error.orig, "sqlstate", None):
         return AWAY.fullmatch(str(getattr(error.orig, "sqlstate", ""))) is not None
     # Of a connection that can't be made the driver knows no SQLSTATE.
-    return isinstance(error, sql.OperationalError) and type(error.orig).__module__.startswith("psycopg")
+    if not isinstance(error, sql.OperationalError) or not type(error.orig).__module__.startswith("psycopg"):
+        return False
+    refusal = re.search("FATAL: .*", str(error.orig))
+    return refusal is None or PASSING.search(refusal.group()) is not None
 
 
 def shown(url: URL) -> str:
@@ -129,6 +140,7 @@ def _sqlite_engine(url: URL, wait_s: float) -> Engine:
     engine = create_engine(
         url,
         module=module,
+        json_serializer=strict_json,
         # The driver's own idea of when to begin would take no lock until the first write; see `begin`.
         connect_args={"isolation_level": None, "check_same_thread": False, "timeout": wait_s},
         **options,
@@ -156,7 +168,7 @@ def _postgres_engine(url: URL, wait_s: float) -> Engine:
     if "connect_timeout" not in url.query:
         url = url.update_query_dict({"connect_timeout": "10"})
     try:
-        engine = create_engine(url, pool_pre_ping=True)
+        engine = create_engine(url, pool_pre_ping=True, json_serializer=strict_json)
     except ImportError as error:
         raise StoreError(f"PostgreSQL needs its driver: pip install 'tunewright[postgres]' ({error})") from error
 

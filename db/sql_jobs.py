@@ -298,7 +298,7 @@ class SqlJobs(Jobs):
     def counts(self) -> dict[JobState, int]:
         query = select(JobRow.state, func.count()).group_by(JobRow.state)
         with self.database.read() as session:
-            found = dict(session.execute(query).tuples())
+            found = dict(session.execute(query).all())
         return {state: found.get(state.value, 0) for state in JobState}
 
     @patient

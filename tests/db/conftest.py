@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -17,6 +18,7 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
 from tunewright.codegen.target import Target
 from tunewright.db.inspection import Inspection, inspect
+from tunewright.db.jobs import JobSpec, JobTask
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -61,12 +63,31 @@ class Samples:
         measurement = measurement or self.measurement(1e-3 + number * 1e-6)
         return Record(self.task(extent).key, self.target(threads).key, self.schedule(number), measurement)
 
+    def spec(self, number: int = 0, threads: int = 2) -> JobSpec:
+        """A job of the tasks of extents 9 and 8. Another number is another model."""
+        tasks = (JobTask(self.task(9).key, 3), JobTask(self.task(8).key, 1))
+        settings = {"seed": 1, "deep": {"minutes": 1.5}}
+        return JobSpec(f"{number:064x}", self.target(threads).key, tasks, settings)
+
     def fill(self, store: SqlStore) -> None:
         """Make the tasks of extents 8 and 9 and the targets of 2 and 4 threads known."""
         for extent in (8, 9):
             store.add_task(self.task(extent))
         for threads in (2, 4):
             store.add_target(self.target(threads))
+
+
+class Clock:
+    """A clock for `Database.clock` that goes only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, time_s: float) -> None:
+        self.now += timedelta(seconds=time_s)
 
 
 @pytest.fixture(scope="session")
@@ -133,6 +154,25 @@ def shared_url(request: pytest.FixtureRequest, make_url: Callable[[str], str]) -
 def store(url: str) -> Iterator[SqlStore]:
     with open_store(url) as opened:
         yield opened
+
+
+@pytest.fixture
+def filled(store: SqlStore, samples: Samples) -> SqlStore:
+    """A store that knows what jobs of `samples.spec` are about."""
+    samples.fill(store)
+    return store
+
+
+@pytest.fixture(scope="session")
+def make_clock() -> type[Clock]:
+    return Clock
+
+
+@pytest.fixture
+def clock(store: SqlStore) -> Clock:
+    """The clock of the store from now on."""
+    store.database.clock = told = Clock()
+    return told
 
 
 @pytest.fixture

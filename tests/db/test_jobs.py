@@ -1,0 +1,686 @@
+"""The contract of Jobs, checked on every database."""
+
+import dataclasses
+import math
+import threading
+import time
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from tunewright.db.errors import NotFound, Unreachable
+from tunewright.db.jobs import (
+    ATTEMPTS,
+    Budget,
+    Conflict,
+    EventKind,
+    Idempotency,
+    JobState,
+    JobTask,
+    Lease,
+    LeaseLost,
+    NewEvent,
+    QuotaExceeded,
+    Wish,
+)
+from tunewright.search_space.measurement import Measurement, Status
+
+FAILED = Measurement(Status.CRASH, error="signal 11")
+BUDGET = Budget(10)
+FINAL = [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED]
+
+
+@pytest.fixture
+def jobs(filled):
+    return filled.jobs
+
+
+@pytest.fixture
+def target(samples):
+    return samples.target().key
+
+
+def kinds(jobs, job_id):
+    return [event.kind.value for event in jobs.events(job_id)]
+
+
+def submit(jobs, samples, number=0, **options):
+    return jobs.submit(samples.spec(number), f"model{number}.onnx", BUDGET, **options).job
+
+
+class TestSubmit:
+    def test_a_job_comes_back_equal(self, jobs, samples, clock):
+        label = "dir/a'model\n<b>.onnx"
+        submitted = jobs.submit(samples.spec(), label, Budget(7, 1.5), priority=3, owner="k1")
+        job = submitted.job
+        assert submitted.is_new
+        assert (job.spec, job.label, job.state) == (samples.spec(), label, JobState.QUEUED)
+        assert (job.budget, job.priority, job.owner, job.attached) == (Budget(7, 1.5), 3, "k1", False)
+        assert job.created_at == job.updated_at == clock.now
+        assert (job.wish, job.progress, job.result, job.error, job.holder) == (None, None, None, "", "")
+        assert jobs.get(job.id) == job
+        assert jobs.list() == [job]
+        (event,) = jobs.events(job.id)
+        assert (event.number, event.kind, event.created_at) == (1, EventKind.QUEUED, clock.now)
+        assert event.data == {"label": label, "priority": 3, "budget": {"trials": 7, "seconds": 1.5}}
+
+    def test_by_the_clock_of_the_database(self, jobs, samples):
+        assert abs(time.time() - submit(jobs, samples).created_at.timestamp()) < 60
+
+    def test_an_equal_spec_is_the_unfinished_job(self, jobs, samples, target):
+        job = submit(jobs, samples)
+        again = jobs.submit(samples.spec(), "elsewhere.onnx", Budget(99), priority=5)
+        assert (again.job, again.is_new) == (job, False)
+        lease = jobs.lease([target], "h")
+        assert jobs.submit(samples.spec(), "", BUDGET).job.id == job.id
+        jobs.finish(lease, JobState.SUCCEEDED)
+        assert jobs.submit(samples.spec(), "", BUDGET).is_new
+
+    def test_another_spec_is_another_job(self, jobs, samples):
+        spec = samples.spec()
+        specs = [
+            spec,
+            samples.spec(1),
+            samples.spec(threads=4),
+            dataclasses.replace(spec, settings={**spec.settings, "seed": 2}),
+            dataclasses.replace(spec, tasks=spec.tasks[:1]),
+            dataclasses.replace(spec, tasks=(JobTask(spec.tasks[0].task_key, 4), spec.tasks[1])),
+        ]
+        assert len({jobs.submit(spec, "", BUDGET).job.id for spec in specs}) == len(specs)
+
+    def test_unknown_things_are_refused(self, jobs, samples):
+        spec = samples.spec()
+        for wrong in (
+            dataclasses.replace(spec, target_key="00"),
+            dataclasses.replace(spec, tasks=(JobTask("00", 1),)),
+        ):
+            with pytest.raises(NotFound, match="the target or a task of the job is not stored"):
+                jobs.submit(wrong, "", BUDGET)
+            with pytest.raises(NotFound):
+                jobs.open(wrong, "", BUDGET, "h")
+        assert jobs.list() == []
+        calls = (jobs.get, jobs.events, jobs.trials, jobs.statuses, jobs.pause, jobs.resume, jobs.cancel)
+        for call in (*calls, lambda job_id: jobs.prioritise(job_id, 1)):
+            with pytest.raises(NotFound, match="no job 7"):
+                call(7)
+
+    def test_what_is_no_json_is_refused(self, jobs, samples):
+        with pytest.raises(ValueError, match="JSON"):
+            jobs.submit(dataclasses.replace(samples.spec(), settings={"x": math.inf}), "", BUDGET)
+
+    def test_an_idempotency_key_submits_once(self, jobs, samples, target):
+        once = Idempotency("k1", "a b/c", "ab" * 32)
+        job = submit(jobs, samples, idempotency=once)
+        jobs.finish(jobs.lease([target], "h"), JobState.SUCCEEDED)
+        again = jobs.submit(samples.spec(), "", BUDGET, idempotency=once)
+        assert (again.job.id, again.job.state, again.is_new) == (job.id, JobState.SUCCEEDED, False)
+        with pytest.raises(Conflict, match="idempotency"):
+            submit(jobs, samples, 1, idempotency=dataclasses.replace(once, fingerprint="cd" * 32))
+        for other in (dataclasses.replace(once, owner="k2"), dataclasses.replace(once, name="other")):
+            assert submit(jobs, samples, 2, idempotency=other).id != job.id
+        assert len(jobs.list()) == 2
+
+    def test_an_owner_may_have_so_many_unfinished_jobs(self, jobs, samples, target):
+        first = submit(jobs, samples, 0, owner="k1", most_unfinished=2)
+        submit(jobs, samples, 1, owner="k1", most_unfinished=2)
+        with pytest.raises(QuotaExceeded, match="2 unfinished jobs"):
+            submit(jobs, samples, 2, owner="k1", most_unfinished=2)
+        assert submit(jobs, samples, 0, owner="k1", most_unfinished=2) == first
+        submit(jobs, samples, 3, owner="k2", most_unfinished=2)
+        jobs.cancel(first.id)
+        submit(jobs, samples, 2, owner="k1", most_unfinished=2)
+
+    def test_a_job_that_a_command_left_is_queued(self, jobs, samples, target, clock):
+        lease = jobs.open(samples.spec(), "", BUDGET, "command", 10)
+        assert jobs.submit(samples.spec(), "", Budget(5)).job.state is JobState.RUNNING
+        clock.advance(11)
+        job = jobs.submit(samples.spec(), "", Budget(5), priority=2).job
+        assert (job.id, job.state, job.attached, job.budget, job.priority) == (
+            lease.job_id,
+            JobState.QUEUED,
+            False,
+            Budget(5),
+            2,
+        )
+        assert kinds(jobs, job.id) == ["queued", "started", "lost", "resumed"]
+        with pytest.raises(LeaseLost):
+            jobs.renew(lease)
+        assert jobs.lease([target], "h").job_id == job.id
+
+
+class TestOpen:
+    def test_makes_an_attached_job_and_has_it(self, jobs, samples, target, clock):
+        lease = jobs.open(samples.spec(), "m.onnx", Budget(7), "me")
+        job = jobs.get(lease.job_id)
+        assert (job.state, job.attached, job.holder, job.attempts) == (JobState.RUNNING, True, "me", 1)
+        assert (lease.epoch, lease.holder) == (1, "me")
+        assert kinds(jobs, job.id) == ["queued", "started"]
+        assert jobs.events(job.id)[1].data == {"holder": "me", "attempt": 1}
+        assert jobs.open(samples.spec(), "", BUDGET, "other") is None
+        clock.advance(1000)
+        assert jobs.lease([target], "h") is None and jobs.waiting() == []
+
+    def test_takes_an_unfinished_job_up(self, jobs, samples):
+        first = jobs.open(samples.spec(), "", BUDGET, "one")
+        jobs.give_back(first)
+        assert jobs.get(first.job_id).state is JobState.PAUSED
+        second = jobs.open(samples.spec(), "", Budget(99), "two")
+        assert (second.job_id, second.epoch) == (first.job_id, 2)
+        assert jobs.get(first.job_id).budget == Budget(99)
+        jobs.finish(second, JobState.SUCCEEDED)
+        assert jobs.open(samples.spec(), "", BUDGET, "three").job_id != first.job_id
+
+    def test_takes_a_queued_job_which_stays_for_all(self, jobs, samples):
+        job = submit(jobs, samples)
+        lease = jobs.open(samples.spec(), "", BUDGET, "me")
+        assert lease.job_id == job.id
+        jobs.give_back(lease)
+        assert (jobs.get(job.id).state, jobs.get(job.id).attached) == (JobState.QUEUED, False)
+
+    def test_takes_over_from_a_command_that_died(self, jobs, samples, clock):
+        for attempt in range(1, ATTEMPTS + 3):
+            lease = jobs.open(samples.spec(), "", BUDGET, f"h{attempt}", 10)
+            assert lease.epoch > attempt - 1
+            assert jobs.get(lease.job_id).attempts == 1
+            clock.advance(11)
+        assert kinds(jobs, lease.job_id)[:4] == ["queued", "started", "lost", "started"]
+
+    def test_starts_anew_where_the_lost_one_was_cancelled(self, jobs, samples, clock):
+        lost = jobs.open(samples.spec(), "", BUDGET, "h1", 10)
+        jobs.cancel(lost.job_id)
+        clock.advance(11)
+        lease = jobs.open(samples.spec(), "", BUDGET, "h2", 10)
+        assert lease.job_id != lost.job_id
+        assert jobs.get(lost.job_id).state is JobState.CANCELLED
+
+
+class TestLease:
+    def test_by_priority_then_age(self, jobs, samples, target):
+        ids = [submit(jobs, samples, n, priority=p).id for n, p in enumerate((0, 5, -1, 5))]
+        leased = [jobs.lease([target], f"h{n}").job_id for n in range(4)]
+        assert leased == [ids[1], ids[3], ids[0], ids[2]]
+        assert jobs.lease([target], "h") is None
+
+    def test_of_these_targets_only(self, jobs, samples, target):
+        job = jobs.submit(samples.spec(threads=4), "", BUDGET).job
+        assert jobs.lease([target], "h") is jobs.lease([], "h") is None
+        assert jobs.waiting() == [samples.target(4)]
+        assert jobs.lease([target, samples.target(4).key, "00"], "h").job_id == job.id
+        assert jobs.waiting() == []
+
+    def test_an_expired_one_is_taken_over(self, jobs, samples, target, clock):
+        job = submit(jobs, samples)
+        lost = jobs.lease([target], "first", 10)
+        clock.advance(9.9)
+        assert jobs.lease([target], "second") is None and jobs.waiting() == []
+        clock.advance(0.1)
+        assert jobs.waiting() == [samples.target()]
+        lease = jobs.lease([target], "second", 10)
+        assert lease.epoch > lost.epoch
+        assert (jobs.get(job.id).holder, jobs.get(job.id).attempts) == ("second", 2)
+        assert [(event.kind.value, event.data) for event in jobs.events(job.id, after=1)] == [
+            ("started", {"holder": "first", "attempt": 1}),
+            ("lost", {"holder": "first"}),
+            ("started", {"holder": "second", "attempt": 2}),
+        ]
+
+    def test_renewing_keeps_it(self, jobs, samples, target, clock):
+        submit(jobs, samples)
+        lease = jobs.lease([target], "h", 10)
+        for _ in range(5):
+            clock.advance(9)
+            assert jobs.renew(lease, 10) is None
+            assert jobs.lease([target], "other") is None
+
+    def test_one_that_is_over_can_be_renewed_until_it_is_taken(self, jobs, samples, target, clock):
+        submit(jobs, samples)
+        lease = jobs.lease([target], "h", 10)
+        clock.advance(100)
+        assert jobs.renew(lease, 10) is None
+        assert jobs.lease([target], "other") is None
+
+    def lose(self, jobs, target, clock, times):
+        """Take the job up and lose it, waiting out the pauses between. The pauses in seconds."""
+        pauses_s = []
+        for n in range(times):
+            start = clock.now
+            self.take(jobs, target, clock, f"h{n}")
+            pauses_s.append((clock.now - start).total_seconds())
+            clock.advance(10)
+        return pauses_s
+
+    def take(self, jobs, target, clock, holder):
+        while (lease := jobs.lease([target], holder, 10)) is None:
+            clock.advance(0.5)
+        return lease
+
+    def test_a_job_that_nobody_survives_fails(self, jobs, samples, target, clock):
+        job = submit(jobs, samples)
+        pauses_s = self.lose(jobs, target, clock, ATTEMPTS)
+        assert pauses_s[:2] == [0, 0]
+        assert [bool(pause_s) for pause_s in pauses_s[2:]] == [True] * (ATTEMPTS - 2)
+        assert sum(pauses_s) < 60
+        assert jobs.get(job.id).state is JobState.RUNNING
+        assert jobs.lease([target], "h") is None
+        failed = jobs.get(job.id)
+        error = f"{ATTEMPTS} processes in a row went away from it without a new trial, the last one h{ATTEMPTS - 1}"
+        assert (failed.state, failed.error) == (JobState.FAILED, error)
+        assert jobs.events(job.id)[-1].data == {"error": error}
+
+    def test_a_new_trial_makes_up_for_the_losses(self, filled, jobs, samples, target, clock):
+        job = submit(jobs, samples)
+        self.lose(jobs, target, clock, ATTEMPTS - 1)
+        lease = self.take(jobs, target, clock, "h")
+        assert filled.record(samples.record(1), lease)
+        assert jobs.get(job.id).attempts == 0
+        clock.advance(10)
+        self.lose(jobs, target, clock, ATTEMPTS - 1)
+        assert jobs.get(job.id).state is JobState.RUNNING
+
+    def test_giving_back_is_no_loss(self, jobs, samples, target):
+        job = submit(jobs, samples)
+        for _ in range(3 * ATTEMPTS):
+            jobs.give_back(jobs.lease([target], "h"))
+        assert (jobs.get(job.id).state, jobs.get(job.id).attempts) == (JobState.QUEUED, 0)
+        assert kinds(jobs, job.id)[-2:] == ["started", "returned"]
+
+    @pytest.mark.parametrize(("wish", "state"), [("cancel", JobState.CANCELLED), ("pause", JobState.PAUSED)])
+    def test_an_expired_one_ends_as_was_wished(self, jobs, samples, target, clock, wish, state):
+        job, other = submit(jobs, samples), submit(jobs, samples, 1)
+        jobs.lease([target], "h", 10)
+        getattr(jobs, wish)(job.id)
+        clock.advance(11)
+        assert jobs.lease([target], "h").job_id == other.id
+        assert jobs.get(job.id).state is state
+        assert kinds(jobs, job.id)[-2:] == ["lost", state.value]
+
+    @pytest.mark.parametrize("wish", [None, "pause", "cancel"])
+    def test_giving_back_obeys_what_was_wished(self, jobs, samples, target, wish):
+        job = submit(jobs, samples)
+        lease = jobs.lease([target], "h")
+        if wish:
+            getattr(jobs, wish)(job.id)
+        jobs.give_back(lease)
+        wanted = {None: JobState.QUEUED, "pause": JobState.PAUSED, "cancel": JobState.CANCELLED}[wish]
+        assert (jobs.get(job.id).state, jobs.get(job.id).holder, jobs.get(job.id).wish) == (wanted, "", None)
+
+    @pytest.mark.parametrize("end", ["give_back", "pause_leased", "finish", "expire"])
+    def test_nothing_is_written_under_a_lost_one(self, filled, jobs, samples, target, clock, end):
+        job = submit(jobs, samples)
+        lease = jobs.lease([target], "old", 10)
+        if end == "expire":
+            clock.advance(11)
+            assert jobs.lease([target], "new", 10)
+        else:
+            getattr(jobs, end)(lease, *([JobState.SUCCEEDED] if end == "finish" else []))
+        before = jobs.get(job.id), jobs.events(job.id), filled.counts()
+        event = NewEvent(EventKind.STAGE, {"stage": "late"})
+        for write in (
+            lambda: filled.record(samples.record(1), lease, [event]),
+            lambda: filled.confirm(samples.record(1), lease, [event]),
+            lambda: jobs.renew(lease, progress={"late": 1}, events=[event], spent_s=1.0),
+            lambda: jobs.give_back(lease),
+            lambda: jobs.pause_leased(lease),
+            lambda: jobs.finish(lease, JobState.FAILED, error="late"),
+            lambda: jobs.claim(lease, samples.task().key),
+        ):
+            with pytest.raises(LeaseLost, match=f"job {job.id} is no longer leased to old"):
+                write()
+        assert (jobs.get(job.id), jobs.events(job.id), filled.counts()) == before
+        assert filled.confirmed_many([samples.task().key], target) == {}
+
+    def test_of_no_job_is_lost(self, filled, jobs, samples):
+        with pytest.raises(LeaseLost):
+            jobs.renew(Lease(7, 1, "h"))
+        with pytest.raises(LeaseLost):
+            filled.record(samples.record(), Lease(7, 1, "h"))
+        assert filled.counts()["trials"] == 0
+
+
+class TestUnderALease:
+    @pytest.fixture
+    def lease(self, jobs, samples, target):
+        submit(jobs, samples)
+        return jobs.lease([target], "h")
+
+    def test_progress_is_told(self, jobs, lease):
+        events = [NewEvent(EventKind.STAGE, {"stage": "<b>search</b>\0"}), NewEvent(EventKind.PROGRESS, {"trials": 3})]
+        jobs.renew(lease, progress={"trials": 3}, events=events, spent_s=1.5)
+        jobs.renew(lease, spent_s=2.0)
+        job = jobs.get(lease.job_id)
+        assert (job.progress, job.spent_s) == ({"trials": 3}, 3.5)
+        told = jobs.events(lease.job_id)
+        assert [(event.number, event.kind, event.data) for event in told[2:]] == [
+            (3, EventKind.STAGE, {"stage": "<b>search</b>\0"}),
+            (4, EventKind.PROGRESS, {"trials": 3}),
+        ]
+        assert jobs.events(lease.job_id, after=2, limit=1) == [told[2]]
+        assert jobs.events(lease.job_id, after=4) == []
+
+    def test_trials_are_numbered_in_order(self, filled, jobs, samples, lease, clock):
+        other = jobs.open(samples.spec(1), "", BUDGET, "h2")
+        filled.record(samples.record(100))
+        for number in (5, 3, 4):
+            assert filled.record(samples.record(number), lease, [NewEvent(EventKind.IMPROVED, {"trial": number})])
+            assert not filled.record(samples.record(number), other, [NewEvent(EventKind.IMPROVED, {"late": number})])
+            filled.record(samples.record(number + 50), other)
+        clock.advance(3)
+        filled.record(samples.record(1, FAILED), lease)
+        trials = jobs.trials(lease.job_id)
+        assert [trial.ordinal for trial in trials] == [0, 1, 2, 3]
+        assert [trial.record for trial in trials[:3]] == [samples.record(number) for number in (5, 3, 4)]
+        assert jobs.trials(lease.job_id, after=1) == trials[2:]
+        assert jobs.trials(lease.job_id, after=0, limit=2) == trials[1:3]
+        assert jobs.statuses(lease.job_id) == {Status.OK: 3, Status.CRASH: 1}
+        assert [trial.ordinal for trial in jobs.trials(other.job_id)] == [0, 1, 2]
+        assert jobs.get(lease.job_id).updated_at == trials[-1].created_at == clock.now
+        assert [event.data for event in jobs.events(lease.job_id, after=2)] == [{"trial": n} for n in (5, 3, 4)]
+        assert kinds(jobs, other.job_id) == ["queued", "started"]
+
+    def test_a_confirmation_comes_with_its_events(self, filled, jobs, samples, lease, target):
+        filled.confirm(samples.record(1), lease, [NewEvent(EventKind.CONFIRMED, {"op": "Relu"})])
+        assert filled.confirmed_many([samples.task().key], target) == {samples.task().key: samples.record(1)}
+        assert jobs.events(lease.job_id)[-1].data == {"op": "Relu"}
+
+    @pytest.mark.parametrize("state", FINAL)
+    def test_the_end_is_the_end(self, jobs, samples, lease, clock, state):
+        clock.advance(5)
+        done = jobs.finish(lease, state, result={"tuned_ms": 1.5}, error="two\nlines\0")
+        assert (done.state, done.result, done.updated_at, done.holder) == (state, {"tuned_ms": 1.5}, clock.now, "")
+        assert done.error == ("two lines\N{REPLACEMENT CHARACTER}" if state is JobState.FAILED else "")
+        event = jobs.events(done.id)[-1]
+        assert event.kind.value == state.value
+        assert (
+            event.data
+            == {
+                JobState.SUCCEEDED: {"tuned_ms": 1.5},
+                JobState.FAILED: {"error": done.error},
+                JobState.CANCELLED: {},
+            }[state]
+        )
+        for call in (jobs.pause, jobs.resume, lambda job_id: jobs.prioritise(job_id, 9)):
+            with pytest.raises(Conflict, match=f"job {done.id} is {state} already"):
+                call(done.id)
+        if state is JobState.CANCELLED:
+            assert jobs.cancel(done.id) == done
+        else:
+            with pytest.raises(Conflict):
+                jobs.cancel(done.id)
+        assert jobs.get(done.id) == done
+
+    def test_only_final_states_are_an_end(self, jobs, lease):
+        for state in set(JobState) - set(FINAL):
+            with pytest.raises(ValueError, match=state.value):
+                jobs.finish(lease, state)
+
+    def test_wishes_are_heard(self, jobs, lease):
+        assert jobs.pause(lease.job_id).wish is Wish.PAUSE
+        assert jobs.pause(lease.job_id).state is JobState.RUNNING
+        assert jobs.renew(lease) is Wish.PAUSE
+        assert jobs.resume(lease.job_id).wish is None
+        assert jobs.renew(lease) is None
+        assert jobs.cancel(lease.job_id).wish is Wish.CANCEL
+        assert jobs.pause(lease.job_id).wish is jobs.resume(lease.job_id).wish is Wish.CANCEL
+        assert jobs.renew(lease) is Wish.CANCEL
+        assert [event.data for event in jobs.events(lease.job_id, after=2)] == [
+            {"wish": "pause"},
+            {"wish": None},
+            {"wish": "cancel"},
+        ]
+
+    def test_pausing_and_resuming(self, jobs, lease, target):
+        jobs.pause_leased(lease)
+        assert jobs.lease([target], "h") is None
+        assert jobs.pause(lease.job_id).state is JobState.PAUSED
+        assert jobs.resume(lease.job_id).state is jobs.resume(lease.job_id).state is JobState.QUEUED
+        again = jobs.lease([target], "h2")
+        assert (again.job_id, jobs.get(again.job_id).attempts) == (lease.job_id, 1)
+        assert kinds(jobs, lease.job_id) == ["queued", "started", "paused", "resumed", "started"]
+
+    def test_a_job_to_be_cancelled_is_not_paused(self, jobs, lease):
+        jobs.cancel(lease.job_id)
+        jobs.pause_leased(lease)
+        assert jobs.get(lease.job_id).state is JobState.CANCELLED
+
+
+class TestClaims:
+    def test_are_exclusive(self, jobs, samples):
+        task = samples.task(8).key
+        one, two = (jobs.open(samples.spec(n), "", BUDGET, f"h{n}") for n in range(2))
+        assert jobs.claim(one, task) and jobs.claim(one, task)
+        assert not jobs.claim(two, task)
+        assert jobs.claim(two, samples.task(9).key)
+        jobs.release_claims(one)
+        assert jobs.claim(two, task) and not jobs.claim(one, task)
+        jobs.release_claims(one)
+        assert not jobs.claim(one, task)
+
+    def test_of_another_target_do_not_meet(self, jobs, samples):
+        task = samples.task(8).key
+        one, two = (jobs.open(samples.spec(threads=threads), "", BUDGET, "h") for threads in (2, 4))
+        assert jobs.claim(one, task) and jobs.claim(two, task)
+
+    @pytest.mark.parametrize("end", ["give_back", "pause_leased", "finish", "expire"])
+    def test_end_with_the_lease(self, jobs, samples, clock, end):
+        task = samples.task(8).key
+        one, two = (jobs.open(samples.spec(n), "", BUDGET, f"h{n}", lease_s) for n, lease_s in ((0, 10), (1, 1000)))
+        assert jobs.claim(one, task)
+        if end == "expire":
+            clock.advance(11)
+        else:
+            getattr(jobs, end)(one, *([JobState.CANCELLED] if end == "finish" else []))
+        assert jobs.claim(two, task)
+
+    def test_of_the_next_epoch_are_its_own(self, jobs, samples, clock):
+        task = samples.task(8).key
+        old = jobs.open(samples.spec(), "", BUDGET, "old", 10)
+        assert jobs.claim(old, task)
+        clock.advance(11)
+        new, other = (jobs.open(samples.spec(n), "", BUDGET, f"h{n}") for n in range(2))
+        assert jobs.claim(other, task)
+        assert not jobs.claim(new, task)
+        jobs.release_claims(old)
+        assert not jobs.claim(new, task)
+
+    def test_of_unknown_tasks_are_refused(self, jobs, samples):
+        lease = jobs.open(samples.spec(), "", BUDGET, "h")
+        with pytest.raises(NotFound, match="no task 00"):
+            jobs.claim(lease, "00")
+
+
+class TestSteering:
+    def test_a_job_that_nobody_has_obeys_at_once(self, jobs, samples, target, clock):
+        job = submit(jobs, samples)
+        assert jobs.pause(job.id).state is JobState.PAUSED
+        assert jobs.lease([target], "h") is None
+        assert jobs.resume(job.id).state is JobState.QUEUED
+        jobs.lease([target], "h", 10)
+        clock.advance(11)
+        assert (jobs.pause(job.id).state, jobs.get(job.id).wish) == (JobState.PAUSED, None)
+        assert jobs.cancel(job.id).state is JobState.CANCELLED
+        assert jobs.lease([target], "h") is None
+        story = ["queued", "paused", "resumed", "started", "lost", "paused", "cancelled"]
+        assert kinds(jobs, job.id) == story
+
+    def test_who_lost_it_meanwhile_hears_so(self, jobs, samples, target, clock):
+        job = submit(jobs, samples)
+        lease = jobs.lease([target], "h", 10)
+        clock.advance(11)
+        jobs.pause(job.id)
+        jobs.resume(job.id)
+        for call in (jobs.renew, jobs.give_back, jobs.pause_leased):
+            with pytest.raises(LeaseLost):
+                call(lease)
+
+    def test_a_resumed_job_is_for_all(self, jobs, samples, target):
+        jobs.give_back(jobs.open(samples.spec(), "", BUDGET, "command"))
+        (job,) = jobs.list([JobState.PAUSED])
+        assert jobs.resume(job.id).attached is False
+        assert jobs.lease([target], "h").job_id == job.id
+
+    def test_priority(self, jobs, samples, target):
+        ids = [submit(jobs, samples, n).id for n in range(3)]
+        assert jobs.prioritise(ids[2], 1).priority == 1
+        jobs.prioritise(ids[2], 1)
+        assert [jobs.lease([target], "h").job_id for _ in ids] == [ids[2], ids[0], ids[1]]
+        assert [event.data for event in jobs.events(ids[2], after=1)][:1] == [{"priority": 1}]
+        assert kinds(jobs, ids[2]) == ["queued", "changed", "started"]
+
+
+class TestLooking:
+    def test_lists_are_filtered_and_paged(self, jobs, samples, target):
+        made = [submit(jobs, samples, n, owner=f"k{n % 2}") for n in range(4)]
+        made.append(jobs.submit(samples.spec(0, threads=4), "", BUDGET).job)
+        done = jobs.cancel(made[1].id)
+        made[1] = done
+        newest = made[::-1]
+        assert jobs.list() == newest
+        assert jobs.list([JobState.CANCELLED]) == [done]
+        assert jobs.list([]) == []
+        assert jobs.list(model_sha256=samples.spec().model_sha256) == [made[4], made[0]]
+        assert jobs.list(target_key=samples.target(4).key) == [made[4]]
+        assert jobs.list(owner="k1", states=[JobState.QUEUED]) == [made[3]]
+        assert jobs.list(limit=2) == newest[:2]
+        assert jobs.list(before_id=newest[1].id, limit=2) == newest[2:4]
+        assert jobs.list(limit=0) == []
+
+    def test_counts(self, jobs, samples, target):
+        assert jobs.counts() == dict.fromkeys(JobState, 0)
+        for number in range(3):
+            submit(jobs, samples, number)
+        jobs.lease([target], "h")
+        assert {state: count for state, count in jobs.counts().items() if count} == {
+            JobState.QUEUED: 2,
+            JobState.RUNNING: 1,
+        }
+
+    def test_the_longest_wait(self, jobs, samples, target, clock):
+        assert jobs.oldest_queued_s() is None
+        job = submit(jobs, samples)
+        clock.advance(5)
+        submit(jobs, samples, 1)
+        assert jobs.oldest_queued_s() == 5
+        jobs.prioritise(job.id, 1)
+        clock.advance(1)
+        assert jobs.oldest_queued_s() == 6
+        lease = jobs.lease([target], "h")
+        assert jobs.oldest_queued_s() == 1
+        clock.advance(10)
+        jobs.give_back(lease)
+        assert jobs.oldest_queued_s() == 11
+        jobs.cancel(jobs.lease([target], "h").job_id)
+
+    def test_times_are_moments(self, jobs, samples, clock):
+        assert submit(jobs, samples).created_at.utcoffset() == timedelta(0)
+
+
+class TestWait:
+    def test_a_change_by_another_thread_ends_it(self, jobs, samples):
+        seen = jobs.changes()
+        while jobs.wait(0.3, seen):
+            seen = jobs.changes()
+        threading.Timer(0.2, lambda: submit(jobs, samples)).start()
+        started_s = time.monotonic()
+        assert jobs.wait(20, seen)
+        assert time.monotonic() - started_s < 5
+
+    def test_the_time_is_kept(self, jobs):
+        while jobs.wait(0.3):
+            pass
+        started_s = time.monotonic()
+        assert not jobs.wait(0.1)
+        assert 0.09 < time.monotonic() - started_s < 5
+
+    def test_no_change_is_missed_between_two_waits(self, jobs, samples):
+        while jobs.wait(0.3):
+            pass
+        submit(jobs, samples)
+        started_s = time.monotonic()
+        assert jobs.wait(20)
+        assert time.monotonic() - started_s < 5
+
+    def test_closing_ends_it(self, store):
+        store.jobs.wait(0.3)
+        threading.Timer(0.2, store.close).start()
+        started_s = time.monotonic()
+        while store.jobs.wait(20):
+            pass
+        assert time.monotonic() - started_s < 5
+
+
+class TestTriedAgain:
+    """A connection that is lost after the commit and before the answer: the method runs twice."""
+
+    @pytest.fixture
+    def twice(self, store, monkeypatch):
+        """Make the next write commit, and then say that the server is away."""
+        store.database.patience_s = 5.0
+        write = store.database.write
+        left = []
+
+        @contextmanager
+        def cut_off():
+            with write() as session:
+                yield session
+            if left:
+                left.pop()
+                raise Unreachable("the connection was lost")
+
+        monkeypatch.setattr(store.database, "write", cut_off)
+        return lambda: left.append(1)
+
+    def test_happens_once(self, filled, jobs, samples, target, twice):
+        twice()
+        job = submit(jobs, samples, idempotency=Idempotency("k", "name", "ab" * 32), most_unfinished=1)
+        lease = jobs.lease([target], "h")
+        event = NewEvent(EventKind.STAGE, {"stage": "x"})
+        twice()
+        assert filled.record(samples.record(1), lease, [event])
+        twice()
+        filled.confirm(samples.record(1), lease, [event])
+        twice()
+        assert jobs.renew(lease, spent_s=1.5, progress={"n": 1}, events=[event]) is None
+        twice()
+        assert jobs.claim(lease, samples.task().key)
+        twice()
+        jobs.cancel(job.id)
+        assert jobs.renew(lease) is Wish.CANCEL
+        twice()
+        assert jobs.finish(lease, JobState.SUCCEEDED, result={"x": 1}).state is JobState.SUCCEEDED
+        assert jobs.get(job.id).spent_s == 1.5
+        assert kinds(jobs, job.id) == ["queued", "started", *["stage"] * 3, "changed", "succeeded"]
+        assert len(jobs.trials(job.id)) == 1
+
+    @pytest.mark.parametrize("end", ["give_back", "pause_leased"])
+    def test_leaving_happens_once(self, jobs, samples, target, twice, end):
+        job = submit(jobs, samples)
+        lease = jobs.lease([target], "h")
+        twice()
+        getattr(jobs, end)(lease)
+        assert len(kinds(jobs, job.id)) == 3
+        assert jobs.get(job.id).state is (JobState.QUEUED if end == "give_back" else JobState.PAUSED)
+
+    def test_impatience_says_so(self, filled, jobs, samples, twice):
+        filled.database.patience_s = 0.0
+        twice()
+        with pytest.raises(Unreachable, match="the connection was lost"):
+            submit(jobs, samples)
+
+
+def test_threads_that_submit_one_spec_get_one_job(filled, samples):
+    found = []
+    barrier = threading.Barrier(6)
+
+    def run(number):
+        barrier.wait()
+        idempotency = Idempotency("k", f"name{number % 2}", "ab" * 32)
+        found.append(filled.jobs.submit(samples.spec(), "", BUDGET, idempotency=idempotency, most_unfinished=1))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({submitted.job.id for submitted in found}) == 1 == filled.counts()["jobs"]
+    assert sum(submitted.is_new for submitted in found) == 1
