@@ -1,0 +1,231 @@
+"""Gate and Envelope: what every request passes through, as plain ASGI so that it costs little.
+
+server -> Envelope (an id, a log line, metrics, headers) -> Gate (may it come in?) -> routes
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars, clear_contextvars
+
+from tunewright.db.access import Key
+from tunewright.db.errors import StoreError
+
+from .access import LOGIN, OPEN, PAGES, TOKEN, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
+from .page import page
+from .problems import Kind, Problem, response, unavailable
+from .service import Service
+
+GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+"""A request id that a proxy may have given."""
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""What every answer says unless its route says otherwise."""
+
+QUIET = frozenset({"/livez", "/readyz", "/metrics"})
+"""Routes that are asked every few seconds: no line in the log unless they fail."""
+
+_log = logging.getLogger("tunewright.api")
+
+
+class Envelope:
+    """Gives each request an id, and tells log and metrics what came of it."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
+        state = scope.setdefault("state", {})
+        state["request_id"], state["address"] = request_id, _address(scope)
+        clear_contextvars()
+        bind_contextvars(request_id=request_id)
+        started_s = time.monotonic()
+        status = 500  # of a request that ends in an exception, which is answered further out
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sent)
+        finally:
+            self._told(scope, status, time.monotonic() - started_s)
+
+    def _told(self, scope: Scope, status: int, seconds: float) -> None:
+        method = scope["method"] if scope["method"] in METHODS else "OTHER"
+        route = getattr(scope.get("route"), "path", "") or "unmatched"
+        metrics = self._service.metrics
+        metrics.requests.labels(method, route, str(status)).inc()
+        if not route.endswith("/events"):
+            metrics.seconds.labels(method, route).observe(seconds)
+        if status >= 400 or route not in QUIET:
+            key: Key | None = scope["state"].get("key")
+            _log.log(
+                logging.INFO if status < 500 else logging.WARNING,
+                "request",
+                extra={
+                    "method": method,
+                    "path": scope["path"],
+                    "route": route,
+                    "status": status,
+                    "ms": round(1e3 * seconds, 3),
+                    "key_id": key.id if key else "",
+                    "address": scope["state"]["address"],
+                },
+            )
+
+
+def _address(scope: Scope) -> str:
+    """Where a request comes from; of an IPv6 address the network, which one client has all of."""
+    host = str((scope.get("client") or ("unknown",))[0])
+    return ":".join(host.split(":")[:4]) + "::/64" if host.count(":") > 3 else host
+
+
+class Gate:
+    """Lets in requests for this service that carry a key, and answers the others."""
+
+    def __init__(self, app: ASGIApp, service: Service, keys: KnownKeys, rates: Rates) -> None:
+        self._app = app
+        self._service = service
+        self._keys = keys
+        self._rates = rates
+        options = service.options
+        self._hosts = Hosts(options.host, options.allow_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._check(scope)
+        except Problem as problem:
+            await _refusal(problem, scope)(scope, receive, send)
+        except StoreError as error:
+            await _refusal(unavailable(error), scope)(scope, receive, send)
+        else:
+            await self._app(scope, Body(scope, receive, self._service).receive, send)
+
+    async def _check(self, scope: Scope) -> None:
+        """Raises Problem where the request may not come in, StoreError where that can't be known."""
+        method, path, headers = scope["method"], scope["path"], Headers(scope=scope)
+        if path in OPEN:
+            return
+        if not self._hosts.answers_for(headers.get("host", "")):
+            raise Problem(Kind.WRONG_HOST, "the header Host names another service")
+        check_site(method, path, headers)
+        if path == LOGIN and method == "GET":  # the code in its query is the key
+            self._rates.check_failures(scope["state"]["address"])
+            return
+        token, is_session = presented(headers)
+        key = await self._key(scope, token)
+        if is_session:
+            check_own_page(method, headers)
+        self._rates.count(key.id)
+        scope["state"]["key"] = key
+
+    async def _key(self, scope: Scope, token: str | None) -> Key:
+        if token is None:
+            raise _no_key("send an API key")
+        if (known := self._keys.remembered(token)) is not None:
+            return known
+        self._rates.check_failures(scope["state"]["address"])
+        key = await self._keys.check(token) if TOKEN.fullmatch(token) else None
+        if key is None:
+            self._rates.count_failure(scope["state"]["address"])
+            raise _no_key("the key is unknown, expired or revoked")
+        return key
+
+
+def _refusal(problem: Problem, scope: Scope) -> Response:
+    """The problem, as a page where a browser asks for a page."""
+    if scope["path"] in PAGES and "text/html" in Headers(scope=scope).get("accept", ""):
+        headers = dict(problem.headers or {})
+        return page("problem.html", problem.kind.status, headers, problem=problem.kind, detail=problem.detail)
+    return response(problem, scope)
+
+
+def _no_key(detail: str) -> Problem:
+    return Problem(Kind.NO_KEY, detail, headers={"WWW-Authenticate": 'Bearer realm="tunewright"'})
+
+
+class Body:
+    """A request's body, as much of it as its route takes, and no slower than is decent.
+
+    FastAPI has such a limit itself, but answers a declared length above it in plain text.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, service: Service) -> None:
+        self._receive = receive
+        self._service = service
+        self._scope = scope
+        self._left_bytes = self._limit_bytes = _limit_bytes(scope, service)
+        declared = Headers(scope=scope).get("content-length", "0")
+        self._declared_bytes = int(declared) if declared.isdigit() else 0
+        self._is_complete = False
+
+    async def receive(self) -> Message:
+        """The next piece. Raises Problem where it is one too many, or does not come."""
+        if self._is_complete:
+            return await self._receive()
+        if self._declared_bytes > self._limit_bytes:
+            raise self._too_large()
+        try:
+            with anyio.fail_after(self._service.options.body_s):
+                message = await self._receive()
+        except TimeoutError:
+            raise Problem(Kind.TOO_SLOW, "nothing of the body came for too long") from None
+        if message["type"] == "http.request":
+            self._left_bytes -= len(message.get("body", b""))
+            if self._left_bytes < 0:
+                raise self._too_large()
+            self._is_complete = not message.get("more_body", False)
+        return message
+
+    def _too_large(self) -> Problem:
+        # The rest is not read, so the connection can carry no further request.
+        return Problem(
+            Kind.TOO_LARGE, f"the body is larger than {self._limit_bytes} bytes", headers={"Connection": "close"}
+        )
+
+
+def _limit_bytes(scope: Scope, service: Service) -> int:
+    """The largest body of a request, by its path: that is known before its route is."""
+    options = service.options
+    match scope["method"], scope["path"].split("/")[1:]:
+        case "PUT", ["v1", "models", _]:
+            return options.upload_bytes
+        case "POST", ["v1", "records"]:
+            return options.import_bytes
+        case _:
+            return options.body_bytes

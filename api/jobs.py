@@ -1,0 +1,231 @@
+"""Routes of jobs: submit, list, look at, and steer them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import inf
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Header, Query, Response
+
+from tunewright.codegen.target import Target
+from tunewright.db.access import Key, Scope
+from tunewright.db.errors import NotFound
+from tunewright.db.jobs import Budget, Conflict, Idempotency, JobSpec, JobState, JobTask, Submitted
+from tunewright.db.uploads import Upload
+
+from .access import counted_as_change, needs
+from .models import find_upload, model_file
+from .openapi import problems
+from .problems import Kind, Problem
+from .readers import Tasks
+from .schemas import SHA256, Cursor, JobAsked, JobChange, JobId, JobShown, Limit, Page, TrialShown, cursor_of, place_of
+from .service import Here, Service, in_thread
+
+ASK_AGAIN_S = 2
+"""When to look at a new job again, as the header Retry-After says."""
+
+Result = TypeVar("Result")
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+READ = needs(Scope.JOBS_READ)
+STEER = [needs(Scope.JOBS_WRITE), Depends(counted_as_change)]
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Your name for this submission: sending it twice with the same name submits one job.",
+        examples=["nightly-2026-11-20"],
+    ),
+]
+
+
+@router.post(
+    "",
+    status_code=202,
+    summary="Submit a job",
+    response_description="The job, which may be one that was there.",
+    responses=problems(
+        Kind.NO_SUCH_MODEL,
+        Kind.NO_SUCH_TARGET,
+        Kind.NO_TARGET,
+        Kind.SEVERAL_TARGETS,
+        Kind.INVALID,
+        Kind.BAD_MODEL,
+        Kind.NOTHING_TO_TUNE,
+        Kind.KEY_REUSED,
+        Kind.QUOTA,
+        Kind.TOO_LARGE,
+        Kind.BUSY,
+    ),
+    dependencies=[Depends(counted_as_change)],
+)
+async def submit_job(
+    asked: JobAsked,
+    answer: Response,
+    here: Here,
+    key: Annotated[Key, needs(Scope.JOBS_WRITE)],
+    idempotency_key: IdempotencyKey = None,
+) -> JobShown:
+    """Have a model tuned. The answer comes at once; the job's events tell how it goes.
+
+    An unfinished job of the same model, target and settings is answered as it is, whatever its budget.
+    """
+    upload = await in_thread(partial(find_upload, here, asked.model))
+    target = await in_thread(partial(_target, here, asked))
+    async with model_file(here, asked.model) as path:
+        reading = await here.readers.read(lambda reader: reader.tasks(path, asked.dims))
+    if not reading.tasks:
+        raise Problem(Kind.NOTHING_TO_TUNE, "no node of the model has a kernel")
+    submitted = await in_thread(partial(_submit, here, asked, upload, target, reading, key.id, idempotency_key))
+    answer.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
+    answer.headers["Retry-After"] = str(ASK_AGAIN_S)
+    return JobShown.of(submitted.job)
+
+
+def _target(here: Service, asked: JobAsked) -> Target:
+    """What to tune for: the target named, or the only one that is at work. Raises Problem where there is none."""
+    if asked.target is not None:
+        try:
+            target = here.store.target(asked.target)
+        except NotFound:
+            raise Problem(Kind.NO_SUCH_TARGET, f"no target {asked.target} is known") from None
+    else:
+        target = _live_target(here)
+    if asked.threads is None:
+        return target
+    if asked.threads > target.threads:
+        said = f"the target has {target.threads} threads"
+        fault = {"in": "body", "pointer": "#/threads", "detail": said}
+        raise Problem(Kind.INVALID, f"body #/threads: {said}", errors=[fault])
+    return replace(target, threads=asked.threads)
+
+
+def _live_target(here: Service) -> Target:
+    match here.store.fleet.targets():
+        case []:
+            raise Problem(Kind.NO_TARGET, "no tuner process has a device that works", retry_after_s=10)
+        case [target]:
+            return target
+        case targets:
+            named = ", ".join(f"{target} ({target.key[:12]})" for target in targets[:8])
+            raise Problem(Kind.SEVERAL_TARGETS, f"{len(targets)} are at work: {named}")
+
+
+def _submit(
+    here: Service, asked: JobAsked, upload: Upload, target: Target, reading: Tasks, owner: str, name: str | None
+) -> Submitted:
+    store = here.store
+    store.add_target(target)
+    for task, _ in reading.tasks:
+        store.add_task(task)
+    spec = JobSpec(
+        model_sha256=asked.model,
+        target_key=target.key,
+        tasks=tuple(JobTask(task.key, occurrences) for task, occurrences in reading.tasks),
+        settings={"seed": asked.seed, "strategy": asked.strategy} | ({"dims": asked.dims} if asked.dims else {}),
+    )
+    fingerprint = hashlib.sha256(json.dumps(asked.model_dump(), sort_keys=True).encode()).hexdigest()
+    try:
+        return store.jobs.submit(
+            spec,
+            upload.label,
+            Budget(asked.trials, inf if asked.minutes is None else 60 * asked.minutes),
+            priority=asked.priority,
+            owner=owner,
+            idempotency=None if name is None else Idempotency(owner, name, fingerprint),
+            most_unfinished=here.options.most_unfinished,
+        )
+    except Conflict:
+        raise Problem(Kind.KEY_REUSED, "this Idempotency-Key came with another request before") from None
+
+
+@router.get("", summary="List the jobs", responses=problems(Kind.INVALID), dependencies=[READ])
+def list_jobs(
+    here: Here,
+    state: Annotated[
+        list[JobState] | None, Query(max_length=6, description="Only jobs in one of these states.")
+    ] = None,
+    model: Annotated[str | None, Query(pattern=f"^{SHA256}$", description="Only jobs of this model.")] = None,
+    target: Annotated[str | None, Query(pattern=f"^{SHA256}$", description="Only jobs for this target.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[JobShown]:
+    """The jobs that meet all conditions, the newest first."""
+    jobs = here.store.jobs.list(
+        state, model_sha256=model, target_key=target, before_id=place_of(cursor), limit=limit + 1
+    )
+    following = cursor_of(jobs[limit - 1].id) if len(jobs) > limit else None
+    return Page(items=[JobShown.of(job) for job in jobs[:limit]], next=following)
+
+
+@router.get(
+    "/{job_id:int}", summary="Look at a job", responses=problems(Kind.NO_SUCH_JOB, Kind.INVALID), dependencies=[READ]
+)
+def get_job(here: Here, job_id: JobId) -> JobShown:
+    """A job as it stands."""
+    return JobShown.of(of_job(lambda: here.store.jobs.get(job_id), job_id))
+
+
+@router.patch(
+    "/{job_id:int}",
+    summary="Change a job",
+    responses=problems(Kind.NO_SUCH_JOB, Kind.FINISHED, Kind.INVALID, Kind.TOO_LARGE),
+    dependencies=STEER,
+)
+def change_job(here: Here, job_id: JobId, change: JobChange) -> JobShown:
+    """Change the priority of an unfinished job."""
+    return JobShown.of(of_job(lambda: here.store.jobs.prioritise(job_id, change.priority), job_id))
+
+
+STEERING: dict[int | str, dict[str, Any]] = problems(Kind.NO_SUCH_JOB, Kind.FINISHED, Kind.INVALID)
+
+
+@router.post("/{job_id:int}:cancel", summary="Cancel a job", responses=STEERING, dependencies=STEER)
+def cancel_job(here: Here, job_id: JobId) -> JobShown:
+    """End a job. One that is being worked on ends after the candidate in hand; what was measured is kept."""
+    return JobShown.of(of_job(lambda: here.store.jobs.cancel(job_id), job_id))
+
+
+@router.post("/{job_id:int}:pause", summary="Pause a job", responses=STEERING, dependencies=STEER)
+def pause_job(here: Here, job_id: JobId) -> JobShown:
+    """Have a job wait until it is resumed. One that is being worked on pauses after the candidate in hand."""
+    return JobShown.of(of_job(lambda: here.store.jobs.pause(job_id), job_id))
+
+
+@router.post("/{job_id:int}:resume", summary="Resume a job", responses=STEERING, dependencies=STEER)
+def resume_job(here: Here, job_id: JobId) -> JobShown:
+    """Queue a paused job again."""
+    return JobShown.of(of_job(lambda: here.store.jobs.resume(job_id), job_id))
+
+
+@router.get(
+    "/{job_id:int}/trials",
+    summary="List the trials of a job",
+    responses=problems(Kind.NO_SUCH_JOB, Kind.INVALID),
+    dependencies=[READ],
+)
+def list_trials(here: Here, job_id: JobId, cursor: Cursor = None, limit: Limit = 50) -> Page[TrialShown]:
+    """What a job has measured, in order of measuring."""
+    after = place_of(cursor)
+    trials = of_job(lambda: here.store.jobs.trials(job_id, -1 if after is None else after, limit + 1), job_id)
+    following = cursor_of(trials[limit - 1].ordinal) if len(trials) > limit else None
+    return Page(items=[TrialShown.of(trial) for trial in trials[:limit]], next=following)
+
+
+def of_job(ask: Callable[[], Result], job_id: int) -> Result:
+    """What a question about a job answers. Raises Problem where it is unknown, or in no state for that."""
+    try:
+        return ask()
+    except NotFound:
+        raise Problem(Kind.NO_SUCH_JOB, f"there is no job {job_id}") from None
+    except Conflict:
+        raise Problem(Kind.FINISHED, f"job {job_id} is finished") from None

@@ -1,0 +1,139 @@
+"""Metrics: what Prometheus is told, on a registry of this service's own.
+
+What happens in this process is counted as it happens. What all processes share is read from the database when it is
+asked for, at most every `FRESH_S`: each process tells the same of it, so take the maximum, not the sum.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tunewright.db.errors import StoreError
+from tunewright.db.jobs import JobState
+from tunewright.db.sql_store import SqlStore
+
+FRESH_S = 10.0
+"""How long what was read from the database is told again."""
+
+LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+
+_log = logging.getLogger("tunewright.api")
+
+
+class Metrics:
+    """The numbers of one service."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "tunewright_http_requests",
+            "Requests answered, by route, method and status.",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "tunewright_http_request_seconds",
+            "Time from a request to the end of its answer; event streams are left out.",
+            ("method", "route"),
+            buckets=LATENCIES_S,
+            registry=self.registry,
+        )
+        self.lookups = Counter(
+            "tunewright_lookups", "Tasks looked up, by the rung that answered.", ("match",), registry=self.registry
+        )
+        self.uploads = Counter(
+            "tunewright_uploads", "Models sent, by what came of them.", ("outcome",), registry=self.registry
+        )
+        self.upload_bytes = Counter("tunewright_upload_bytes", "Bytes of models received.", registry=self.registry)
+        self.refused = Counter(
+            "tunewright_refused", "Requests that got a problem, by its kind.", ("kind",), registry=self.registry
+        )
+        self.streams = Gauge("tunewright_event_streams", "Event streams that are open.", registry=self.registry)
+        self.lag = Gauge(
+            "tunewright_event_loop_lag_seconds", "How late the event loop was when last looked.", registry=self.registry
+        )
+        self.registry.register(Shared(store))
+
+
+class Shared(Collector):
+    """What all processes share, as the database has it."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._known: list[Metric] = []
+        self._read_at_s = -FRESH_S
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: that spares a reading when the service starts."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """The numbers, not older than `FRESH_S`; only that the database is away where it is."""
+        with self._lock:
+            if time.monotonic() - self._read_at_s >= FRESH_S:
+                self._known = self._read()
+                self._read_at_s = time.monotonic()
+            return list(self._known)
+
+    def _read(self) -> list[Metric]:
+        reachable = GaugeMetricFamily("tunewright_database_up", "Whether the database could be read.")
+        try:
+            metrics = [*self._jobs(), *self._work(), *self._fleet()]
+        except StoreError as error:
+            _log.warning("no metrics of the database", extra={"reason": str(error)})
+            reachable.add_metric([], 0)
+            return [reachable]
+        reachable.add_metric([], 1)
+        return [reachable, *metrics]
+
+    def _jobs(self) -> Iterable[Metric]:
+        counts = self._store.jobs.counts()
+        yield _by(
+            "tunewright_jobs", "Jobs, by state.", "state", {str(state): counts.get(state, 0) for state in JobState}
+        )
+        yield _one(
+            "tunewright_queue_oldest_seconds",
+            "How long the queued job that waits longest has waited.",
+            self._store.jobs.oldest_queued_s() or 0.0,
+        )
+
+    def _work(self) -> Iterable[Metric]:
+        statuses = self._store.statuses()
+        yield _by("tunewright_trials", "Trials stored, by status.", "status", {str(s): n for s, n in statuses.items()})
+
+    def _fleet(self) -> Iterable[Metric]:
+        tuners = self._store.fleet.tuners()
+        now = datetime.now(UTC)
+        devices = {device.name: device for tuner in tuners for device in tuner.devices}
+        resting = [d for d in devices.values() if d.quarantined_until is not None and d.quarantined_until > now]
+        busy = sum(tuner.job_id is not None for tuner in tuners)
+        yield _by(
+            "tunewright_tuners",
+            "Tuner processes heard of, by activity.",
+            "activity",
+            {"busy": busy, "idle": len(tuners) - busy},
+        )
+        yield _one("tunewright_devices", "Devices of the tuner processes.", len(devices))
+        yield _one("tunewright_devices_quarantined", "Devices that failed too often to be used now.", len(resting))
+
+
+def _one(name: str, meaning: str, value: float) -> Metric:
+    metric = GaugeMetricFamily(name, meaning)
+    metric.add_metric([], value)
+    return metric
+
+
+def _by(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
+    metric = GaugeMetricFamily(name, meaning, labels=[label])
+    for word, value in values.items():
+        metric.add_metric([word], value)
+    return metric

@@ -1,0 +1,109 @@
+"""The OpenAPI document: what FastAPI makes of the routes, with the problems that each may come to.
+
+`docs/openapi.json` is this document; a test compares them, so that no change of the interface goes unseen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, TypeAdapter
+
+from .problems import MEDIA_TYPE, Kind
+from .schemas import ProblemDocument
+
+DESCRIPTION = """\
+Tunewright finds fast kernels for ONNX models by measuring candidates, keeps every result, and answers compilers that
+look the best schedule of a task up.
+
+Every route but `/livez`, `/readyz` and `/login` needs a key. Whatever fails is answered by a problem document
+(RFC 9457), whose `type` is stable. Lists come in pages: `next` of one is the `cursor` of the following.
+"""
+
+EVERYWHERE = (
+    Kind.NO_KEY,
+    Kind.MISSING_SCOPE,
+    Kind.CROSS_ORIGIN,
+    Kind.WRONG_HOST,
+    Kind.RATE,
+    Kind.INTERNAL,
+    Kind.UNAVAILABLE,
+)
+"""Problems that any route may come to that needs a key."""
+
+MODEL_BYTES = {
+    "required": True,
+    "description": "The ONNX file.",
+    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+}
+
+SCHEMA = "#/components/schemas/Problem"
+
+
+def problems(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that may come to these problems."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for kind in kinds:
+        _add(found, kind)
+    return found
+
+
+def also(status: int, description: str, model: type[BaseModel] | None = None) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that may answer in another way than the usual one."""
+    return {status: {"description": description} | ({"model": model} if model else {})}
+
+
+def _add(responses: dict[Any, dict[str, Any]], kind: Kind, key: int | str | None = None) -> None:
+    """Tell of one more problem, beside others of the same status."""
+    answer = responses.setdefault(kind.status if key is None else key, {"description": ""})
+    if kind.title not in answer["description"]:
+        answer["description"] = "; ".join(filter(None, (answer["description"], kind.title)))
+    content = answer.setdefault("content", {}).setdefault(MEDIA_TYPE, {"schema": {"$ref": SCHEMA}, "examples": {}})
+    content["examples"][kind.slug] = {"value": _example(kind)}
+
+
+def _example(kind: Kind) -> dict[str, Any]:
+    return {
+        "type": kind.type,
+        "title": kind.title,
+        "status": kind.status,
+        "detail": kind.title.lower(),
+        "instance": "/v1/jobs",
+        "request_id": "5f0c1d2e3a4b5c6d",
+    }
+
+
+def complete(app: FastAPI) -> dict[str, Any]:
+    """The document of an app, made once."""
+    if app.openapi_schema is None:
+        data = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
+        )
+        schemas = data["components"]["schemas"]
+        for name in ("HTTPValidationError", "ValidationError"):  # what FastAPI would answer, and this service does not
+            schemas.pop(name, None)
+        schemas["Problem"] = TypeAdapter(ProblemDocument).json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= schemas["Problem"].pop("$defs", {})
+        for path in data["paths"].values():
+            for operation in path.values():
+                _complete(operation)
+        app.openapi_schema = data
+    return app.openapi_schema
+
+
+def _complete(operation: dict[str, Any]) -> None:
+    responses = operation["responses"]
+    for status, answer in list(responses.items()):
+        if any("HTTPValidationError" in str(content) for content in answer.get("content", {}).values()):
+            if MEDIA_TYPE in answer["content"]:
+                del answer["content"]["application/json"]
+            else:
+                del responses[status]
+    if "security" in operation:
+        for kind in EVERYWHERE:
+            _add(responses, kind, str(kind.status))
+    else:
+        operation["security"] = []
+    operation["responses"] = dict(sorted(responses.items()))

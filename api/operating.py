@@ -1,0 +1,67 @@
+"""Routes for those who operate the service: health, which needs no key, metrics, and the description of all routes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from tunewright.db.access import Scope
+
+from .access import needs
+from .schemas import Alive, Ready
+from .service import Here
+
+router = APIRouter(tags=["operating"])
+
+
+@router.get(
+    "/livez",
+    summary="Whether the process lives",
+    responses={503: {"model": Alive, "description": "The event loop is held up."}},
+)
+async def livez(here: Here, answer: Response) -> Alive:
+    """Restart the process when this fails."""
+    health = here.health
+    if health.is_late:
+        answer.status_code = 503
+    return Alive(status="late" if health.is_late else "ok", loop_lag_ms=round(1e3 * health.lag_s, 3))
+
+
+@router.get(
+    "/readyz",
+    summary="Whether requests should be sent here",
+    responses={503: {"model": Ready, "description": "Send them to another process."}},
+)
+async def readyz(here: Here, answer: Response) -> Ready:
+    """The database answers, its schema is this version's, and the process was not asked to end."""
+    found = Ready(status="draining") if here.draining.is_set() else await here.health.database()
+    if found.status != "ready":
+        answer.status_code = 503
+    return found
+
+
+@router.get(
+    "/metrics",
+    summary="Numbers for Prometheus",
+    response_class=Response,
+    responses={200: {"description": "The text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+    dependencies=[needs(Scope.METRICS)],
+)
+def metrics(here: Here) -> Response:
+    """Metrics of this process, and of what all processes share."""
+    return Response(generate_latest(here.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+@router.get(
+    "/v1/openapi.json",
+    summary="The description of all routes",
+    response_description="An OpenAPI document.",
+    dependencies=[needs()],
+)
+async def openapi(request: Request) -> dict[str, Any]:
+    """This document."""
+    described: dict[str, Any] = request.app.openapi()
+    return described

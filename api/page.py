@@ -1,0 +1,154 @@
+"""Pages for people: the jobs and the tuner processes at a glance, explanations of problems, and the way in.
+
+Templates escape whatever they show. No page has a script; the headers forbid any.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from importlib import resources
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from tunewright.db.access import Key, Scope
+from tunewright.db.jobs import UNFINISHED, Job
+
+from .access import COOKIE, TOKEN, KnownKeys, Rates, needs
+from .openapi import problems
+from .problems import Kind, Problem
+from .schemas import cursor_of, place_of
+from .service import Here, in_thread
+
+SESSION_S = 12 * 3600.0
+"""How long a browser's session lasts."""
+
+SESSION_SCOPES = frozenset({Scope.JOBS_READ, Scope.JOBS_WRITE, Scope.RECORDS_READ, Scope.METRICS})
+
+ROWS = 50
+"""Jobs on one page."""
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+_static = resources.files("tunewright.api") / "static"
+
+router = APIRouter(default_response_class=HTMLResponse, tags=["pages"])
+
+
+def _ago(moment: datetime) -> str:
+    """How long ago it was, for people."""
+    seconds = max(0.0, (datetime.now(UTC) - moment).total_seconds())
+    for unit, size_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def _done(job: Job) -> int:
+    """How many trials a job's newest progress tells of."""
+    told = (job.progress or {}).get("trials", 0)
+    return told if isinstance(told, int) else 0
+
+
+_templates = Environment(
+    loader=PackageLoader("tunewright.api", "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_templates.filters |= {"ago": _ago, "done": _done}
+
+
+def page(name: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> HTMLResponse:
+    """A page made of a template."""
+    text = _templates.get_template(name).render(**values)
+    return HTMLResponse(text, status, {"Content-Security-Policy": POLICY} | (headers or {}))
+
+
+@router.get(
+    "/",
+    summary="The jobs and who is at work",
+    responses=problems(Kind.INVALID),
+    dependencies=[needs(Scope.JOBS_READ)],
+)
+def overview(here: Here, cursor: Annotated[str | None, Query(max_length=200)] = None) -> HTMLResponse:
+    """Jobs with their state and progress, the newest first, and the tuner processes. Renews itself."""
+    jobs = here.store.jobs.list(before_id=place_of(cursor), limit=ROWS + 1)
+    return page(
+        "overview.html",
+        jobs=jobs[:ROWS],
+        following=cursor_of(jobs[ROWS - 1].id) if len(jobs) > ROWS else None,
+        counts=here.store.jobs.counts(),
+        unfinished=UNFINISHED,
+        tuners=here.store.fleet.tuners(),
+        now=datetime.now(UTC),
+    )
+
+
+@router.get(
+    "/problems/{name}", summary="What a problem means", responses=problems(Kind.NOT_FOUND), dependencies=[needs()]
+)
+async def explain(name: str) -> HTMLResponse:
+    """What the `type` of a problem document leads to."""
+    for kind in Kind:
+        if kind.slug == name:
+            return page("problem.html", problem=kind, detail="")
+    raise Problem(Kind.NOT_FOUND, "there is no such kind of problem")
+
+
+@router.get("/static/style.css", include_in_schema=False, dependencies=[needs()])
+async def style() -> Response:
+    """How pages look."""
+    text = _static.joinpath("style.css").read_text(encoding="utf-8")
+    return Response(text, headers={"Cache-Control": "private, max-age=3600"}, media_type="text/css")
+
+
+@router.get(
+    "/login",
+    summary="Open the dashboard by a one-time link",
+    response_description="The browser has a session now, and is led to the dashboard.",
+    responses=problems(Kind.NO_KEY, Kind.INVALID, Kind.RATE, Kind.UNAVAILABLE, Kind.WRONG_HOST, Kind.CROSS_ORIGIN),
+)
+async def login(
+    request: Request,
+    here: Here,
+    code: Annotated[str, Query(max_length=200, description="What `tunewright serve` printed. It opens once.")],
+) -> HTMLResponse:
+    """Turn the code of a link into a session of this browser, which lasts 12 hours."""
+    keys = here.store.keys
+    link = await in_thread(partial(keys.use_once, code)) if TOKEN.fullmatch(code) else None
+    if link is None or Scope.LOGIN not in link.scopes:
+        rates: Rates = request.app.state.rates
+        rates.count_failure(request.scope["state"]["address"])
+        raise Problem(Kind.NO_KEY, "the link was used before or is too old; `tunewright serve` prints a new one")
+    await in_thread(keys.remove_expired)
+    _, token = await in_thread(partial(keys.create, "browser session", SESSION_SCOPES, SESSION_S))
+    # A redirect would count as coming from where the link was clicked, and such a request gets no strict cookie.
+    answer = page("welcome.html", headers={"Refresh": "0; url=/"})
+    answer.set_cookie(
+        COOKIE,
+        token,
+        max_age=int(SESSION_S),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+@router.post("/logout", summary="End the session", responses=problems(Kind.TOO_LARGE), response_class=HTMLResponse)
+async def logout(request: Request, here: Here, key: Annotated[Key, needs()]) -> HTMLResponse:
+    """End the session of this browser. A key that is no session stays as it is."""
+    if COOKIE in request.cookies and "authorization" not in request.headers:
+        await in_thread(partial(here.store.keys.revoke, key.id))
+        known: KnownKeys = request.app.state.keys
+        known.forget(request.cookies[COOKIE])
+    answer = page("goodbye.html")
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer

@@ -1,0 +1,259 @@
+"""Problems: everything that a request can come to besides an answer, as RFC 9457 documents.
+
+`Kind` is the whole list. A kind's name is stable: clients tell problems apart by it, not by the texts. Routes raise
+`Problem`; what the layers below raise is translated in `handlers`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.routing import Match
+from starlette.types import Scope
+
+from tunewright.db.errors import StoreError, Unreachable
+from tunewright.db.jobs import QuotaExceeded
+
+MEDIA_TYPE = "application/problem+json"
+
+MOST_ERRORS = 20
+"""Faults of one request that are listed."""
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+_log = logging.getLogger("tunewright.api")
+
+
+class Kind(Enum):
+    """A kind of problem: its name, its status, its title, and what to do about it."""
+
+    UNREADABLE = ("unreadable-request", 400, "The request can't be read", "Send what the route's description says.")
+    NO_KEY = (
+        "no-key",
+        401,
+        "A key is needed",
+        "`tunewright key create` makes one for `Authorization: Bearer`; `tunewright serve` prints a link for browsers.",
+    )
+    MISSING_SCOPE = (
+        "missing-scope",
+        403,
+        "The key does not allow this",
+        "Use a key that has the scope named in the detail: `tunewright key create --scope`.",
+    )
+    CROSS_ORIGIN = (
+        "cross-origin",
+        403,
+        "Other sites may not call this service",
+        "A browser sent this request for another site. Use the service's own pages, or a key from a program.",
+    )
+    NOT_FOUND = ("not-found", 404, "There is no such route", "`GET /v1/openapi.json` lists the routes.")
+    NO_SUCH_MODEL = ("no-such-model", 404, "The model is not here", "Send it first: `PUT /v1/models/{sha256}`.")
+    NO_SUCH_JOB = ("no-such-job", 404, "There is no such job", "`GET /v1/jobs` lists the jobs.")
+    NO_SUCH_TASK = ("no-such-task", 404, "The task is not known", "Send its definition with the lookup, or tune it.")
+    NO_SUCH_TARGET = ("no-such-target", 404, "The target is not known", "`GET /v1/targets` lists those at work.")
+    METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
+    TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
+    FINISHED = ("job-finished", 409, "The job is finished", "A finished job never changes; submit another one.")
+    NO_TARGET = (
+        "no-target",
+        409,
+        "Nobody is at work",
+        "Start a tuner process, or name the target in the request: the job then waits for one.",
+    )
+    SEVERAL_TARGETS = (
+        "several-targets",
+        409,
+        "There are several kinds of machines",
+        "Name one of them as `target`; `GET /v1/targets` lists them.",
+    )
+    TOO_LARGE = (
+        "too-large",
+        413,
+        "The body is too large",
+        "Send the structure without weights, or have the limit raised where the service is started.",
+    )
+    WRONG_HOST = (
+        "wrong-host",
+        421,
+        "This service does not answer for that host",
+        "Use the address that `tunewright serve` printed, or start it with `--allow-host NAME`.",
+    )
+    INVALID = ("invalid-request", 422, "The request has faults", "`errors` says where and what they are.")
+    DIGEST_MISMATCH = (
+        "digest-mismatch",
+        422,
+        "The body has another digest",
+        "What arrived is not what the path or the header Content-Digest says. Send it again.",
+    )
+    BAD_MODEL = ("bad-model", 422, "The model can't be read", "The detail says why, as the model's reader put it.")
+    NOTHING_TO_TUNE = (
+        "nothing-to-tune",
+        422,
+        "No part of the model has a native kernel",
+        "Tuning can't make this model faster; `tunewright tasks MODEL` says which operators are missing.",
+    )
+    KEY_REUSED = (
+        "idempotency-key-reused",
+        422,
+        "The idempotency key came with another request before",
+        "Take a new Idempotency-Key for a new request.",
+    )
+    RATE = ("rate-limited", 429, "Too many requests", "Wait as long as the header Retry-After says.")
+    QUOTA = (
+        "quota-exceeded",
+        429,
+        "The key has as many unfinished jobs as it may have",
+        "Wait until one has finished, or cancel one.",
+    )
+    INTERNAL = (
+        "internal",
+        500,
+        "Something is wrong with the service",
+        "This is a fault of Tunewright. Its log has the details under the request's id.",
+    )
+    UNAVAILABLE = ("database-unavailable", 503, "The database can't be used now", "Try again later.")
+    BUSY = ("busy", 503, "Too much is asked at once", "Wait as long as the header Retry-After says.")
+
+    def __init__(self, slug: str, status: int, title: str, remedy: str) -> None:
+        self.slug = slug
+        self.status = status
+        self.title = title
+        self.remedy = remedy
+
+    @property
+    def type(self) -> str:
+        """The reference that identifies the kind: a path of this service, where it is explained."""
+        return f"/problems/{self.slug}"
+
+
+class Problem(HTTPException):
+    """A request that gets a problem document. `errors` are pairs of a place and what is wrong there."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: Sequence[Mapping[str, str]] = (),
+        retry_after_s: int | None = None,
+    ) -> None:
+        sent = dict(headers or {})
+        if retry_after_s is not None:
+            sent["Retry-After"] = str(retry_after_s)
+        super().__init__(kind.status, detail, sent)
+        self.kind = kind
+        self.errors = list(errors)
+
+
+def document(problem: Problem, scope: Scope) -> dict[str, Any]:
+    """The problem as JSON data."""
+    data: dict[str, Any] = {
+        "type": problem.kind.type,
+        "title": problem.kind.title,
+        "status": problem.kind.status,
+        "detail": problem.detail,
+        "instance": scope["path"],
+        "request_id": scope.get("state", {}).get("request_id", ""),
+    }
+    return data | ({"errors": problem.errors} if problem.errors else {})
+
+
+def response(problem: Problem, scope: Scope) -> Response:
+    """What is sent. ASCII alone: a path or a name may hold what UTF-8 can't."""
+    text = json.dumps(document(problem, scope), ensure_ascii=True)
+    headers = dict(problem.headers or {}) | {"Cache-Control": "no-store"}
+    return Response(text, problem.kind.status, headers, MEDIA_TYPE)
+
+
+def unavailable(error: StoreError) -> Problem:
+    """The problem that a database's error is. What it said may name machines, so that is for the log alone."""
+    _log.warning("the database can't be used", extra={"reason": str(error)})
+    away = isinstance(error, Unreachable)
+    return Problem(
+        Kind.UNAVAILABLE,
+        "the database can't be reached" if away else "the database refused the request",
+        retry_after_s=5,
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Answer with problem documents whatever goes wrong."""
+
+    @app.exception_handler(StarletteHTTPException)
+    async def http(request: Request, error: StarletteHTTPException) -> Response:
+        return response(_of_http(app, request, error), request.scope)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return response(_of_validation(error), request.scope)
+
+    @app.exception_handler(QuotaExceeded)
+    async def quota(request: Request, _: QuotaExceeded) -> Response:
+        return response(Problem(Kind.QUOTA, Kind.QUOTA.title.lower(), retry_after_s=60), request.scope)
+
+    @app.exception_handler(StoreError)
+    async def store(request: Request, error: StoreError) -> Response:
+        return response(unavailable(error), request.scope)
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, _: Exception) -> Response:  # the server logs it, with its traceback
+        sent = response(Problem(Kind.INTERNAL, "the log has the details under this request's id"), request.scope)
+        sent.headers["X-Request-ID"] = request.scope.get("state", {}).get("request_id", "")
+        return sent
+
+
+def _of_http(app: FastAPI, request: Request, error: StarletteHTTPException) -> Problem:
+    """The problem that an exception of the framework is."""
+    match error:
+        case Problem():
+            return error
+        case StarletteHTTPException(status_code=404):
+            return Problem(Kind.NOT_FOUND, "there is nothing at this path")
+        case StarletteHTTPException(status_code=405):
+            allowed = ", ".join(_allowed(app, request.scope))
+            return Problem(Kind.METHOD, f"this path has {allowed}", headers={"Allow": allowed})
+        case StarletteHTTPException(status_code=413):
+            return Problem(Kind.TOO_LARGE, "the body is larger than the route takes")
+        case StarletteHTTPException(status_code=status) if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return Problem(Kind.INTERNAL, "the log has the details under this request's id")
+        case _:
+            return Problem(Kind.UNREADABLE, str(error.detail))
+
+
+def _allowed(app: FastAPI, scope: Scope) -> list[str]:
+    """The methods of a path. A route knows only its own, and a path has several routes."""
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in app.router.routes)
+    ]
+
+
+def _of_validation(error: RequestValidationError) -> Problem:
+    faults = error.errors()
+    errors = [
+        {"in": _place(fault["loc"]), "pointer": pointer(fault["loc"][1:]), "detail": str(fault["msg"])[:300]}
+        for fault in faults[:MOST_ERRORS]
+    ]
+    one = errors[0]
+    more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+    return Problem(Kind.INVALID, f"{one['in']} {one['pointer']}: {one['detail']}{more}", errors=errors)
+
+
+def _place(location: Sequence[int | str]) -> str:
+    """Where a fault is: in the body, the query, the path or a header."""
+    return str(location[0]) if location else "body"
+
+
+def pointer(parts: Iterable[int | str]) -> str:
+    """A JSON pointer as a fragment (RFC 6901), with what is too long for people cut off."""
+    return "#" + "".join("/" + str(part)[:100].replace("~", "~0").replace("/", "~1") for part in parts)

@@ -1,0 +1,426 @@
+"""Schemas: what goes over the wire, as pydantic models. Requests refuse fields that they don't know.
+
+Times of schedules and models are milliseconds (`*_ms`), durations of jobs seconds (`*_s`), moments ISO 8601 in UTC.
+Texts that users chose (labels, names in models) are passed on as they are: whoever shows them escapes them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime
+from math import inf
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+
+from fastapi import Path, Query
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from tunewright.codegen.target import Target
+from tunewright.db.fleet import Device, Tuner
+from tunewright.db.jobs import Event, EventKind, Job, JobState, Trial, Wish
+from tunewright.db.uploads import Upload
+from tunewright.search_space.measurement import Status
+
+from .problems import Kind, Problem
+
+SHA256 = "[0-9a-f]{64}"
+LARGEST_ID = 2**53 - 1
+"""JavaScript's largest whole number."""
+
+EXAMPLE_MODEL = "3f0a5b1f" * 8
+EXAMPLE_TARGET = "9b1c0d2e" * 8
+EXAMPLE_TASK = "c4d7e8f9" * 8
+EXAMPLE_MOMENT = "2026-11-20T09:30:00Z"
+
+Digest = Annotated[str, StringConstraints(pattern=f"^{SHA256}$")]
+DigestInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="SHA-256 of the model's bytes, in hexadecimal.")]
+JobId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Number of the job.")]
+Cursor = Annotated[
+    str | None, Query(max_length=200, description="Where to go on: `next` of the page before.", examples=["NDI"])
+]
+Limit = Annotated[int, Query(ge=1, le=200, description="Most items of a page.")]
+
+DimName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+Item = TypeVar("Item")
+
+
+class Answer(BaseModel):
+    """What the service sends."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Asked(BaseModel):
+    """What the service is sent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Page(Answer, Generic[Item]):
+    """A part of a list, the newest first unless the route says otherwise."""
+
+    items: list[Item]
+    next: str | None = Field(description="The `cursor` of the page behind this one; null on the last.")
+
+
+def cursor_of(place: str | int) -> str:
+    """A place in a list, as a cursor. Clients are not to read anything from it."""
+    return base64.urlsafe_b64encode(str(place).encode()).decode().rstrip("=")
+
+
+def place_of(cursor: str | None, pattern: type[int | str] = int) -> Any:
+    """The place that a cursor stands for; None for none. Raises Problem for what is no cursor of this list."""
+    if cursor is None:
+        return None
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True).decode("ascii")
+        place = int(text) if pattern is int and text.isdecimal() else text
+    except (binascii.Error, ValueError):
+        place = None
+    if not isinstance(place, pattern) or (isinstance(place, int) and place > LARGEST_ID):
+        raise bad_cursor()
+    return place
+
+
+def bad_cursor() -> Problem:
+    """The problem of a cursor that leads nowhere."""
+    said = "this is no cursor of this list"
+    return Problem(
+        Kind.INVALID, f"query #/cursor: {said}", errors=[{"in": "query", "pointer": "#/cursor", "detail": said}]
+    )
+
+
+# Models
+
+
+class ModelSent(Answer):
+    """A model that the service has."""
+
+    sha256: Digest = Field(examples=[EXAMPLE_MODEL])
+    size_bytes: int = Field(examples=[48_213])
+    label: str = Field(description="The name it was sent under, for people.", examples=["resnet50.onnx"])
+    with_weights: bool = Field(description="False: the structure alone, without the numbers that were learned.")
+    description: dict[str, Any] = Field(
+        description="What reading it found: inputs, outputs, open dimensions, how often each op occurs."
+    )
+    created_at: datetime = Field(examples=[EXAMPLE_MOMENT])
+
+    @staticmethod
+    def of(upload: Upload) -> ModelSent:
+        """An upload as the API shows it."""
+        return ModelSent(
+            sha256=upload.sha256,
+            size_bytes=upload.size_bytes,
+            label=upload.label,
+            with_weights=upload.with_weights,
+            description=upload.description,
+            created_at=upload.created_at,
+        )
+
+
+# Jobs
+
+
+class JobAsked(Asked):
+    """What to tune, for which machines, and how long."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"model": EXAMPLE_MODEL, "trials": 400, "minutes": 30, "dims": {"batch": 1}}]}
+    )
+
+    model: Digest = Field(description="Digest of a model that was sent before.")
+    target: Digest | None = Field(
+        None, description="Key of the target to tune for. By default the one that tuner processes are at work for."
+    )
+    threads: int | None = Field(
+        None, ge=1, le=4096, description="Threads that the kernels run on. By default all of the target's."
+    )
+    trials: int = Field(200, ge=1, le=1_000_000, description="Most candidates to measure.")
+    minutes: float | None = Field(
+        None, gt=0, le=525_600, allow_inf_nan=False, description="Most minutes of searching. By default no limit."
+    )
+    dims: dict[
+        Annotated[str, StringConstraints(min_length=1, max_length=200)], Annotated[int, Field(ge=1, le=2**31)]
+    ] = Field(default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name.")
+    seed: int = Field(0, ge=0, lt=2**32, description="The same seed tries candidates in the same order.")
+    strategy: Literal["evolutionary", "random"] = Field("evolutionary", description="How candidates are chosen.")
+    priority: int = Field(0, ge=-100, le=100, description="The higher goes first.")
+
+
+class JobChange(Asked):
+    """What may be changed of an unfinished job."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 10}]})
+
+    priority: int = Field(ge=-100, le=100, description="The higher goes first.")
+
+
+class JobShown(Answer):
+    """A tuning job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": 42,
+                    "state": "running",
+                    "model": EXAMPLE_MODEL,
+                    "label": "resnet50.onnx",
+                    "target": EXAMPLE_TARGET,
+                    "tasks": [{"key": EXAMPLE_TASK, "occurrences": 3}],
+                    "trials": 400,
+                    "minutes": 30.0,
+                    "settings": {"seed": 0, "strategy": "evolutionary"},
+                    "priority": 0,
+                    "spent_s": 61.5,
+                    "attempts": 1,
+                    "holder": "worker-3:4711",
+                    "wish": None,
+                    "progress": {"trials": 120, "speedup": 1.8},
+                    "result": None,
+                    "error": "",
+                    "created_at": EXAMPLE_MOMENT,
+                    "updated_at": EXAMPLE_MOMENT,
+                }
+            ]
+        }
+    )
+
+    id: int
+    state: JobState
+    model: str = Field(description="Digest of its model; empty where it has none.")
+    label: str = Field(description="The model's name, for people.")
+    target: Digest
+    tasks: list[TaskShown] = Field(description="The distinct tasks of the model.")
+    trials: int = Field(description="Most candidates to measure.")
+    minutes: float | None = Field(description="Most minutes of searching; null: no limit.")
+    settings: dict[str, Any] = Field(description="What else changes the search: seed, strategy, dims.")
+    priority: int
+    spent_s: float = Field(description="Seconds of searching so far.")
+    attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
+    holder: str = Field(description="The tuner process at work on it; empty where there is none.")
+    wish: Wish | None = Field(description="What the tuner process has been asked for and not yet done.")
+    progress: dict[str, Any] | None = Field(description="The newest that a tuner process told.")
+    result: dict[str, Any] | None = Field(description="The report of a job that succeeded.")
+    error: str = Field(description="Why a job failed, in one line.")
+    created_at: datetime
+    updated_at: datetime
+
+    @staticmethod
+    def of(job: Job) -> JobShown:
+        """A job as the API shows it."""
+        return JobShown(
+            id=job.id,
+            state=job.state,
+            model=job.spec.model_sha256,
+            label=job.label,
+            target=job.spec.target_key,
+            tasks=[TaskShown(key=task.task_key, occurrences=task.occurrences) for task in job.spec.tasks],
+            trials=job.budget.trials,
+            minutes=None if job.budget.seconds == inf else job.budget.seconds / 60,
+            settings=job.spec.settings,
+            priority=job.priority,
+            spent_s=job.spent_s,
+            attempts=job.attempts,
+            holder=job.holder,
+            wish=job.wish,
+            progress=job.progress,
+            result=job.result,
+            error=job.error,
+            created_at=job.created_at,
+            updated_at=job.updated_at,
+        )
+
+
+class TaskShown(Answer):
+    """A task of a job."""
+
+    key: Digest
+    occurrences: int = Field(description="How often the model runs it.")
+
+
+class EventShown(Answer):
+    """Something that happened to a job: the `data` of a server-sent event."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "job": 42,
+                    "number": 7,
+                    "kind": "improved",
+                    "data": {"task_key": EXAMPLE_TASK, "op": "Conv", "best_ms": 0.81, "default_ms": 1.9, "trial": 120},
+                    "created_at": EXAMPLE_MOMENT,
+                }
+            ]
+        }
+    )
+
+    job: int
+    number: int = Field(description="1, 2, 3, ... without a gap: the event's `id`.")
+    kind: EventKind = Field(description="The event's `event`.")
+    data: dict[str, Any] = Field(description="What there is to say about an event of this kind.")
+    created_at: datetime
+
+    @staticmethod
+    def of(event: Event) -> EventShown:
+        """An event as the API shows it."""
+        return EventShown(
+            job=event.job_id, number=event.number, kind=event.kind, data=event.data, created_at=event.created_at
+        )
+
+
+class TrialShown(Answer):
+    """A candidate that was measured. Failures are trials too."""
+
+    ordinal: int = Field(description="0, 1, 2, ... within the job.")
+    task: Digest
+    target: Digest
+    schedule: dict[str, Any] = Field(
+        description="What was tried, as a compiler replays it.",
+        examples=[{"sketch": "tiled", "version": 1, "values": {"tile_m": 4}}],
+    )
+    status: Status
+    median_ms: float | None = Field(description="Time of one run; null unless `ok`.")
+    interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
+    samples_ms: list[float]
+    max_rel_err: float | None = Field(description="Largest error against the reference; null where there is no number.")
+    error: str = Field(description="What went wrong, in one line; empty for `ok`.")
+    build_ms: float
+    provenance: dict[str, str] = Field(description="Machine, compiler and library versions.")
+    created_at: datetime
+
+    @classmethod
+    def of(cls, trial: Trial) -> Self:
+        """A trial as the API shows it."""
+        record, measurement = trial.record, trial.record.measurement
+        low, high = measurement.low_s, measurement.high_s
+        error = measurement.max_rel_err
+        return cls(
+            ordinal=trial.ordinal,
+            task=record.task_key,
+            target=record.target_key,
+            schedule=record.schedule.to_json(),
+            status=measurement.status,
+            median_ms=None if measurement.median_s is None else 1e3 * measurement.median_s,
+            interval_ms=None if low is None or high is None else (1e3 * low, 1e3 * high),
+            samples_ms=[1e3 * sample for sample in measurement.samples_s],
+            max_rel_err=None if error is None or error == inf else error,
+            error=measurement.error,
+            build_ms=1e3 * measurement.build_s,
+            provenance=measurement.provenance,
+            created_at=trial.created_at,
+        )
+
+
+# Fleet
+
+
+class TargetShown(Answer):
+    """A kind of machine."""
+
+    key: Digest
+    name: str = Field(description="For people.", examples=["cpu:znver5:2x512"])
+    target: dict[str, Any] = Field(description="The hardware numbers whose digest is the key.")
+
+    @staticmethod
+    def of(target: Target) -> TargetShown:
+        """A target as the API shows it."""
+        return TargetShown(key=target.key, name=str(target), target=target.to_json())
+
+
+class DeviceShown(Answer):
+    """A processor or GPU that candidates are timed on."""
+
+    name: str = Field(examples=["worker-3/cpu"])
+    target: Digest
+    quarantined_until: datetime | None = Field(description="It failed too often and rests until then.")
+    reason: str
+
+    @staticmethod
+    def of(device: Device) -> DeviceShown:
+        """A device as the API shows it."""
+        return DeviceShown(
+            name=device.name,
+            target=device.target_key,
+            quarantined_until=device.quarantined_until,
+            reason=device.reason,
+        )
+
+
+class WorkerShown(Answer):
+    """A tuner process."""
+
+    id: str
+    host: str
+    pid: int
+    version: str = Field(description="Of Tunewright.")
+    pool: str = Field(description="Where it measures: `local` or `ray`.")
+    started_at: datetime
+    seen_at: datetime
+    devices: list[DeviceShown]
+    job: int | None = Field(description="The job it is at work on.")
+    draining: bool = Field(description="It was asked to end, and takes no more jobs.")
+
+    @staticmethod
+    def of(tuner: Tuner) -> WorkerShown:
+        """A tuner process as the API shows it."""
+        return WorkerShown(
+            id=tuner.id,
+            host=tuner.host,
+            pid=tuner.pid,
+            version=tuner.version,
+            pool=tuner.pool,
+            started_at=tuner.started_at,
+            seen_at=tuner.seen_at,
+            devices=[DeviceShown.of(device) for device in tuner.devices],
+            job=tuner.job_id,
+            draining=tuner.draining,
+        )
+
+
+# Health
+
+
+class Alive(Answer):
+    """The process answers."""
+
+    status: Literal["ok", "late"]
+    loop_lag_ms: float = Field(description="How late the event loop was when it was last looked at.")
+
+
+class Ready(Answer):
+    """Whether requests should be sent to this process."""
+
+    status: Literal["ready", "draining", "database unavailable", "other schema"]
+
+
+# Problems
+
+
+class Fault(Answer):
+    """One fault of a request."""
+
+    place: Literal["body", "query", "path", "header", "cookie"] = Field(alias="in")
+    pointer: str = Field(description="JSON pointer to it.", examples=["#/trials"])
+    detail: str
+
+
+class ProblemDocument(Answer):
+    """An RFC 9457 problem document: what every request gets that fails."""
+
+    model_config = ConfigDict(title="Problem")
+
+    type: Literal[tuple(kind.type for kind in Kind)] = Field(  # type: ignore[valid-type]
+        description="What kind of problem this is: stable, and a page of the service that explains it."
+    )
+    title: str
+    status: int
+    detail: str = Field(description="What is wrong with this request, for people.")
+    instance: str = Field(description="The path of the request.")
+    request_id: str = Field(description="Names the request in the service's log; also the header X-Request-ID.")
+    errors: list[Fault] | None = Field(None, description="Where the faults are, of an invalid request.")
+
+
+JobShown.model_rebuild()

@@ -1,0 +1,71 @@
+"""Service: what the routes share. Read `Options` first: everything that can be set about the HTTP side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, TypeVar, cast
+
+import anyio
+from fastapi import Depends, Request
+
+from tunewright.db.sql_store import SqlStore
+
+from .changes import Changes
+from .health import Health
+from .metrics import Metrics
+from .readers import Readers
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the service behaves."""
+
+    host: str = "127.0.0.1"  # what it listens on
+    allow_hosts: tuple[str, ...] = ()  # further names that clients may use for it, `*.example.org` for all below
+    upload_bytes: int = 512 << 20  # largest model
+    import_bytes: int = 256 << 20  # largest body of records
+    body_bytes: int = 4 << 20  # largest other body: a lookup of 1,024 tasks with their definitions
+    body_s: float = 30.0  # longest pause within a body
+    most_unfinished: int = 100  # jobs of a key
+    requests_per_minute: int = 60_000  # of a key
+    changes_per_minute: int = 600  # uploads, submissions, steering and imports of a key
+    failures_per_minute: int = 30  # wrong keys from an address
+    readers: int = 2  # processes that read models, at most
+    folder: Path | None = None  # where bodies wait while they are read; None: the system's folder for such files
+
+
+@dataclass(slots=True)
+class Service:
+    """The parts of a running service."""
+
+    store: SqlStore
+    options: Options
+    changes: Changes
+    readers: Readers
+    metrics: Metrics
+    health: Health
+    draining: threading.Event = field(default_factory=threading.Event)
+
+    def drain(self) -> None:
+        """Begin to end: not ready for new work, and open streams end. From any thread, or a signal handler."""
+        self.draining.set()
+        self.changes.stop()
+
+
+async def service_of(request: Request) -> Service:
+    """The service that a request came to."""
+    return cast("Service", request.app.state.service)
+
+
+Here = Annotated[Service, Depends(service_of)]
+"""Type of a route's parameter that is the service."""
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """What waits for the database or a disk, done beside the event loop."""
+    return await anyio.to_thread.run_sync(work)
