@@ -57,7 +57,9 @@ class Budget:
             return None
         try:
             results = evaluate(node, arrays)
-        except EvaluationError:
+        except EvaluationError as error:
+            if isinstance(error.__cause__, MemoryError):  # whether a node folds must not depend on the machine
+                raise MemoryError(f"no memory for the constants of {node.op}") from error
             return None  # it will say so when the model runs
         values = [_tidy(node, value, kind) for value, kind in zip(results, types, strict=True)]
         if any(kind.shape not in (None, value.shape) for value, kind in zip(values, types, strict=True)):

@@ -17,21 +17,34 @@ from tunewright.graph.ir import Graph
 from .check import check_structure, standard
 from .errors import ModelError, one_line, shown
 from .walk import Walk
-from .weights import Weights
+from .weights import MAX_LEFT_OUT_BYTES, Weights
 
-__all__ = ["MAX_MODEL_BYTES", "ModelError", "load", "shown"]
+__all__ = ["MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "checked", "load", "shown", "without_functions"]
 
 MAX_MODEL_BYTES = 2**31 - 1
 """Largest protobuf that exists; larger models keep their weights in external files."""
 
 
-def load(source: bytes | str | Path, dims: Mapping[str, int] | None = None) -> Graph:
+def load(
+    source: bytes | str | Path, dims: Mapping[str, int] | None = None, most_left_out_bytes: int = MAX_LEFT_OUT_BYTES
+) -> Graph:
     """The graph of an ONNX model, given as its bytes or as a path.
 
     `dims` binds open dimensions, by name or as "input:axis". External data is read for a path only, and only from plain
-    files inside the model's folder. Raises ModelError (one line for people) for whatever can't be used, and OSError
-    for a path that can't be read. Hostile models belong into a process with limits: parsing, inference and folding
-    run here.
+    files inside the model's folder. A model whose weights were left out (`structure.strip`) has made-up ones of at most
+    `most_left_out_bytes` in all. Raises ModelError (one line for people) for whatever can't be used, and OSError for a
+    path that can't be read. Hostile models belong into a process with limits: parsing, inference and folding run here.
+    """
+    model, folder = checked(source)
+    if model.functions:
+        model = without_functions(model)
+    return Walk(Weights(folder, most_left_out_bytes)).graph(model, dims or {})
+
+
+def checked(source: bytes | str | Path) -> tuple[ModelProto, Path | None]:
+    """A model as it is written, its structure checked, and the folder that its external data may lie in.
+
+    Raises ModelError, and OSError for a path that can't be read.
     """
     if isinstance(source, bytes):
         data, folder = source, None
@@ -46,9 +59,7 @@ def load(source: bytes | str | Path, dims: Mapping[str, int] | None = None) -> G
         data, folder = path.read_bytes(), path.parent
     model = _parsed(data)
     check_structure(model)
-    if model.functions:
-        model = _without_functions(model)
-    return Walk(Weights(folder)).graph(model, dims or {})
+    return model, folder
 
 
 def _parsed(data: bytes) -> ModelProto:
@@ -63,7 +74,7 @@ def _parsed(data: bytes) -> ModelProto:
         raise ModelError(f"not an ONNX model, or cut short: {len(data):,} bytes don't parse as a protobuf") from error
 
 
-def _without_functions(model: ModelProto) -> ModelProto:
+def without_functions(model: ModelProto) -> ModelProto:
     """The model with the calls of its functions replaced by their bodies. They are known not to be recursive."""
     weights = list(model.graph.initializer)
     del model.graph.initializer[:]

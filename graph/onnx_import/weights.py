@@ -13,9 +13,13 @@ from tunewright.graph.inference import DTYPES, TypeFault, check_shape
 from tunewright.graph.ir import Array
 
 from .errors import ModelError, shown
+from .placeholders import Placeholder, Unsound, dtype_of
 
 MAX_EXTERNAL_BYTES = 64 << 30
 """What the external data of one model may come to."""
+
+MAX_LEFT_OUT_BYTES = 64 << 30
+"""What the weights that a structure leaves out may come to."""
 
 _FIELDS = {
     "float32": "float_data", "complex64": "float_data", "float64": "double_data", "complex128": "double_data",
@@ -24,11 +28,16 @@ _FIELDS = {
 
 
 class Weights:
-    """Reads the tensors of one model. `folder` is where its external data may lie; None: nowhere."""
+    """Reads the tensors of one model. `folder` is where its external data may lie; None: nowhere.
 
-    def __init__(self, folder: Path | None) -> None:
+    Placeholders get values, of `most_left_out_bytes` in all.
+    """
+
+    def __init__(self, folder: Path | None, most_left_out_bytes: int = MAX_LEFT_OUT_BYTES) -> None:
         self._folder = folder
         self._external_bytes = 0
+        self._most_left_out_bytes = most_left_out_bytes
+        self._left_out_bytes = 0
 
     def array(self, tensor: TensorProto) -> Array:
         """The values of a tensor. Raises ModelError if type, shape, data or place is not acceptable."""
@@ -45,8 +54,23 @@ class Weights:
         if tensor.HasField("segment"):
             raise ModelError(f"{place}: is stored in segments, which is not supported")
         if tensor.data_location == TensorProto.EXTERNAL:
-            return self._external(tensor, shape, place)
+            try:
+                placeholder = Placeholder.read(tensor)
+            except Unsound as error:
+                raise ModelError(f"{place}: {error}") from error
+            if placeholder is None:
+                return self._external(tensor, shape, place)
+            return self._left_out(tensor, placeholder, shape, place)
         return _inline(tensor, shape, place)
+
+    def _left_out(self, tensor: TensorProto, placeholder: Placeholder, shape: tuple[int, ...], place: str) -> Array:
+        dtype = dtype_of(tensor)
+        self._left_out_bytes += int(np.prod(shape, dtype=object)) * dtype.itemsize
+        if self._left_out_bytes > self._most_left_out_bytes:
+            raise ModelError(
+                f"{place}: weights of more than {self._most_left_out_bytes:,} bytes were left out of the model"
+            )
+        return placeholder.values(shape, dtype)
 
     def _external(self, tensor: TensorProto, shape: tuple[int, ...], place: str) -> Array:
         if self._folder is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -82,17 +83,21 @@ def _div(edit: Edit, node: Node) -> bool:
         return False
     array = edit.array(y)
     if array is not None:
-        with np.errstate(all="ignore"):
-            inverse = np.reciprocal(array)
-        normal = np.abs(inverse) >= np.finfo(array.dtype.name).tiny
-        if not (np.isfinite(inverse) & normal).all():
+        if not invertible(array):
             return False
-        edit.emit("Mul", x, edit.constant(inverse), to=node.outputs[0])
+        edit.emit("Mul", x, edit.constant(np.reciprocal(array)), to=node.outputs[0])
         return True
     if edit.scalar(x) == 1.0 and _same_type(edit, node, 1):
         edit.emit("Reciprocal", y, to=node.outputs[0])
         return True
     return False
+
+
+def invertible(array: Any) -> bool:
+    """Whether every element of a float array has an inverse that is neither infinite nor of reduced precision."""
+    with np.errstate(all="ignore"):
+        inverse = np.reciprocal(array)
+    return bool((np.isfinite(inverse) & (np.abs(inverse) >= np.finfo(array.dtype.name).tiny)).all())
 
 
 def _pow(edit: Edit, node: Node) -> bool:

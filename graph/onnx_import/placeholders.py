@@ -1,0 +1,160 @@
+"""Placeholders: what stands in a model for a weight whose values were left out, and the values it is given instead.
+
+In the file a placeholder is a tensor of type and extents, "in an external file" at LOCATION, which is none. Its other
+entries say what rewriting needs to know: which placeholders were equal (`group`), or the one value that all elements
+have (`fill`), and whether some element can't be divided by (`zero`).
+
+Values are made up, the same wherever and whenever: those of matrices and kernels around 0 with a deviation of about
+1 / sqrt(fan in), all others between 0.5 and 1, so that variances are positive and signals pass through the depth.
+They cost next to no memory: large arrays are views that go through one block of numbers over and over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod, sqrt
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from tunewright.graph.ir import Array
+
+LOCATION = "tunewright:structure"
+"""Where a placeholder is said to lie; no file has this name."""
+
+BLOCK = 1 << 16
+"""Elements that are drawn for one group. Larger arrays are views of the block that all groups share."""
+
+MAX_GROUP = 1_000_000
+"""Groups are numbered from 0; more than a model may have weights."""
+
+PLACEHOLDER_TYPES = frozenset({
+    TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.INT8, TensorProto.INT16,
+    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64, TensorProto.COMPLEX64,
+    TensorProto.COMPLEX128,
+})  # fmt: skip
+"""Element types of weights. The others (int32, int64, bool, text) are indices, extents and masks."""
+
+_SEED = 0x7457
+
+
+class Unsound(ValueError):
+    """Entries of a placeholder that strip can't have written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """What is known of a weight apart from type and extents."""
+
+    group: int = -1  # equal for equal weights; -1 where `fill` is given
+    deviation: float = 0.0  # of its values around 0; 0: they lie between 0.5 and 1
+    zero: bool = False  # it had an element without a proper inverse, and gets a 0
+    fill: bytes = b""  # the one element that it consists of, little-endian
+
+    def entries(self) -> dict[str, str]:
+        """As `external_data` has them; `read` inverts it."""
+        if self.fill:
+            return {"location": LOCATION, "fill": self.fill.hex()}
+        entries = {"location": LOCATION, "group": str(self.group)}
+        if self.deviation:
+            entries["deviation"] = f"{self.deviation:.4g}"
+        return entries | ({"zero": "1"} if self.zero else {})
+
+    @staticmethod
+    def read(tensor: TensorProto) -> Placeholder | None:
+        """That of a tensor; None if it is none. Raises Unsound."""
+        if tensor.data_location != TensorProto.EXTERNAL:
+            return None
+        entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+        if entries.pop("location", "") != LOCATION:
+            return None
+        if tensor.data_type not in PLACEHOLDER_TYPES:
+            raise Unsound("a placeholder of an element type that weights don't have")
+        fill, group = entries.pop("fill", ""), entries.pop("group", "")
+        deviation, zero = entries.pop("deviation", "0"), entries.pop("zero", "")
+        if entries or bool(fill) == bool(group) or zero not in ("", "1"):
+            raise Unsound("entries of a placeholder that don't go together")
+        try:
+            if fill:
+                return Placeholder(fill=_element(fill, dtype_of(tensor)))
+            found = Placeholder(int(group), float(deviation), bool(zero))
+        except ValueError as error:
+            raise Unsound("an entry of a placeholder that is no number") from error
+        if not (0 <= found.group < MAX_GROUP and 0 <= found.deviation <= 1):
+            raise Unsound("an entry of a placeholder that is out of bounds")
+        return found
+
+    def values(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+        """The array that stands for the weight, not writable."""
+        count = prod(shape)
+        if self.fill:
+            element = np.frombuffer(self.fill, dtype.newbyteorder("<")).astype(dtype)
+            return _spread(np.repeat(element, min(count, BLOCK)), shape)
+        if count > BLOCK:
+            start = self.group * 257 % BLOCK
+            block = _shared(self.deviation, dtype.str)[start : start + BLOCK]
+        else:
+            block = _scaled(np.random.default_rng([_SEED, self.group]).random(count), self.deviation, dtype)
+        if self.zero:
+            block = block.copy()
+            block[0] = 0
+        return _spread(block, shape)
+
+
+def deviation_of(shape: tuple[int, ...]) -> float:
+    """The deviation that lets signals through a matrix or kernel; 0 for what has at most one extent but 1."""
+    if sum(extent > 1 for extent in shape) < 2:
+        return 0.0
+    # A matrix may stand either way round: between the two, products of a widening and a narrowing one keep the size.
+    fan_in = sqrt(prod(shape)) if len(shape) == 2 else prod(shape[1:])
+    return float(f"{min(1 / sqrt(fan_in), 1.0):.4g}")
+
+
+def dtype_of(tensor: TensorProto) -> np.dtype[np.generic]:
+    """numpy's type of a tensor's elements."""
+    return np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+
+
+def _element(text: str, dtype: np.dtype[np.generic]) -> bytes:
+    data = bytes.fromhex(text)
+    if len(data) != dtype.itemsize:
+        raise ValueError(f"{len(data)} bytes for an element of {dtype}")
+    return data
+
+
+@lru_cache(64)
+def _shared(deviation: float, dtype: str) -> Array:
+    """The block of all large arrays of one deviation and type. Each group begins at another place of it."""
+    return _scaled(np.random.default_rng(_SEED).random(2 * BLOCK), deviation, np.dtype(dtype))
+
+
+def _scaled(draws: NDArray[np.float64], deviation: float, dtype: np.dtype[np.generic]) -> Array:
+    """Uniform draws from 0 to 1 as weights."""
+    if dtype.kind in "iu":
+        return (1 + 126 * draws).astype(dtype)  # no 0 and nothing negative: divisions by them are no faults
+    values = (draws - 0.5) * sqrt(12) * deviation if deviation else 0.5 + draws / 2
+    return values.astype(dtype)
+
+
+def _spread(block: Array, shape: tuple[int, ...]) -> Array:
+    """An array of any extents out of a block: as it is where it fits, else its rows overlap."""
+    count = prod(shape)
+    ahead = sum(extent - 1 for extent in shape)  # least that the axes to come need
+    if count <= len(block):
+        array = block[:count].reshape(shape)
+    elif ahead >= len(block):
+        array = np.resize(block, shape)
+    else:
+        strides, whole, left = [], 1, len(block) - 1
+        for extent in reversed(shape):
+            ahead -= extent - 1
+            step = max(min(whole, (left - ahead) // max(extent - 1, 1)), 1)
+            strides.append(step * block.itemsize)
+            left -= step * (extent - 1)
+            whole *= extent
+        array = as_strided(block, shape, strides[::-1])
+    array.flags.writeable = False
+    return array
