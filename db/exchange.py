@@ -1,9 +1,10 @@
-"""A trial as one JSON object that stands alone, for export and import between databases.
+"""A trial or a confirmation as one JSON object that stands alone, for export and import between databases.
 
-    {"schema": 1, "task_key", "task": {...}, "target_key", "target": {...}, "schedule": {...}, "status", "samples_s",
-     "median_s", "low_s", "high_s", "max_rel_err", "error", "build_s", "object_sha256", "provenance", "created_at"}
+    {"schema": 2, "kind", "task_key", "task": {...}, "target_key", "target": {...}, "schedule": {...}, "status",
+     "samples_s", "median_s", "low_s", "high_s", "max_rel_err", "error", "build_s", "object_sha256", "provenance",
+     "created_at"}
 
-Times are seconds, moments ISO 8601 in UTC. An infinite `max_rel_err` is the text "inf", for JSON has no such number.
+Version 1 knew trials only and had no `kind`. docs/records.md says what the fields mean.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from tunewright.codegen.target import Target
@@ -20,24 +23,57 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
-SCHEMA = 1
+from .errors import StoreError
+
+SCHEMA = 2
 """Version of this format. It grows when an old reader would misunderstand a line, not when a field is added."""
+
+READABLE = (1, 2)
+"""Versions that `parse` reads."""
+
+KEPT_TASKS = 512
+"""Tasks and targets that `parse` keeps, to understand those of many lines once."""
+
+
+class BadLine(StoreError):
+    """A line of an import that is no record; those before it are stored."""
+
+    def __init__(self, number: int, said: str, stored: int) -> None:
+        super().__init__(f"line {number}: {said}")
+        self.number = number  # 1, 2, ...; blank lines count
+        self.said = said  # what is wrong with it, one line
+        self.stored = stored  # records on the lines before it
+
+
+class Kind(StrEnum):
+    """What a line says."""
+
+    TRIAL = "trial"
+    CONFIRMATION = "confirmation"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One trial with all that it names."""
+    """One trial or confirmation with all that it names."""
 
+    kind: Kind
     task: Task
     target: Target
     record: Record
-    created_at: datetime
+    created_at: datetime  # UTC
 
 
-def to_json(task: Mapping[str, Any], target: Mapping[str, Any], record: Record, created_at: datetime) -> dict[str, Any]:
-    """The object for a trial; `task` and `target` are JSON data already."""
+def to_json(
+    task: Mapping[str, Any],
+    target: Mapping[str, Any],
+    record: Record,
+    created_at: datetime,
+    kind: Kind = Kind.TRIAL,
+) -> dict[str, Any]:
+    """The object for a trial or a confirmation; `task` and `target` are JSON data already."""
     data = {
         "schema": SCHEMA,
+        "kind": kind.value,
         "task_key": record.task_key,
         "task": task,
         "target_key": record.target_key,
@@ -52,7 +88,7 @@ def to_json(task: Mapping[str, Any], target: Mapping[str, Any], record: Record, 
 
 
 def parse(line: str) -> Entry:
-    """The trial on a line of JSON. Raises ValueError that says what is wrong with it."""
+    """The trial or confirmation on a line of JSON. Raises ValueError that says what is wrong with it."""
     try:
         return _entry(json.loads(line, parse_constant=_refuse_constant))
     except KeyError as error:
@@ -79,10 +115,9 @@ def _refuse_constant(name: str) -> float:
 
 def _entry(data: Any) -> Entry:
     data = _object("the line", data)
-    if data["schema"] != SCHEMA:
-        raise ValueError(f"its schema is {data['schema']!r}; this version reads {SCHEMA}")
-    task = Task.from_json(_object("task", data["task"]))
-    target = _target(_object("target", data["target"]))
+    kind = _kind(data)
+    task = _task(json.dumps(_object("task", data["task"])))
+    target = _target(json.dumps(_object("target", data["target"])))
     for name, key, given in (("task", task.key, data["task_key"]), ("target", target.key, data["target_key"])):
         if key != given:
             raise ValueError(f"{name}_key is {given!r}, but that {name} has the key {key}")
@@ -91,11 +126,30 @@ def _entry(data: Any) -> Entry:
     created_at = datetime.fromisoformat(_typed("created_at", data["created_at"], str))
     if created_at.tzinfo is None:
         raise ValueError("created_at names no time zone")
-    return Entry(task, target, record, created_at)
+    return Entry(kind, task, target, record, created_at.astimezone(UTC))
 
 
-def _target(data: dict[str, Any]) -> Target:
-    target = Target.from_json(data)
+def _kind(data: dict[str, Any]) -> Kind:
+    schema = data["schema"]
+    if isinstance(schema, bool) or schema not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise ValueError(f"its schema is {str(schema)[:40]!r}; this version reads {known}")
+    if schema == 1:
+        return Kind.TRIAL
+    kind = _typed("kind", data["kind"], str)
+    if kind not in [one.value for one in Kind]:
+        raise ValueError(f"kind is {kind[:40]!r}, not one of {', '.join(Kind)}")
+    return Kind(kind)
+
+
+@lru_cache(KEPT_TASKS)
+def _task(text: str) -> Task:
+    return Task.from_json(json.loads(text))
+
+
+@lru_cache(KEPT_TASKS)
+def _target(text: str) -> Target:
+    target = Target.from_json(json.loads(text))
     for field in fields(Target):
         _typed(f"target.{field.name}", getattr(target, field.name), {"str": str, "int": int}[str(field.type)])
     return target

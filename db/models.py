@@ -265,17 +265,46 @@ class TrialRow(Measured, Row):
     __table_args__ = (
         UniqueConstraint("task_key", "target_key", "schedule_key"),
         UniqueConstraint("job_id", "ordinal"),
-        Index(None, "task_key", "target_key", "status", "median_s"),  # lookup of the best
+        Index(None, "task_key", "target_key", "status", "median_s"),  # lookup of the best of all
+        Index(None, "task_key", "target_key", "status", "created_at"),  # and of those since a confirmation
     )
 
     job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"), sort_order=LAST)
     ordinal: Mapped[int | None] = mapped_column(Integer, sort_order=LAST)  # within the job
 
 
+class RepeatRow(Measured, Row):
+    """A trial from another database, of a schedule that had been tried here as well."""
+
+    __tablename__ = "repeats"
+    __table_args__ = (
+        UniqueConstraint("task_key", "target_key", "schedule_key", "created_at"),
+        Index(None, "task_key", "target_key", "status", "created_at"),
+    )
+
+
 class ConfirmationRow(Measured, Row):
     """The schedule chosen for a task when its best trials were compared side by side; the newest one counts."""
 
     __tablename__ = "confirmations"
-    __table_args__ = (Index(None, "task_key", "target_key", "last_trial_id"),)
+    __table_args__ = (
+        UniqueConstraint("task_key", "target_key", "schedule_key", "created_at"),
+        Index(None, "task_key", "target_key", "created_at"),
+    )
 
-    last_trial_id: Mapped[int] = mapped_column(Id, sort_order=LAST)  # the task's newest trial then; 0 if it had none
+
+class BestRow(Row):
+    """What is best for a task on a target: it follows from the trials and confirmations, see `bests`."""
+
+    __tablename__ = "bests"
+
+    target_key: Mapped[str] = mapped_column(Key, ForeignKey("targets.key"), primary_key=True)
+    task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"), primary_key=True)
+    schedule: Mapped[dict[str, Any]] = mapped_column(JSON)  # Schedule.to_json
+    sketch: Mapped[str] = mapped_column(Text)
+    sketch_version: Mapped[int] = mapped_column(Integer)
+    median_s: Mapped[float] = mapped_column(Double)
+    low_s: Mapped[float | None] = mapped_column(Double)
+    high_s: Mapped[float | None] = mapped_column(Double)
+    provenance: Mapped[dict[str, str]] = mapped_column(JSON)
+    is_confirmed: Mapped[bool] = mapped_column(Boolean)

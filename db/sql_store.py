@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import Engine, Select, func, select
 from sqlalchemy import exc as sql
-from sqlalchemy.orm import Session
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -21,26 +20,29 @@ from tunewright.search_space.schedule import Schedule
 
 from . import exchange
 from .access import Keys
+from .bests import note
+from .choice import best_rows, confirmation_moment, newest_confirmations, trial_moment
 from .database import KEYS_AT_ONCE, Database, batches, patient
 from .engine import choose_journal, clear_errors, make_engine, make_folder, parse_url
-from .errors import NotFound, StoreError
+from .errors import NotFound
 from .fleet import Fleet
 from .jobs import Jobs, Lease, NewEvent
+from .known import Known
 from .leases import changing
 from .models import ConfirmationRow, JobRow, TargetRow, TaskRow, TrialRow
 from .schema import HEAD, current_revision, upgrade
 from .sql_access import SqlKeys
+from .sql_exchange import TRIAL_KEY, Exchange
 from .sql_fleet import SqlFleet
 from .sql_jobs import SqlJobs
+from .sql_known import SqlKnown
 from .sql_uploads import SqlUploads
 from .store import Imported, Store
 from .translate import measured_values, target_values, task_values, to_measurement, to_record
 from .uploads import Uploads
 
 PAGE = 1000
-"""Trials that an iterator reads at once, and lines that an import writes at once."""
-
-TRIAL_KEY = ("task_key", "target_key", "schedule_key")
+"""Trials that an iterator reads at once."""
 
 Item = TypeVar("Item")
 
@@ -79,10 +81,12 @@ class SqlStore(Store):
         """Wrap a database whose schema is at head; `open_store` is the way to get here."""
         self.database = database
         self.schema_before = schema_before  # the revision that was found when it was opened; None: it was empty
+        self.known: Known = SqlKnown(database)
         self.jobs: Jobs = SqlJobs(database)
         self.keys: Keys = SqlKeys(database)
         self.fleet: Fleet = SqlFleet(database)
         self.uploads: Uploads = SqlUploads(database)
+        self._exchange = Exchange(database)
 
     def __enter__(self) -> Self:
         return self
@@ -145,21 +149,6 @@ class SqlStore(Store):
         with self.database.read() as session:
             return [Target.from_json(row.data) for row in session.scalars(query)]
 
-    @patient
-    def relatives(self, family: str, target_keys: Collection[str], limit: int) -> list[str]:
-        newest = func.max(TrialRow.id)
-        query = (
-            select(TaskRow.key)
-            .join(TrialRow, TrialRow.task_key == TaskRow.key)
-            .where(TaskRow.family == family, TrialRow.target_key.in_(sorted(set(target_keys))))
-            .where(TrialRow.status == Status.OK.value)
-            .group_by(TaskRow.key)
-            .order_by(newest.desc())
-            .limit(limit)
-        )
-        with self.database.read() as session:
-            return list(session.scalars(query))
-
     # Trials
 
     def record(self, record: Record, lease: Lease | None = None, events: Sequence[NewEvent] = ()) -> bool:
@@ -169,7 +158,8 @@ class SqlStore(Store):
     @patient
     def _record(self, write: str, record: Record, lease: Lease | None, events: Sequence[NewEvent]) -> bool:
         with self._known(record), changing(self.database) as change:
-            values = measured_values(record, change.now)
+            moment = trial_moment(change.session, change.now, record.task_key, record.target_key)
+            values = measured_values(record, moment)
             job = None
             if lease is not None:
                 job = change.held(lease, write)
@@ -179,6 +169,8 @@ class SqlStore(Store):
                 ordinal = change.session.scalar(last)
                 values |= {"job_id": job.id, "ordinal": 0 if ordinal is None else ordinal + 1}
             is_new = self.database.add(change.session, TrialRow, TRIAL_KEY, [values]) == 1
+            if is_new and record.measurement.status is Status.OK:
+                note(self.database, change.session, [(record.target_key, record.task_key)])
             if is_new and job is not None:
                 job.updated_at, job.attempts = change.now, 0
                 change.tell_all(job, events)
@@ -190,17 +182,15 @@ class SqlStore(Store):
 
     @patient
     def _confirm(self, write: str, record: Record, lease: Lease | None, events: Sequence[NewEvent]) -> None:
-        newest = select(func.max(TrialRow.id)).where(
-            TrialRow.task_key == record.task_key, TrialRow.target_key == record.target_key
-        )
         with self._known(record), changing(self.database) as change:
             if lease is not None:
                 job = change.held(lease, write)
                 if job is None:
                     return
                 change.tell_all(job, events)
-            last = change.session.scalar(newest) or 0
-            change.session.add(ConfirmationRow(**measured_values(record, change.now), last_trial_id=last))
+            moment = confirmation_moment(change.session, change.now, record.task_key, record.target_key)
+            change.session.add(ConfirmationRow(**measured_values(record, moment)))
+            note(self.database, change.session, [(record.target_key, record.task_key)])
 
     @patient
     def records(self, task_key: str, target_key: str, statuses: Collection[Status] | None = None) -> list[Record]:
@@ -215,40 +205,14 @@ class SqlStore(Store):
 
     @patient
     def best_many(self, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
-        # One walk along the lookup index a task, which ends at the first trial that no confirmation superseded.
-        superseded = (
-            select(func.coalesce(func.max(ConfirmationRow.last_trial_id), 0))
-            .where(ConfirmationRow.task_key == TaskRow.key, ConfirmationRow.target_key == target_key)
-            .correlate(TaskRow)
-            .scalar_subquery()
-        )
-        first = (
-            select(TrialRow.id)
-            .where(TrialRow.task_key == TaskRow.key, TrialRow.target_key == target_key)
-            .where(TrialRow.status == Status.OK.value, TrialRow.id > superseded)
-            .order_by(TrialRow.median_s, TrialRow.id)
-            .limit(1)
-            .correlate(TaskRow)
-            .scalar_subquery()
-        )
-        found: dict[str, Record] = {}
         with self.database.read() as session:
-            for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-                best = select(first).where(TaskRow.key.in_(keys))
-                rows = session.scalars(select(TrialRow).where(TrialRow.id.in_(best)))
-                found |= {row.task_key: to_record(row) for row in rows}
-                for row in _newest_confirmations(session, keys, target_key):
-                    if row.status == Status.OK.value and not _is_faster(found.get(row.task_key), row):
-                        found[row.task_key] = to_record(row)
-        return found
+            return {key: to_record(row) for key, row in best_rows(session, task_keys, target_key).items()}
 
     @patient
     def confirmed_many(self, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
-        found: dict[str, Record] = {}
         with self.database.read() as session:
-            for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-                found |= {row.task_key: to_record(row) for row in _newest_confirmations(session, keys, target_key)}
-        return found
+            rows = newest_confirmations(session, task_keys, target_key)
+            return {row.task_key: to_record(row) for row in rows}
 
     @patient
     def measured(self, task_key: str, target_key: str) -> set[str]:
@@ -276,31 +240,10 @@ class SqlStore(Store):
             return {name: session.scalar(select(func.count()).select_from(row)) or 0 for name, row in tables.items()}
 
     def export(self) -> Iterator[dict[str, Any]]:
-        tasks: dict[str, dict[str, Any]] = {}
-        targets: dict[str, dict[str, Any]] = {}
-        for page in self._pages(select(TrialRow), newest_first=False):
-            self._fetch(TaskRow, {row.task_key for row in page}, tasks, dict)
-            self._fetch(TargetRow, {row.target_key for row in page}, targets, dict)
-            for row in page:
-                yield exchange.to_json(tasks[row.task_key], targets[row.target_key], to_record(row), row.created_at)
+        return self._exchange.export()
 
     def import_(self, lines: Iterable[str]) -> Imported:
-        numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-        added = known = 0
-        for batch in batches(numbered, PAGE):
-            entries: list[exchange.Entry] = []
-            fault: StoreError | None = None
-            for number, line in batch:
-                try:
-                    entries.append(exchange.parse(line))
-                except ValueError as error:
-                    fault = StoreError(f"line {number}: {' '.join(str(error).split())}")
-                    break
-            new = self._add_entries(entries)
-            added, known = added + new, known + len(entries) - new
-            if fault:
-                raise fault
-        return Imported(added, known)
+        return self._exchange.import_(lines)
 
     @patient
     def statuses(self) -> dict[Status, int]:
@@ -324,20 +267,6 @@ class SqlStore(Store):
     def _pragma(self, name: str) -> str:
         with clear_errors(self.database.engine.url), self.database.engine.connect() as connection:
             return str(connection.exec_driver_sql(f"PRAGMA {name}").scalar())
-
-    def _add_entries(self, entries: list[exchange.Entry]) -> int:
-        """Store imported trials; how many were new.
-
-        Rows go in by the order of their keys: two imports at once then wait for each other instead of in a circle.
-        """
-        tasks = {entry.record.task_key: task_values(entry.task) for entry in entries}
-        targets = {entry.record.target_key: target_values(entry.target) for entry in entries}
-        trials = [measured_values(entry.record, entry.created_at) for entry in entries]
-        trials.sort(key=lambda values: [values[name] for name in TRIAL_KEY])
-        with self.database.write() as session:
-            self.database.add(session, TaskRow, ["key"], [tasks[key] for key in sorted(tasks)])
-            self.database.add(session, TargetRow, ["key"], [targets[key] for key in sorted(targets)])
-            return self.database.add(session, TrialRow, TRIAL_KEY, trials)
 
     @contextmanager
     def _known(self, record: Record) -> Iterator[None]:
@@ -381,17 +310,3 @@ class SqlStore(Store):
 
 def _trials_of(task_key: str, target_key: str) -> Select[TrialRow]:
     return select(TrialRow).where(TrialRow.task_key == task_key, TrialRow.target_key == target_key)
-
-
-def _newest_confirmations(session: Session, task_keys: list[str], target_key: str) -> list[ConfirmationRow]:
-    newest = (
-        select(func.max(ConfirmationRow.id))
-        .where(ConfirmationRow.task_key.in_(task_keys), ConfirmationRow.target_key == target_key)
-        .group_by(ConfirmationRow.task_key)
-    )
-    return list(session.scalars(select(ConfirmationRow).where(ConfirmationRow.id.in_(newest))))
-
-
-def _is_faster(record: Record | None, confirmed: ConfirmationRow) -> bool:
-    median_s = record.measurement.median_s if record else None
-    return median_s is not None and confirmed.median_s is not None and median_s < confirmed.median_s

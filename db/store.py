@@ -36,7 +36,9 @@ class Store(Protocol):
     number counts as infinite.
 
     Trials are facts: they are added, never changed or removed. The key of a trial is (task, target, schedule). The
-    first one stored under it stays. Confirmations are added likewise; of a task on a target the newest one counts.
+    first one stored under it stays; one that an import brings of the same schedule is kept beside it, for `best` and
+    `export` alone. Confirmations are added likewise; of a task on a target the newest one counts. What is newer is told
+    by the moments of creation: what is stored here is always newer than the confirmations that are there.
 
     Errors. Every method may raise StoreError; it then has changed nothing, `import_` excepted. Further ones are named
     where they occur.
@@ -70,13 +72,6 @@ class Store(Protocol):
         """The targets of a kind, or all of them, by key."""
         ...
 
-    def relatives(self, family: str, target_keys: Collection[str], limit: int) -> list[str]:
-        """Keys of at most `limit` tasks of a family that have an OK trial on one of the targets.
-
-        The one with the newest such trial first.
-        """
-        ...
-
     def record(self, record: Record, lease: Lease | None = None, events: Sequence[NewEvent] = ()) -> bool:
         """Store a trial. False where the same schedule had been stored before, which stays as it is.
 
@@ -91,11 +86,11 @@ class Store(Protocol):
         ...
 
     def best(self, task_key: str, target_key: str) -> Record | None:
-        """What to use: the fastest of the newest confirmation and the OK trials stored after it.
+        """What to use: the fastest of the newest confirmation and the OK trials created after it.
 
         The trials before it are superseded: they took part in the choice or lost against those that did. Without a
         confirmation all OK trials count. The first of equals, the confirmation before the trials; None where nothing
-        is left.
+        is left. Databases that have imported each other's exports agree on it.
         """
         ...
 
@@ -132,16 +127,16 @@ class Store(Protocol):
         ...
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Every trial as JSON data that stands alone: see `exchange`. Trials stored while it runs may be left out.
+        """Every trial, then every confirmation, as JSON data that stands alone: see `exchange`.
 
-        Confirmations stay behind: they compare what this database knew.
+        What is stored while it runs may be left out.
         """
         ...
 
     def import_(self, lines: Iterable[str]) -> Imported:
-        """Store trials from lines of JSON as `export` gives them; blank lines are skipped.
+        """Store what `export` gave, from lines of JSON; blank lines are skipped. Nothing stored is changed or removed.
 
-        Raises StoreError that names the line where one is not such a trial. The lines before it are stored, so
-        importing the mended file again is safe.
+        Importing again what is known does nothing. Raises BadLine where a line is no such record or from the future;
+        the lines before it are stored, so importing the mended file is safe.
         """
         ...

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.db import exchange
+from tunewright.db.exchange import Kind
 from tunewright.search_space.measurement import Measurement, Status
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 7, tzinfo=UTC)
@@ -19,7 +20,26 @@ def line(samples):
 
 def test_parse_inverts_to_json(line, samples):
     entry = exchange.parse(json.dumps(line))
-    assert entry == exchange.Entry(samples.task(), samples.target(), samples.record(3), NOW)
+    assert entry == exchange.Entry(Kind.TRIAL, samples.task(), samples.target(), samples.record(3), NOW)
+
+
+def test_a_confirmation_says_so(samples):
+    task, target = samples.task(), samples.target()
+    line = exchange.to_json(task.to_json(), target.to_json(), samples.record(3), NOW, Kind.CONFIRMATION)
+    assert line["kind"] == "confirmation"
+    assert exchange.parse(json.dumps(line)) == exchange.Entry(Kind.CONFIRMATION, task, target, samples.record(3), NOW)
+
+
+def test_a_line_of_version_1_is_a_trial(line):
+    old = {name: value for name, value in line.items() if name != "kind"} | {"schema": 1}
+    assert exchange.parse(json.dumps(old)) == exchange.parse(json.dumps(line))
+    assert exchange.parse(json.dumps(old | {"kind": "anything"})).kind is Kind.TRIAL
+
+
+def test_moments_of_any_zone_become_utc(line):
+    entry = exchange.parse(json.dumps({**line, "created_at": "2026-05-04T05:02:01.000007+02:00"}))
+    assert entry.created_at == NOW
+    assert entry.created_at.tzinfo is UTC
 
 
 def test_an_infinite_error_is_json(samples):
@@ -43,7 +63,13 @@ def change(line, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("schema", 2, "schema is 2; this version reads 1"),
+        ("schema", 3, "schema is '3'; this version reads 1 and 2"),
+        ("schema", True, "schema is 'True'; this version reads 1 and 2"),
+        ("schema", [2], "schema is '[2]'; this version reads 1 and 2"),
+        ("kind", ..., "'kind' is missing"),
+        ("kind", "guess", "kind is 'guess', not one of trial, confirmation"),
+        ("kind", ["trial"], "kind is \"['trial']\", not a text"),
+        ("created_at", "0001-01-01T00:00:00+23:59", "date value out of range"),
         ("schema", ..., "'schema' is missing"),
         ("task", [], "task is '[]', not an object"),
         ("task.stages", ..., "'stages' is missing"),

@@ -25,6 +25,8 @@ def upgrade() -> None:
     _create_events()
     _create_uploads()
     _create_access()
+    _let_records_travel()
+    _create_bests()
 
 
 def _add_families() -> None:
@@ -173,3 +175,109 @@ def _create_access() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_tuners"),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_tuners_job_id_jobs"),
     )
+
+
+def _let_records_travel() -> None:
+    # What a confirmation supersedes is told by moments now: the order of storing means nothing elsewhere.
+    op.drop_index("ix_confirmations_task_key_target_key_last_trial_id", "confirmations")
+    with op.batch_alter_table("confirmations") as table:
+        table.drop_column("last_trial_id")
+        table.create_unique_constraint(
+            "uq_confirmations_task_key_target_key_schedule_key_created_at",
+            ["task_key", "target_key", "schedule_key", "created_at"],
+        )
+    op.create_index(
+        "ix_confirmations_task_key_target_key_created_at", "confirmations", ["task_key", "target_key", "created_at"]
+    )
+    op.create_index(
+        "ix_trials_task_key_target_key_status_created_at", "trials", ["task_key", "target_key", "status", "created_at"]
+    )
+    op.create_table(
+        "repeats",
+        sa.Column("id", ID, nullable=False),
+        sa.Column("task_key", KEY, nullable=False),
+        sa.Column("target_key", KEY, nullable=False),
+        sa.Column("schedule_key", KEY, nullable=False),
+        sa.Column("schedule", sa.JSON(), nullable=False),
+        sa.Column("sketch", sa.Text(), nullable=False),
+        sa.Column("sketch_version", sa.Integer(), nullable=False),
+        sa.Column("status", sa.String(32), nullable=False),
+        sa.Column("median_s", sa.Double(), nullable=True),
+        sa.Column("low_s", sa.Double(), nullable=True),
+        sa.Column("high_s", sa.Double(), nullable=True),
+        sa.Column("samples_s", sa.JSON(), nullable=False),
+        sa.Column("max_rel_err", sa.Double(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=False),
+        sa.Column("build_s", sa.Double(), nullable=False),
+        sa.Column("object_sha256", sa.Text(), nullable=False),
+        sa.Column("provenance", sa.JSON(), nullable=False),
+        sa.Column("created_at", INSTANT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_repeats"),
+        sa.ForeignKeyConstraint(["task_key"], ["tasks.key"], name="fk_repeats_task_key_tasks"),
+        sa.ForeignKeyConstraint(["target_key"], ["targets.key"], name="fk_repeats_target_key_targets"),
+        sa.UniqueConstraint(
+            "task_key",
+            "target_key",
+            "schedule_key",
+            "created_at",
+            name="uq_repeats_task_key_target_key_schedule_key_created_at",
+        ),
+    )
+    op.create_index(
+        "ix_repeats_task_key_target_key_status_created_at",
+        "repeats",
+        ["task_key", "target_key", "status", "created_at"],
+    )
+
+
+def _create_bests() -> None:
+    op.create_table(
+        "bests",
+        sa.Column("target_key", KEY, nullable=False),
+        sa.Column("task_key", KEY, nullable=False),
+        *_chosen(),
+        sa.Column("is_confirmed", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("target_key", "task_key", name="pk_bests"),
+        sa.ForeignKeyConstraint(["target_key"], ["targets.key"], name="fk_bests_target_key_targets"),
+        sa.ForeignKeyConstraint(["task_key"], ["tasks.key"], name="fk_bests_task_key_tasks"),
+    )
+    _fill_bests()
+
+
+def _chosen() -> list[sa.Column[Any]]:
+    return [
+        sa.Column("schedule", sa.JSON(), nullable=False),
+        sa.Column("sketch", sa.Text(), nullable=False),
+        sa.Column("sketch_version", sa.Integer(), nullable=False),
+        sa.Column("median_s", sa.Double(), nullable=False),
+        sa.Column("low_s", sa.Double(), nullable=True),
+        sa.Column("high_s", sa.Double(), nullable=True),
+        sa.Column("provenance", sa.JSON(), nullable=False),
+    ]
+
+
+def _fill_bests() -> None:
+    """The fastest of the newest confirmation and the good trials created after it."""
+    names = ["target_key", "task_key", *(column.name for column in _chosen())]
+
+    def measured(name: str) -> Any:
+        keys = [sa.column(key) for key in ("id", "task_key", "target_key", "status")]
+        return sa.table(name, *keys, sa.column("created_at", INSTANT), *_chosen())
+
+    trials, confirmations = measured("trials"), measured("confirmations")
+    bests = sa.table("bests", sa.column("target_key"), sa.column("task_key"), *_chosen(), sa.column("is_confirmed"))
+    connection = op.get_bind()
+    for task_key, target_key in connection.execute(sa.select(trials.c.task_key, trials.c.target_key).distinct()).all():
+
+        def of(table: Any, task_key: str = task_key, target_key: str = target_key) -> Any:
+            return sa.select(table).where(table.c.task_key == task_key, table.c.target_key == target_key)
+
+        newest = connection.execute(of(confirmations).order_by(confirmations.c.created_at.desc()).limit(1)).first()
+        good = of(trials).where(trials.c.status == "ok")
+        if newest:
+            good = good.where(trials.c.created_at > newest.created_at)
+        best = connection.execute(good.order_by(trials.c.median_s, trials.c.created_at).limit(1)).first()
+        is_confirmed = newest is not None and newest.status == "ok" and (not best or newest.median_s <= best.median_s)
+        if chosen := newest if is_confirmed else best:
+            values = {name: getattr(chosen, name) for name in names}
+            connection.execute(sa.insert(bests).values(**values, is_confirmed=is_confirmed))

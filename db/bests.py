@@ -1,0 +1,62 @@
+"""Bests: a table of what `choice` chooses, kept in the transactions that change it, so that lookups need not choose."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import BigInteger, bindparam, delete, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from .choice import best_rows
+from .database import KEYS_AT_ONCE, Database, batches
+from .models import BestRow, ConfirmationRow, Measured
+
+COPIED = ("target_key", "task_key", "schedule", "sketch", "sketch_version", "median_s", "low_s", "high_s", "provenance")
+"""What a best takes over from the row that it is."""
+
+
+def note(database: Database, session: Session, pairs: Iterable[tuple[str, str]]) -> None:
+    """Something was stored of these pairs of target and task: choose anew. The last thing that a transaction does.
+
+    Transactions that change the same pair take turns here, so each chooses from what the one before it has stored.
+    """
+    by_target: dict[str, list[str]] = {}
+    for target_key, task_key in sorted(set(pairs)):
+        by_target.setdefault(target_key, []).append(task_key)
+    for target_key, task_keys in by_target.items():
+        for keys in batches(task_keys, KEYS_AT_ONCE):
+            _take_turn(database, session, target_key, keys)
+            best = best_rows(session, keys, target_key)
+            _put(database, session, [_values(best[key]) for key in keys if key in best])
+            gone = [key for key in keys if key not in best]
+            if gone:
+                session.execute(delete(BestRow).where(BestRow.target_key == target_key, BestRow.task_key.in_(gone)))
+
+
+def _take_turn(database: Database, session: Session, target_key: str, task_keys: list[str]) -> None:
+    """Wait for others who change these; SQLite has one writer anyway. Numbers ascend, so nobody waits in a circle."""
+    if database.is_sqlite:
+        return
+    lock = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger)))
+    for number in sorted(_number(target_key, task_key) for task_key in task_keys):
+        session.execute(lock, {"number": number})
+
+
+def _number(target_key: str, task_key: str) -> int:
+    digest = hashlib.sha256(f"{target_key} {task_key}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def _values(row: Measured) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in COPIED} | {"is_confirmed": isinstance(row, ConfirmationRow)}
+
+
+def _put(database: Database, session: Session, values: list[dict[str, Any]]) -> None:
+    if not values:
+        return
+    insert = (sqlite.insert if database.is_sqlite else postgresql.insert)(BestRow)
+    fresh = {name: insert.excluded[name] for name in (*COPIED[2:], "is_confirmed")}
+    session.connection().execute(insert.on_conflict_do_update(index_elements=COPIED[:2], set_=fresh), values)
