@@ -1,23 +1,24 @@
-"""LocalPool: the pool of one machine, without Ray."""
+"""LocalPool: the pool of one machine, without Ray. LocalMachine: this machine, for pools of any target of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
-from tunewright.codegen.host import available_cores
+from tunewright.codegen.host import available_cores, detect
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 
 from .builder import Builder, Built
-from .pool import Limits, ReferenceFailed, checked_targets, checked_task
-from .process import Stopped
-from .timer import Timer
+from .device import Device, Health, Quarantined, Setup, own_name
+from .pool import DeviceState, Limits, PoolError, ReferenceFailed, checked_targets, checked_task, has
+from .process import NotStarted, Stopped
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -27,14 +28,21 @@ class LocalPool:
     """Builds a batch on all cores, a child each, then times it in one more child while they rest. See `Pool`.
 
     `objects` is the folder of the object cache; it is made if need be. `plugins` are modules that the children import.
+    `health` is what earlier pools found of this machine.
     """
 
     def __init__(
-        self, target: Target, objects: Path, limits: Limits | None = None, plugins: Sequence[str] = ()
+        self,
+        target: Target,
+        objects: Path,
+        limits: Limits | None = None,
+        plugins: Sequence[str] = (),
+        health: Health | None = None,
     ) -> None:
         limits = limits or Limits()
         self._target = target
-        self._timer = Timer(target.threads, objects, limits, plugins)
+        self._health = health or Health()
+        self._device = Device(target, Setup(objects, limits, tuple(plugins)), self._health)
         self._builders = [Builder(objects, limits, plugins) for _ in available_cores()]
         self._idle: SimpleQueue[Builder] = SimpleQueue()
         for builder in self._builders:
@@ -50,6 +58,8 @@ class LocalPool:
         checked_targets(candidates, self._target)
         if not candidates:
             return
+        with _alone():
+            self._device.admit()
         built: dict[int, Built] = {}
         with self._building(candidates, prepare=True) as builds:
             for build in as_completed(builds):
@@ -59,7 +69,9 @@ class LocalPool:
                     case outcome:
                         built[builds[build]] = outcome
         for n in sorted(built):
-            yield candidates[n], self._timer.measure(candidates[n].task, built[n], limit_s)
+            with _alone():
+                measured = self._device.measure(candidates[n].task, built[n], limit_s)
+            yield candidates[n], measured
 
     def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         """See `Pool.compare`."""
@@ -67,9 +79,16 @@ class LocalPool:
         if not candidates:
             return []
         task = checked_task(candidates)
+        with _alone():
+            self._device.admit()
         with self._building(candidates) as builds:
             outcomes = {n: build.result() for build, n in builds.items()}
-        return timed_together(self._timer, task, outcomes)
+        with _alone():
+            return timed_together(self._device, task, outcomes)
+
+    def devices(self) -> list[DeviceState]:
+        """See `Pool.devices`."""
+        return [self._health.state(own_name(), replace(self._target, threads=len(available_cores())))]
 
     @contextmanager
     def _building(
@@ -96,14 +115,18 @@ class LocalPool:
         while unfinished:
             for builder in self._builders:
                 builder.kill()
-            self._timer.kill()
+            self._device.kill()
             # More than once: one may have been about to begin.
             _, unfinished = wait(unfinished, timeout=0.1)
 
     def _prepare(self, task: Task) -> None:
         try:
-            self._timer.prepare(task)
-        except (ReferenceFailed, Stopped):  # it fails again, at once, where a candidate needs it, and is reported there
+            self._device.prepare(task)
+        except (
+            NotStarted,
+            ReferenceFailed,
+            Stopped,
+        ):  # it fails again, at once, where a candidate needs it, and is reported there
             return
 
     def _build(self, candidate: Candidate) -> Built | Measurement:
@@ -120,7 +143,7 @@ class LocalPool:
         self._threads.shutdown()
         for builder in self._builders:
             builder.close()
-        self._timer.close()
+        self._device.close()
 
     def __enter__(self) -> Self:
         return self
@@ -129,8 +152,50 @@ class LocalPool:
         self.close()
 
 
-def timed_together(timer: Timer, task: Task, outcomes: dict[int, Built | Measurement]) -> list[Measurement]:
+class LocalMachine:
+    """This machine. See `Machines`; the arguments are those of `LocalPool`."""
+
+    def __init__(self, objects: Path, limits: Limits | None = None, plugins: Sequence[str] = ()) -> None:
+        self._setup = Setup(objects, limits or Limits(), tuple(plugins))
+        self._health = Health()
+        self._own = detect()
+
+    def targets(self) -> list[Target]:
+        """See `Machines.targets`."""
+        return [] if self._health.left_s else [self._own]
+
+    def devices(self) -> list[DeviceState]:
+        """See `Machines.devices`."""
+        return [self._health.state(own_name(), self._own)]
+
+    def pool(self, target: Target) -> LocalPool:
+        """See `Machines.pool`."""
+        if not has(self._own, target):
+            raise PoolError(f"this machine is a {self._own}, not a {target}")
+        return LocalPool(target, self._setup.objects, self._setup.limits, self._setup.plugins, self._health)
+
+    def close(self) -> None:
+        """See `Machines.close`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """There is no other device: raises PoolError where this one is quarantined."""
+    try:
+        yield
+    except Quarantined as quarantined:
+        text = f"{own_name()} is in quarantine for {quarantined.left_s:.0f} s: {quarantined.reason}"
+        raise PoolError(text, quarantined.left_s) from quarantined
+
+
+def timed_together(device: Device, task: Task, outcomes: dict[int, Built | Measurement]) -> list[Measurement]:
     """The outcomes of builds, 0 to n - 1, with those that were built compared."""
     built = {n: outcome for n, outcome in sorted(outcomes.items()) if isinstance(outcome, Built)}
-    figures = dict(zip(built, timer.compare(task, list(built.values())) if built else [], strict=True))
+    figures = dict(zip(built, device.compare(task, list(built.values())) if built else [], strict=True))
     return [outcome if isinstance(outcome, Measurement) else figures[n] for n, outcome in sorted(outcomes.items())]

@@ -1,9 +1,10 @@
-"""Pool: what measures candidates, wherever its processes are."""
+"""Pool: what measures candidates, wherever its processes are. Machines: where pools can be opened."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, Self
 
 from tunewright.codegen.target import Target
@@ -20,6 +21,32 @@ class Limits:
     reference_s: float = 300.0  # computing what its task's outputs must be, once for many candidates
     memory_bytes: int | None = None  # of the process it is in; None: half of the machine's
     timing_s: float = 0.05  # taking samples; less once the interval is narrow, more where five runs take longer
+    quarantine_s: float = 60.0  # for which a device that fails its canary is not used; twice as long the next time
+
+
+class PoolError(Exception):
+    """Nobody is there to measure: the cluster can't be joined, no device has the target, all are in quarantine.
+
+    The text is one line for people. `retry_s`: after that long it may be different; None: not by itself.
+    """
+
+    def __init__(self, text: str, retry_s: float | None = None) -> None:
+        super().__init__(text, retry_s)
+        self.retry_s = retry_s
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """A device that candidates are timed on, as it was last heard of."""
+
+    name: str  # of the machine, and of the device on it
+    target: Target  # with all its threads
+    quarantined_until: datetime | None = None  # UTC; None: it is in use
+    reason: str = ""  # of the quarantine, one line
 
 
 class ReferenceFailed(Exception):
@@ -47,6 +74,11 @@ class Pool(Protocol):
 
     A task without a reference raises ReferenceFailed, from `measure` and from `compare`: what was yielded before stays
     final, the other candidates of the call have no measurement. The same task fails at once the next time.
+
+    No failure is put down to a candidate, nor to a task, before its device has shown that it works: see `device`. One
+    that doesn't is quarantined, and its work goes to others. Where there is none left, PoolError is raised, from
+    `measure` and from `compare`: again what was yielded before is final, the rest has no measurement.
+
     An illegal schedule raises Illegal and a candidate of another target ValueError: both are bugs of the caller.
     A pool serves one thread at a time. Every implementation passes `tests/workers/test_pool.py`.
     """
@@ -69,6 +101,10 @@ class Pool(Protocol):
         """
         ...
 
+    def devices(self) -> list[DeviceState]:
+        """What candidates of this pool are timed on, in quarantine or not. From any thread, and at once."""
+        ...
+
     def close(self) -> None:
         """End all processes. Closing twice is harmless."""
         ...
@@ -76,6 +112,39 @@ class Pool(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: object) -> None: ...
+
+
+class Machines(Protocol):
+    """The machines that a process can measure on: this one, or a cluster. Opened once, for pools of any target."""
+
+    def targets(self) -> list[Target]:
+        """What candidates can be timed for now, with all threads, each once: the devices that are not in quarantine."""
+        ...
+
+    def devices(self) -> list[DeviceState]:
+        """All devices, in quarantine or not. From any thread, and at once."""
+        ...
+
+    def pool(self, target: Target) -> Pool:
+        """A pool for a target that a device has: see `has`. Raises PoolError where none does."""
+        ...
+
+    def close(self) -> None:
+        """Leave. The pools must be closed before. Closing twice is harmless."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def has(device: Target, target: Target) -> bool:
+    """Whether a device, given as a target with all its threads, can time candidates of a target.
+
+    It is the same processor, and has cores enough.
+    """
+    same = (device.kind, device.triple, device.cpu, device.features)
+    return same == (target.kind, target.triple, target.cpu, target.features) and device.threads >= target.threads
 
 
 def checked_targets(candidates: Sequence[Candidate], target: Target) -> None:

@@ -55,6 +55,10 @@ class ChildError(Exception):
     """A bug in what runs in the child, or one that can't start at all. Carries the child's traceback."""
 
 
+class NotStarted(ChildError):
+    """A child that can't start. Carries the end of what it printed."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChildLimits:
     """What a child may take, and whether it is `confined`: see `confine`."""
@@ -99,8 +103,8 @@ class Child:
     def request(self, call: str, timeout_s: float, **arguments: Any) -> Any:
         """What the call returns, as plain data.
 
-        Raises Failed if the child crashed, was stopped at `timeout_s`, or ran out of memory; Illegal;
-        ChildError.
+        Raises Failed if the child crashed, was stopped at `timeout_s` or out of processor time, or ran out of memory;
+        Illegal; ChildError.
         """
         if self._process is not None and (self._killed or self._process.poll() is not None):
             self._end()  # it died between requests: no fault of this one
@@ -167,7 +171,7 @@ class Child:
             self.provenance = self._exchange("start", b"", START_S)["provenance"]
         except Failed as error:
             log = self._tail.decode(errors="replace")
-            raise ChildError(f"no child process: {error}\n{log}") from error
+            raise NotStarted(f"no child process: {error}\n{log}") from error
 
     def _exchange(self, call: str, message: bytes, timeout_s: float) -> dict[str, Any]:
         """Send a message, and wait for the next one from the child."""

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import Candidate, Measurement, Status
 
 from . import sampling
 from .builder import Built
 from .lock import HostLock
 from .pool import Limits, ReferenceFailed
-from .process import Child, ChildLimits, Failed, Stopped
+from .process import Child, ChildLimits, Failed, NotStarted, Stopped
+from .wire import candidate_json
 
 REMEMBERED = 10_000
 """Measurements kept, so that identical objects are timed once."""
@@ -43,6 +44,7 @@ class Timer:
 
     def __init__(self, threads: int, objects: Path, limits: Limits, plugins: Sequence[str] = ()) -> None:
         self._threads = threads
+        self._objects = objects
         self._limits = limits
         self._plugins = tuple(plugins)
         self._lock = HostLock(objects)
@@ -83,6 +85,8 @@ class Timer:
                     budget_s=limits.timing_s,
                     limit_s=limit_s,
                 )
+        except Stopped:
+            raise
         except Failed as failed:
             if failed.status is Status.OUT_OF_MEMORY:
                 self._child.close()  # what fills it is not the next candidate's
@@ -91,6 +95,32 @@ class Timer:
         if measurement.status is Status.WRONG_RESULT:
             self._child.close()  # it may have written anywhere
         return measurement
+
+    def try_out(self, canary: Candidate) -> str | None:
+        """What goes wrong with a candidate that is known to work on this machine; None: nothing does.
+
+        Past what is remembered, and in the child that the next candidate meets. Raises Stopped.
+        """
+        try:
+            with self._lock.building():
+                reply = self._child.request(
+                    "build", self._limits.build_s, candidate=candidate_json(canary), objects=str(self._objects)
+                )
+            if "error" in reply:
+                return str(reply["error"])
+            built = Built(reply["artifact"], reply["identity"], reply["build_s"])
+            measured = self._measure(canary.task, built, limit_s=0.0)
+        except Stopped:
+            raise
+        except (Failed, NotStarted, ReferenceFailed) as failure:
+            self._child.close()
+            return str(failure).splitlines()[0]
+        return None if measured.status is Status.OK else f"{measured.status}: {measured.error}"
+
+    def forget_failures(self) -> None:
+        """Of candidates and of references: they were not their own."""
+        self._no_reference.clear()
+        self._known = {key: known for key, known in self._known.items() if known.status is Status.OK}
 
     def compare(self, task: Task, several: Sequence[Built]) -> list[Measurement]:
         """Check and time candidates in turns, in a fresh child. See `Pool.compare`."""
@@ -103,6 +133,8 @@ class Timer:
                 try:
                     with self._lock.timing():
                         measured |= race.run({n: several[n] for n in left})
+                except Stopped:
+                    raise
                 except Failed as failed:
                     measured[race.running] = _failure(failed, several[race.running], child.provenance)
         return [replace(measured[n], build_s=one.build_s) for n, one in enumerate(several)]

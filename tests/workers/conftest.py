@@ -20,6 +20,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
 from tunewright.workers.local import LocalPool
 from tunewright.workers.pool import Limits, Pool
+from tunewright.workers.ray_cluster import RayCluster
 from tunewright.workers.ray_pool import RayPool
 
 HERE = Path(__file__).parent
@@ -47,11 +48,17 @@ def local_pool(target: Target, limits: Limits, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="session")
-def ray_pool(target: Target, limits: Limits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayPool]:
-    """On a cluster that it starts, the only one of the session."""
+def ray_cluster(limits: Limits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    """The only one of the session."""
     if find_spec("ray") is None:
         pytest.skip("Ray is not installed")
-    with RayPool(target, tmp_path_factory.mktemp("objects"), limits, ["planted"]) as pool:
+    with RayCluster(tmp_path_factory.mktemp("objects"), limits, ["planted"]) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def ray_pool(target: Target, ray_cluster: RayCluster) -> Iterator[RayPool]:
+    with ray_cluster.pool(target) as pool:
         yield pool
 
 

@@ -8,38 +8,54 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Status
-from tunewright.workers.pool import Limits
+from tunewright.workers.pool import PoolError
+from tunewright.workers.ray_cluster import RayCluster
 from tunewright.workers.ray_pool import RayPool
 from tunewright.workers.wire import candidate_json
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.ray
 
 JOIN = """
 import json, sys
 from pathlib import Path
-from tunewright.workers.ray_pool import RayPool
+from tunewright.workers.ray_pool import open_ray_pool
 from tunewright.workers.wire import read_candidate
 candidate = read_candidate(json.loads(sys.argv[3]))
-with RayPool(candidate.target, Path(sys.argv[2]), address=sys.argv[1]) as pool:
+with open_ray_pool(candidate.target, Path(sys.argv[2]), address=sys.argv[1]) as pool:
     [(_, measurement)] = pool.measure([candidate])
 print(measurement.status, measurement.error)
 """
 
 
-def timer_pid(pool: RayPool) -> int:
-    """The process of the timer on the only node."""
+def keeper_pid(cluster: RayCluster, target: Target) -> int:
+    """The process of the keeper of the only device."""
     import ray
 
-    [timer] = pool.timers.values()
-    pid: int = ray.get(timer.__ray_call__.remote(lambda _: os.getpid()))
+    keepers = wait_for(lambda: cluster.keepers(target))
+    [keeper] = keepers.values()
+    pid: int = ray.get(keeper.__ray_call__.remote(lambda _: os.getpid()))
     return pid
+
+
+def wait_for(look: Callable[[], T], timeout_s: float = 30.0) -> T:
+    """What it sees as soon as it sees anything."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (seen := look()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    return seen
 
 
 def test_the_cluster_wants_a_token(ray_pool: RayPool) -> None:
@@ -58,8 +74,8 @@ def test_a_lost_builder_is_replaced_once(ray_pool: RayPool, make) -> None:
     assert make.sound(other)
 
 
-def test_a_lost_timer_is_replaced(ray_pool: RayPool, make) -> None:
-    pid = timer_pid(ray_pool)
+def test_a_lost_keeper_is_replaced(ray_cluster: RayCluster, ray_pool: RayPool, make) -> None:
+    pid = keeper_pid(ray_cluster, make.target)
     killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))  # in the middle of the two seconds
     killer.start()
     found = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("hang_longer"), make.default()])}
@@ -67,17 +83,17 @@ def test_a_lost_timer_is_replaced(ray_pool: RayPool, make) -> None:
     assert found.pop("planted.hang_longer").status is Status.TIMEOUT
     [other] = found.values()
     assert make.sound(other)
-    assert timer_pid(ray_pool) != pid
+    assert keeper_pid(ray_cluster, make.target) != pid
 
 
-def test_a_comparison_survives_its_timer(ray_pool: RayPool, make) -> None:
-    os.kill(timer_pid(ray_pool), signal.SIGKILL)
+def test_a_comparison_survives_its_keeper(ray_cluster: RayCluster, ray_pool: RayPool, make) -> None:
+    os.kill(keeper_pid(ray_cluster, make.target), signal.SIGKILL)
     assert all(make.sound(measurement) for measurement in ray_pool.compare([make.default(), make.planted("ok")]))
 
 
-def test_a_node_that_is_another_machine_does_not_time(ray_pool: RayPool, make, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="no node of the Ray cluster is a cpu:i386"):
-        RayPool(replace(make.target, cpu="i386"), tmp_path)
+def test_a_node_that_is_another_machine_does_not_time(ray_cluster: RayCluster, ray_pool: RayPool, make) -> None:
+    with pytest.raises(PoolError, match="no node of the Ray cluster is a cpu:i386"):
+        ray_cluster.pool(replace(make.target, cpu="i386"))
     assert make.sound(make.measured(ray_pool, make.default())), "the cluster is still there"
 
 
@@ -105,17 +121,17 @@ def test_a_running_cluster_is_joined_with_its_token(ray_pool: RayPool, make, tmp
     stranger = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     refused = join(address, tmp_path, make.default(), stranger | {"HOME": str(tmp_path)})
     assert refused.returncode == 1
-    assert "ConnectionError: the Ray cluster" in refused.stderr.splitlines()[-1]
+    assert "PoolError: the Ray cluster" in refused.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "nowhere.invalid:6379", "nonsense"])
 def test_an_address_without_a_cluster_is_refused_at_once(address: str, make, tmp_path: Path) -> None:
     refused = join(address, tmp_path, make.default(), dict(os.environ))
     assert refused.returncode == 1
-    assert "ConnectionError: no " in refused.stderr.splitlines()[-1]
+    assert "PoolError: no " in refused.stderr.splitlines()[-1]
 
 
-def test_without_ray_one_line_says_what_to_do(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_one_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'tunewright\[ray\]'"):
-        RayPool(make.target, tmp_path, Limits())
+    with pytest.raises(PoolError, match=r"pip install 'tunewright\[ray\]'"):
+        RayCluster(tmp_path)
