@@ -1,0 +1,278 @@
+"""Exchange: a bounded conversation with a server that may be down, slow, hostile or something else altogether.
+
+It runs in a thread of its own, for nothing else bounds the whole of it: resolving a name has no time limit, and the
+limits of HTTP clients begin anew with every byte received. When the time is over, the connection is cut.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+if TYPE_CHECKING:
+    import socket
+
+    import httpx
+
+KEYS_AT_ONCE = 1024
+"""Tasks in one request."""
+
+DEFINITIONS_AT_ONCE, DEFINITION_BYTES_AT_ONCE = 128, 1 << 20
+"""Tasks in one request that carries their definitions, and how long those may be together."""
+
+ANSWER_BYTES, ANSWER_BYTES_A_TASK = 1 << 16, 1 << 14
+"""How long an answer may be: so much, and so much more for each task asked for."""
+
+SNAPSHOT_BYTES = 1 << 30
+"""How long a snapshot may be when it is unpacked."""
+
+LINE_BYTES = 1 << 20
+
+STATUSES = {
+    401: "it refuses the API key (401)",
+    403: "the API key lacks the scope records:read (403)",
+    429: "it is asked too often (429)",
+}
+"""What people should know of some answers."""
+
+Result = TypeVar("Result")
+
+
+class Failed(Exception):
+    """What went wrong with the server: the end of a sentence, for people."""
+
+
+class Exchange:
+    """Asks one server, for `timeout_s` in all."""
+
+    def __init__(self, server: str, key: str | None, timeout_s: float) -> None:
+        self._server = server
+        self._key = key
+        self._timeout_s = timeout_s
+        self._over = threading.Event()
+        self._sockets: list[socket.socket] = []
+        self._deadline_s = 0.0
+
+    def lookups(self, tasks: Sequence[Task], target: Target) -> tuple[dict[str, Any], str | None]:
+        """Task key -> answer as JSON data, of those that came in time; and what went wrong, if something did."""
+        answers: dict[str, Any] = {}
+
+        def talk(client: httpx.Client) -> None:
+            unknown: list[Task] = []
+            for batch in _parts(tasks, KEYS_AT_ONCE):
+                for task, item in zip(batch, self._items(client, batch, target), strict=True):
+                    if item.get("match") == "unknown":
+                        unknown.append(task)
+                    else:
+                        answers[task.key] = item
+            for batch, definitions in _defined(unknown):
+                for task, item in zip(batch, self._items(client, batch, target, definitions), strict=True):
+                    answers[task.key] = item
+
+        try:
+            self._within_limit(talk)
+        except Failed as error:
+            return dict(answers), str(error)
+        return answers, None
+
+    def snapshot(self, target_key: str) -> list[Any]:
+        """The lines of a snapshot as JSON data, those that are none left out. Raises Failed."""
+
+        def talk(client: httpx.Client) -> list[Any]:
+            lines = []
+            with client.stream(
+                "GET", f"/v1/snapshots/{target_key}", headers={"Accept-Encoding": "gzip"}, extensions=self._extensions()
+            ) as answer:
+                self._check_status(answer.status_code)
+                for line in _lines(self._unpacked(answer)):
+                    with suppress(ValueError, RecursionError):
+                        lines.append(json.loads(line))
+            return lines
+
+        return self._within_limit(talk)
+
+    # In the thread
+
+    def _items(
+        self, client: httpx.Client, tasks: Sequence[Task], target: Target, definitions: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """The answers to one request, in the order of the tasks. Raises Failed."""
+        body: dict[str, Any] = {"target": target.to_json(), "tasks": [task.key for task in tasks]}
+        if definitions:
+            body["definitions"] = definitions
+        limit_bytes = ANSWER_BYTES + ANSWER_BYTES_A_TASK * len(tasks)
+        with client.stream("POST", "/v1/lookups", json=body, extensions=self._extensions()) as answer:
+            self._check_status(answer.status_code)
+            if answer.headers.get("content-encoding", "identity") != "identity":
+                raise Failed("it packs answers although it was asked not to")
+            content = bytearray()
+            for chunk in answer.iter_raw():
+                content += chunk
+                self._check_limits(len(content), limit_bytes)
+        try:
+            data = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise Failed("its answer is no JSON: is that a tunewright server?") from error
+        items = data.get("items") if isinstance(data, dict) else None
+        fits = isinstance(items, list) and len(items) == len(tasks) and all(isinstance(item, dict) for item in items)
+        if not fits or data.get("target") != target.key:
+            raise Failed("its answer is not what was asked for: is that a tunewright server?")
+        found: list[dict[str, Any]] = items
+        return found
+
+    def _unpacked(self, answer: httpx.Response) -> Iterator[bytes]:
+        """The content, unpacked where it is packed, no matter how far what is packed unpacks."""
+        is_packed = answer.headers.get("content-encoding") == "gzip"
+        inflate = zlib.decompressobj(zlib.MAX_WBITS | 16) if is_packed else None
+        total_bytes = 0
+        for chunk in answer.iter_raw():
+            rest = chunk
+            while rest:
+                if inflate is None:
+                    piece, rest = rest, b""
+                else:
+                    piece = inflate.decompress(rest, LINE_BYTES)
+                    rest = inflate.unconsumed_tail
+                total_bytes += len(piece)
+                self._check_limits(total_bytes, SNAPSHOT_BYTES)
+                yield piece
+                if not piece:
+                    break
+
+    def _check_status(self, status: int) -> None:
+        if status != 200:
+            raise Failed(STATUSES.get(status, f"it answers {status}"))
+
+    def _check_limits(self, size_bytes: int, limit_bytes: int) -> None:
+        if size_bytes > limit_bytes:
+            raise Failed(f"its answer is longer than {limit_bytes} bytes")
+        if self._over.is_set() or time.monotonic() > self._deadline_s:
+            raise Failed(self._too_slow)
+
+    # Around the thread
+
+    @property
+    def _too_slow(self) -> str:
+        return f"no answer within {self._timeout_s:g} s"
+
+    def _within_limit(self, talk: Callable[[httpx.Client], Result]) -> Result:
+        """What `talk` returns. Raises Failed where that takes too long, or the server is at fault."""
+        import httpx
+
+        outcome: list[Result | BaseException] = []
+
+        def work() -> None:
+            try:
+                with self._client() as client:
+                    outcome.append(talk(client))
+            except (httpx.HTTPError, httpx.InvalidURL, zlib.error, OSError) as error:
+                outcome.append(Failed(_said(error)))
+            except UnicodeError:  # httpx encodes the key as ASCII
+                outcome.append(Failed("the API key has letters that no key has"))
+            except BaseException as error:  # noqa: BLE001 - raised again where the caller is
+                outcome.append(error)
+
+        self._deadline_s = time.monotonic() + self._timeout_s
+        thread = threading.Thread(target=work, name="tunewright-lookup", daemon=True)
+        thread.start()
+        thread.join(self._timeout_s)
+        if not outcome:
+            self._cut()
+            raise Failed(self._too_slow)
+        result = outcome[0]
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def _client(self) -> httpx.Client:
+        import httpx
+
+        headers = {"Accept-Encoding": "identity", "User-Agent": "tunewright"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        is_local = urlsplit(self._server).hostname in ("localhost", "127.0.0.1", "::1")
+        return httpx.Client(
+            base_url=self._server,
+            headers=headers,
+            timeout=self._timeout_s,
+            follow_redirects=False,
+            trust_env=not is_local,  # what is on this machine is not reached through a proxy
+        )
+
+    def _extensions(self) -> dict[str, Any]:
+        """Has the sockets told as they are made, so that they can be cut."""
+
+        def trace(event: str, info: Mapping[str, Any]) -> None:
+            if event == "connection.connect_tcp.complete":
+                made = info["return_value"].get_extra_info("socket")
+                self._sockets.append(made)
+                if self._over.is_set():
+                    _shut(made)
+
+        return {"trace": trace}
+
+    def _cut(self) -> None:
+        """End what the thread waits for; it ends by itself then."""
+        self._over.set()
+        for one in list(self._sockets):
+            _shut(one)
+
+
+def _shut(one: socket.socket) -> None:
+    import socket
+
+    with suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+
+
+def _said(error: Exception) -> str:
+    """What went wrong, in one short line."""
+    name = type(error).__name__
+    text = " ".join(str(error).split())[:200]
+    return f"{name}: {text}" if text else name
+
+
+def _parts(tasks: Sequence[Task], size: int) -> Iterator[Sequence[Task]]:
+    for start in range(0, len(tasks), size):
+        yield tasks[start : start + size]
+
+
+def _defined(tasks: Sequence[Task]) -> Iterator[tuple[list[Task], dict[str, Any]]]:
+    """The tasks in parts that are small enough for one request with their definitions."""
+    part: list[Task] = []
+    definitions: dict[str, Any] = {}
+    size_bytes = 0
+    for task in tasks:
+        data = task.to_json()
+        task_bytes = len(json.dumps(data))
+        if task_bytes > DEFINITION_BYTES_AT_ONCE:
+            continue
+        if part and (len(part) == DEFINITIONS_AT_ONCE or size_bytes + task_bytes > DEFINITION_BYTES_AT_ONCE):
+            yield part, definitions
+            part, definitions, size_bytes = [], {}, 0
+        part.append(task)
+        definitions[task.key] = data
+        size_bytes += task_bytes
+    if part:
+        yield part, definitions
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines of a text that comes in pieces. Raises Failed for one that is too long."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > LINE_BYTES:
+            raise Failed("a line of its answer is too long")
+        yield from (line for line in whole if line.strip())
+    if rest.strip():
+        yield rest

@@ -1,0 +1,94 @@
+"""Known: the contract of what lookups ask, many tasks at a time and with a few queries, whatever the number of trials.
+
+What is best for a task on a target follows from trials and confirmations (see `Store.best`). It is kept beside them, in
+the transactions that change it, so that nobody who looks it up has to walk through trials.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """What to use for a task on a target. Texts of JSON are as they were stored, so that they can be passed on."""
+
+    task_key: str
+    target_key: str
+    op: str  # the task's label
+    sketch: str
+    sketch_version: int
+    schedule_json: str
+    median_s: float
+    low_s: float | None
+    high_s: float | None
+    provenance_json: str
+    is_confirmed: bool  # it won a comparison in a fresh process
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule.from_json(json.loads(self.schedule_json))
+
+    @property
+    def measurement(self) -> Measurement:
+        """Without what lookups don't tell: samples, errors, the object."""
+        return Measurement(
+            Status.OK,
+            median_s=self.median_s,
+            low_s=self.low_s,
+            high_s=self.high_s,
+            provenance=json.loads(self.provenance_json),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """How far a database has grown: the newest trial, repeat and confirmation. Equal marks: the same answers."""
+
+    trial_id: int
+    repeat_id: int
+    confirmation_id: int
+
+
+class Known(Protocol):
+    """Every method may raise StoreError."""
+
+    def best(self, task_keys: Iterable[str], target_keys: Collection[str]) -> dict[tuple[str, str], Best]:
+        """(task key, target key) -> `Store.best`, of those that have one."""
+        ...
+
+    def best_on(self, target_key: str, after: str = "", limit: int = 500) -> list[Best]:
+        """`Store.best` of the tasks that have one on a target, by task key, from the one after `after` on."""
+        ...
+
+    def fastest(
+        self, task_keys: Iterable[str], target_key: str, sketches: Collection[tuple[str, int]], limit: int = 8
+    ) -> dict[str, list[tuple[Schedule, Measurement]]]:
+        """Task key -> its OK trials on a target by one of these (sketch, version), the fastest first."""
+        ...
+
+    def failures(self, task_keys: Iterable[str], target_key: str) -> dict[str, set[str]]:
+        """Task key -> keys of the schedules that failed there, in trials or the newest confirmation."""
+        ...
+
+    def relatives(self, families: Iterable[str], target_keys: Collection[str], limit: int) -> dict[str, list[str]]:
+        """Family -> keys of at most `limit` of its tasks that have a best on one of the targets, by key."""
+        ...
+
+    def definitions(self, task_keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Task key -> `Task.to_json`, of those that are known."""
+        ...
+
+    def marks(self) -> Marks:
+        """How far the database has grown."""
+        ...
+
+    def changed(self, since: Marks) -> set[tuple[str, str]]:
+        """(task key, target key) of what came after. Transactions that were under way at `since` may be missed."""
+        ...

@@ -1,0 +1,34 @@
+"""What is known of tasks: the ladder from the best that was measured down to the default schedule.
+Read first: `ladder`; `found` is what comes of it.
+May import: what `tuner` may. Nothing heavy is imported before a database is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from .found import Basis, Found, Match, Source, unmeasured
+from .ladder import Ladder, Recorded, lookup
+
+__all__ = ["Basis", "Found", "Ladder", "Match", "Recorded", "Source", "look_up_in", "lookup", "unmeasured"]
+
+
+def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> dict[str, Found]:
+    """`lookup` in the database of that URL. Where the default one is not there yet, nothing is known.
+
+    Raises NoDatabase where one was named and is not there, StoreError where it can't be read.
+    """
+    from tunewright.db.reading import NoDatabase, open_reader
+
+    from ..settings import settings
+
+    try:
+        with open_reader(db or settings().db) as store:
+            return lookup(store, tasks, target)
+    except NoDatabase:
+        if db is not None:
+            raise
+    return {task.key: unmeasured(task, target) for task in tasks}

@@ -1,0 +1,178 @@
+"""Found: the schedule to use for a task, and what that choice rests on.
+
+Nothing here needs a database, so a client of a server reads its answers with this module alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule, holds, spaces
+
+DRAWN = 64
+"""Points of a space among which a replacement for a default that fails is looked for."""
+
+LONGEST_TEXT = 1000
+"""Letters of a text in an answer that was read: more is cut off."""
+
+MOST_PROVENANCE = 64
+"""Entries of a provenance that was read."""
+
+
+class Match(StrEnum):
+    """The rung of the ladder that an answer is from, the best first."""
+
+    EXACT = "exact"  # the best known for this task on this target
+    SIBLING = "sibling"  # the best known for this task on a similar target
+    NEAREST = "nearest"  # the best known for a task of the same family, whose numbers are near
+    PREDICTED = "predicted"  # the cost model's pick; nobody measured it
+    DEFAULT = "default"  # nothing usable is known
+    UNTRIED = "untried"  # the default is known to fail: a point of the space that nobody measured
+    NONE = "none"  # the default is known to fail, and so is every replacement that was drawn
+
+
+class Basis(StrEnum):
+    """What the expected time of an answer is."""
+
+    MEASURED = "measured"  # of this schedule for this task on this target
+    SIBLING = "sibling"  # of this schedule for this task on the target that `source` names
+    SCALED = "scaled"  # measured for the task and target that `source` names, times the ratio of the work
+    PREDICTED = "predicted"  # not known: the cost model ranks schedules, it tells no times
+    NONE = "none"  # not known
+
+
+BASES = {
+    Match.EXACT: Basis.MEASURED,
+    Match.SIBLING: Basis.SIBLING,
+    Match.NEAREST: Basis.SCALED,
+    Match.PREDICTED: Basis.PREDICTED,
+}
+"""The basis of each rung; none for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a schedule was measured that was not measured for the task and target asked for."""
+
+    task_key: str
+    target_key: str
+    target: str  # for people
+
+    def to_json(self) -> dict[str, str]:
+        return {"task": self.task_key, "target": self.target_key, "target_name": self.target}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The schedule to use for a task, and why."""
+
+    task: Task
+    match: Match
+    schedule: Schedule  # where `match` is NONE it must not be run
+    measurement: Measurement | None  # of this schedule, if it was measured: for this task and target, or `source`
+    confirmed: bool = False  # whether it won the comparison in a fresh process that ends a job
+    source: Source | None = None
+    scale: float = 1.0  # the work of this task among that of the one measured
+
+    @property
+    def basis(self) -> Basis:
+        """What `expected_s` is."""
+        return BASES.get(self.match, Basis.NONE)
+
+    @property
+    def expected_s(self) -> float | None:
+        """Seconds that a run should take, see `basis`."""
+        measured = self.measurement
+        return None if measured is None or measured.median_s is None else measured.median_s * self.scale
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """The 95% interval of the median measured; of a scaled time none is known."""
+        measured = self.measurement
+        if measured is None or measured.low_s is None or measured.high_s is None or self.basis is Basis.SCALED:
+            return None
+        return measured.low_s, measured.high_s
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `read` inverts it as far as it goes."""
+        expected_s, interval_s = self.expected_s, self.interval_s
+        return {
+            "key": self.task.key,
+            "op": self.task.op,
+            "match": self.match.value,
+            "basis": self.basis.value,
+            "confirmed": self.confirmed,
+            "expected_ms": None if expected_s is None else 1e3 * expected_s,
+            "interval_ms": None if interval_s is None else [1e3 * edge_s for edge_s in interval_s],
+            "schedule": self.schedule.to_json(),
+            "source": self.source.to_json() if self.source else None,
+            "provenance": dict(self.measurement.provenance) if self.measurement else {},
+        }
+
+
+def unmeasured(task: Task, target: Target, failed: Collection[str] = ()) -> Found:
+    """The default; where its key is in `failed`, the first point drawn that is not: the same one every time."""
+    default = default_schedule(task, target)
+    if default.key not in failed:
+        return Found(task, Match.DEFAULT, default, None)
+    for space in spaces(task, target):
+        for row in space.sample(DRAWN, np.random.default_rng(0)):
+            schedule = space.schedule(row)
+            if schedule.key not in failed:
+                return Found(task, Match.UNTRIED, schedule, None)
+    return Found(task, Match.NONE, default, None)
+
+
+def read(task: Task, target: Target, data: Any) -> Found:
+    """What `to_json` wrote, from a place that need not be trusted.
+
+    Raises ValueError, in one line, where it is not an answer for this task, or its schedule is not legal for the task.
+    Whatever it says is at worst slow: what is built is a point of this program's own space.
+    """
+    if not isinstance(data, Mapping) or data.get("key") != task.key:
+        raise ValueError("it is no answer for this task")
+    try:
+        match = Match(data["match"])
+        schedule = Schedule.from_json(data["schedule"])
+        measurement, source = _measurement(data), _source(data.get("source"))
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise ValueError(f"it is no answer: {type(error).__name__}") from error
+    if not holds(task, target, schedule):
+        raise ValueError("its schedule is not legal for the task")
+    if match in BASES and match is not Match.PREDICTED and measurement is None:
+        raise ValueError("it names no time")
+    return Found(task, match, schedule, measurement, data.get("confirmed") is True, source)
+
+
+def _measurement(data: Mapping[str, Any]) -> Measurement | None:
+    if data["expected_ms"] is None:
+        return None
+    low_s, high_s = map(_seconds, data["interval_ms"]) if data["interval_ms"] is not None else (None, None)
+    entries = list(data["provenance"].items())[:MOST_PROVENANCE]
+    provenance = {str(name)[:LONGEST_TEXT]: str(text)[:LONGEST_TEXT] for name, text in entries}
+    return Measurement(
+        Status.OK, median_s=_seconds(data["expected_ms"]), low_s=low_s, high_s=high_s, provenance=provenance
+    )
+
+
+def _seconds(value_ms: Any) -> float:
+    if isinstance(value_ms, bool) or not isinstance(value_ms, int | float) or not isfinite(value_ms) or value_ms < 0:
+        raise ValueError("no time")
+    return 1e-3 * value_ms
+
+
+def _source(data: Any) -> Source | None:
+    if data is None:
+        return None
+    task_key, target_key, target = (str(data[name])[:LONGEST_TEXT] for name in ("task", "target", "target_name"))
+    return Source(task_key, target_key, target)
