@@ -1,0 +1,101 @@
+"""Outline: what a model takes and gives, without reading its weights or inferring anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from .inference import DTYPES
+from .onnx_import import ModelError, checked, shown
+from .onnx_import.check import bodies
+from .onnx_import.placeholders import PLACEHOLDER_TYPES, Placeholder, Unsound
+from .structure import MAX_KEPT
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output as the model declares it."""
+
+    name: str  # hostile text
+    dtype: str  # numpy's name, "string", or empty where it is no tensor or not declared
+    shape: tuple[int | str, ...] | None  # a dimension left open has its name, which may be empty; None: not declared
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A model from outside."""
+
+    inputs: tuple[Port, ...]  # those that a user must feed
+    outputs: tuple[Port, ...]
+    ops: Mapping[str, int]  # op -> nodes, functions not expanded; hostile text
+    with_weights: bool  # whether it holds values that `structure.strip` would leave out
+    has_external_data: bool  # whether some of them lie in other files
+
+
+def outline(source: Path | str | bytes) -> Outline:
+    """The outline of an ONNX model, given as its bytes or as a path. Raises ModelError and OSError."""
+    model, _ = checked(source)
+    known = {tensor.name for tensor in model.graph.initializer}
+    tensors = [tensor for tensor in _tensors(model) if tensor.data_type in PLACEHOLDER_TYPES]
+    try:
+        weights = [tensor for tensor in tensors if Placeholder.read(tensor) is None]
+    except Unsound as error:
+        raise ModelError(f"a weight of the model: {error}") from error
+    return Outline(
+        tuple(_port(value) for value in model.graph.input if value.name not in known),
+        tuple(_port(value) for value in model.graph.output),
+        Counter(node.op_type for node in _nodes(model)),
+        any(prod(tensor.dims) > MAX_KEPT for tensor in weights) or any(map(_is_learned, _nodes(model))),
+        any(tensor.data_location == TensorProto.EXTERNAL for tensor in weights),
+    )
+
+
+def _port(value: ValueInfoProto) -> Port:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return Port(value.name, DTYPES.get(tensor.elem_type, ""), None)
+    if any(not isinstance(dim.dim_param, str) for dim in tensor.shape.dim):
+        raise ModelError(f"a dimension of {shown(value.name)} has a name that is no text")
+    shape = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim)
+    return Port(value.name, DTYPES.get(tensor.elem_type, ""), shape)
+
+
+def _nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """All nodes, those inside control flow and functions included."""
+    waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [inner for body in bodies(node) for inner in body.node]
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from _graphs(body)
+
+
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    for graph in _graphs(model.graph):
+        yield from graph.initializer
+    for function in model.functions:
+        for node in function.node:
+            for body in bodies(node):
+                for graph in _graphs(body):
+                    yield from graph.initializer
+    for node in _nodes(model):
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _is_learned(node: NodeProto) -> bool:
+    """Whether a node has a long list of numbers among its attributes."""
+    return any(len(a.floats) > MAX_KEPT and len(set(a.floats)) > 1 for a in node.attribute)
