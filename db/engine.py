@@ -86,8 +86,8 @@ def clear_errors(url: URL) -> Iterator[None]:
 AWAY = re.compile("08...|57P0[1-3]")
 """SQLSTATEs of PostgreSQL: connection exceptions; ended by an administrator, by a crash, not ready to connect yet."""
 
-PASSING = re.compile("starting up|shutting down|recovery|terminating|connection slots|too many")
-"""Why PostgreSQL refuses a connection that it may take a little later; unlike a wrong password, say."""
+REFUSED = re.compile("FATAL: .*(authentication|does not exist|pg_hba.conf|not permitted|permission denied|protocol)")
+"""What PostgreSQL says to those whom it will not let in later either."""
 
 
 def _is_away(error: sql.DBAPIError) -> bool:
@@ -97,8 +97,7 @@ def _is_away(error: sql.DBAPIError) -> bool:
     # Of a connection that can't be made the driver knows no SQLSTATE.
     if not isinstance(error, sql.OperationalError) or not type(error.orig).__module__.startswith("psycopg"):
         return False
-    refusal = re.search("FATAL: .*", str(error.orig))
-    return refusal is None or PASSING.search(refusal.group()) is not None
+    return REFUSED.search(str(error.orig)) is None
 
 
 def shown(url: URL) -> str:

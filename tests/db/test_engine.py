@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from tunewright.db import engine
-from tunewright.db.errors import StoreError
+from tunewright.db.errors import StoreError, Unreachable
 from tunewright.db.inspection import inspect
 from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import open_store
@@ -214,13 +214,20 @@ def test_no_password_is_shown():
         assert "secret" not in fails(url)
 
 
-def test_a_server_that_is_not_there():
-    assert "refused" in fails("postgresql://me@127.0.0.1:1/x")
+def test_a_server_that_is_not_there_is_awaited():
+    started_s = time.monotonic()
+    with pytest.raises(Unreachable, match="refused"):
+        open_store("postgresql://me@127.0.0.1:1/x", patience_s=0.3)
+    assert time.monotonic() - started_s > 0.1
 
 
 @pytest.mark.postgres
-def test_a_database_that_is_not_there(postgres_url):
-    assert 'database "missing" does not exist' in fails(postgres_url.replace("/postgres?", "/missing?"))
+def test_a_database_that_is_not_there_is_not_awaited(postgres_url):
+    started_s = time.monotonic()
+    missing = postgres_url.replace("/postgres?", "/missing?")
+    assert 'database "missing" does not exist' in fails(missing, patience_s=20)
+    assert 'role "nobody" does not exist' in fails(postgres_url.replace("//postgres:", "//nobody:"), patience_s=20)
+    assert time.monotonic() - started_s < 10
 
 
 def test_no_driver(monkeypatch):

@@ -1,0 +1,86 @@
+"""The contract of Fleet, checked on every database."""
+
+from datetime import timedelta
+
+import pytest
+
+from tunewright.db.errors import NotFound
+from tunewright.db.fleet import Device
+from tunewright.db.jobs import Budget
+
+
+@pytest.fixture
+def fleet(filled):
+    return filled.fleet
+
+
+def device(samples, threads=2, **options):
+    return Device(f"host/cpu{threads}", samples.target(threads).key, **options)
+
+
+def test_a_tuner_comes_back_as_it_said(filled, fleet, samples, clock):
+    lease = filled.jobs.open(samples.spec(), "", Budget(1), "h")
+    fleet.enlist("t1", "host\0", 42, "1.2.3", "ray")
+    began = clock.now
+    clock.advance(5)
+    sick = device(samples, 4, quarantined_until=clock.now + timedelta(seconds=9), reason="two\nlines <b>")
+    fleet.report("t1", [device(samples), sick], lease.job_id, draining=True)
+    (tuner,) = fleet.tuners()
+    assert (tuner.id, tuner.host, tuner.pid, tuner.version, tuner.pool) == ("t1", "host\ufffd", 42, "1.2.3", "ray")
+    assert (tuner.started_at, tuner.seen_at) == (began, clock.now)
+    assert tuner.devices == (device(samples), sick)
+    assert (tuner.job_id, tuner.draining) == (lease.job_id, True)
+    fleet.report("t1", [])
+    (tuner,) = fleet.tuners()
+    assert (tuner.devices, tuner.job_id, tuner.draining) == ((), None, False)
+
+
+def test_the_longest_at_work_come_first_and_the_silent_ones_not(fleet, clock):
+    for name in ("t2", "t1", "t3"):
+        fleet.enlist(name, "h", 1, "1", "local")
+        clock.advance(20)
+    assert [tuner.id for tuner in fleet.tuners(50)] == ["t1", "t3"]
+    fleet.report("t2", [])
+    assert [tuner.id for tuner in fleet.tuners(50)] == ["t2", "t1", "t3"]
+
+
+def test_leaving(fleet):
+    fleet.enlist("t1", "h", 1, "1", "local")
+    fleet.leave("t1")
+    fleet.leave("t1")
+    assert fleet.tuners() == []
+    with pytest.raises(NotFound, match="no tuner t1"):
+        fleet.report("t1", [])
+
+
+def test_beginning_again_is_a_new_beginning(fleet, samples, clock):
+    fleet.enlist("t1", "h", 1, "1", "local")
+    fleet.report("t1", [device(samples)])
+    clock.advance(5)
+    fleet.enlist("t1", "h", 2, "2", "local")
+    (tuner,) = fleet.tuners()
+    assert (tuner.pid, tuner.started_at, tuner.devices) == (2, clock.now, ())
+
+
+def test_who_was_forgotten_is_enlisted_anew(fleet, samples, clock):
+    fleet.enlist("t1", "h", 1, "1", "local")
+    clock.advance(48 * 3600)
+    fleet.enlist("t2", "h", 2, "1", "local")
+    assert [tuner.id for tuner in fleet.tuners(silent_s=1e6)] == ["t2"]
+    fleet.report("t1", [device(samples)])
+    assert [(tuner.id, tuner.pid) for tuner in fleet.tuners()] == [("t1", 1), ("t2", 2)]
+
+
+def test_what_can_be_tuned_for(fleet, samples, clock):
+    assert fleet.targets() == []
+    for name in ("t1", "t2"):
+        fleet.enlist(name, "h", 1, "1", "local")
+    sick = device(samples, 4, quarantined_until=clock.now + timedelta(seconds=10))
+    fleet.report("t1", [device(samples), device(samples), sick])
+    fleet.report("t2", [device(samples, threads=77), device(samples)])
+    assert fleet.targets() == [samples.target(2)]
+    clock.advance(11)
+    assert fleet.targets() == [samples.target(2), samples.target(4)]
+    clock.advance(60)
+    assert fleet.targets() == []
+    assert fleet.targets(silent_s=100) == [samples.target(2), samples.target(4)]

@@ -1,0 +1,162 @@
+"""The queue between processes, and a server that goes away."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tunewright.db.errors import Unreachable
+from tunewright.db.jobs import Budget, EventKind, JobState, NewEvent
+from tunewright.db.sql_store import open_store
+
+WORKER = """
+import sys, time
+from tunewright.db.jobs import JobState
+from tunewright.db.sql_store import open_store
+
+url, target = sys.argv[1:]
+with open_store(url) as store:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    while (lease := store.jobs.lease([target], "w")) is not None:
+        print(lease.job_id, lease.epoch, flush=True)
+        store.jobs.finish(lease, JobState.SUCCEEDED)
+"""
+
+WAITER = """
+import sys, time
+from tunewright.db.sql_store import open_store
+
+with open_store(sys.argv[1]) as store:
+    seen = store.jobs.changes()
+    while store.jobs.wait(0.5, seen):  # until the connection that hears of others has settled
+        seen = store.jobs.changes()
+    print("ready", flush=True)
+    print(store.jobs.wait(30, seen), len(store.jobs.list()), flush=True)
+"""
+
+
+@pytest.fixture
+def run():
+    """A function that starts a Python process."""
+    running = []
+
+    def start(code, *arguments):
+        command = [sys.executable, "-c", code, *arguments]
+        running.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def test_each_job_is_leased_once(shared_url, samples, run):
+    with open_store(shared_url) as store:
+        samples.fill(store)
+        ids = {store.jobs.submit(samples.spec(number), "", Budget(1)).job.id for number in range(40)}
+        workers = [run(WORKER, shared_url, samples.target().key) for _ in range(4)]
+        for worker in workers:
+            assert worker.stdout.readline() == "ready\n"
+        outputs = [""] * len(workers)
+
+        def work(number):
+            outputs[number] = workers[number].communicate("go\n", timeout=60)[0]
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(len(workers))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [worker.returncode for worker in workers] == [0] * 4
+        leased = [line.split() for output in outputs for line in output.splitlines()]
+        assert sorted(int(job_id) for job_id, _ in leased) == sorted(ids)
+        assert {epoch for _, epoch in leased} == {"1"}
+        assert store.jobs.counts()[JobState.SUCCEEDED] == 40
+
+
+def test_a_wait_is_ended_by_another_process(shared_url, samples, run):
+    with open_store(shared_url) as store:
+        samples.fill(store)
+        waiter = run(WAITER, shared_url)
+        assert waiter.stdout.readline() == "ready\n"
+        started_s = time.monotonic()
+        store.jobs.submit(samples.spec(), "", Budget(1))
+        assert waiter.stdout.readline() == "True 1\n"
+        assert time.monotonic() - started_s < 1.0
+
+
+@pytest.mark.postgres
+class TestRestart:
+    def test_patient_methods_go_on(self, own_server, samples):
+        with open_store(own_server.url, patience_s=30) as store, open_store(own_server.url) as hasty:
+            samples.fill(store)
+            lease = store.jobs.open(samples.spec(), "", Budget(1000), "h", 60)
+            assert hasty.jobs.get(lease.job_id).state is JobState.RUNNING
+            over, stored, failures = threading.Event(), [], []
+
+            def write():
+                try:
+                    while not over.is_set():
+                        number = len(stored)
+                        events = [NewEvent(EventKind.IMPROVED, {"trial": number})]
+                        assert store.record(samples.record(number), lease, events)
+                        stored.append(number)
+                        store.jobs.renew(lease, 60, spent_s=1.0)
+                except BaseException as error:
+                    failures.append(error)
+                    raise
+
+            writer = threading.Thread(target=write)
+            writer.start()
+            refused = []
+            for _ in range(2):
+                restarted = threading.Thread(target=own_server.restart, args=(0.5,))
+                restarted.start()
+                while restarted.is_alive():
+                    try:
+                        hasty.jobs.get(lease.job_id)
+                    except Unreachable as error:
+                        refused.append(error)
+                    time.sleep(0.02)
+                progress = len(stored)
+                while len(stored) < progress + 20 and writer.is_alive():
+                    time.sleep(0.02)
+            over.set()
+            writer.join()
+            assert not failures
+            assert refused  # one that has no patience says so, and only so
+            assert hasty.jobs.get(lease.job_id).spent_s == len(stored)
+            trials = hasty.jobs.trials(lease.job_id)
+            assert [trial.record.schedule["tile_m"] for trial in trials] == stored
+            events = hasty.jobs.events(lease.job_id, after=2)
+            assert [event.data for event in events] == [{"trial": number} for number in stored]
+
+    def test_waiting_goes_on(self, own_server, samples):
+        with open_store(own_server.url) as store, open_store(own_server.url, patience_s=30) as other:
+            samples.fill(other)
+            seen = store.jobs.changes()
+            while store.jobs.wait(0.5, seen):
+                seen = store.jobs.changes()
+            own_server.restart()
+            assert store.jobs.wait(20, seen)  # what happened meanwhile was not heard
+            seen = store.jobs.changes()
+            while store.jobs.wait(0.5, seen):
+                seen = store.jobs.changes()
+            other.jobs.submit(samples.spec(), "", Budget(1))
+            started_s = time.monotonic()
+            assert store.jobs.wait(20, seen)
+            assert time.monotonic() - started_s < 1.0
+
+    def test_opening_is_patient_too(self, own_server):
+        restarted = threading.Thread(target=own_server.restart, args=(1.0,))
+        restarted.start()
+        time.sleep(0.5)
+        with pytest.raises(Unreachable):
+            open_store(own_server.url)
+        with open_store(own_server.url, patience_s=30) as store:
+            assert store.jobs.list() == []
+        restarted.join()
