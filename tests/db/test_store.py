@@ -101,20 +101,6 @@ class TestTasksAndTargets:
         assert filled.tasks(iter([*tasks, "00"])) == tasks
         assert filled.tasks([]) == {}
 
-    def test_relatives_are_those_of_a_family_with_a_good_trial(self, filled, samples):
-        family = samples.task(8).family
-        for extent in (10, 11, 12):
-            filled.add_task(samples.task(extent))
-        for number, extent in enumerate((8, 10, 9, 8)):
-            filled.record(samples.record(number, extent=extent))
-        filled.record(samples.record(0, FAILED, extent=11))
-        filled.record(samples.record(0, extent=12, threads=4))
-        keys = {extent: samples.task(extent).key for extent in (8, 9, 10, 12)}
-        two, four = samples.target(2).key, samples.target(4).key
-        assert filled.relatives(family, [two], 10) == [keys[8], keys[9], keys[10]]
-        assert filled.relatives(family, [two, four], 2) == [keys[12], keys[8]]
-        assert filled.relatives(family, [], 10) == filled.relatives("00" * 32, [two], 10) == []
-
 
 class TestTrials:
     @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

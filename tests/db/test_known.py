@@ -1,0 +1,184 @@
+"""What lookups ask: it agrees with what the trials and confirmations say, and takes a few queries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event
+
+from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.search_space.measurement import Measurement, Status
+
+CRASHED = Measurement(Status.CRASH, error="it crashed")
+
+
+@pytest.fixture(scope="module")
+def elsewhere(samples):
+    """Another database."""
+    with open_store("sqlite://") as opened:
+        samples.fill(opened)
+        yield opened
+
+
+@pytest.fixture
+def filled(store, samples):
+    samples.fill(store)
+    return store
+
+
+def agreed(store: SqlStore, task_keys, target_key) -> bool:
+    """Whether the table of bests says what `Store.best` finds."""
+    bests = {key: one for (key, _), one in store.known.best(task_keys, [target_key]).items()}
+    walked = store.best_many(task_keys, target_key)
+    confirmed = store.confirmed_many(task_keys, target_key)
+    assert {one.task_key: one for one in store.known.best_on(target_key)}.items() >= bests.items()
+    return bests.keys() == walked.keys() and all(
+        (one.schedule, one.median_s, one.measurement.provenance)
+        == (walked[key].schedule, walked[key].measurement.median_s, walked[key].measurement.provenance)
+        and (not one.is_confirmed or walked[key] == confirmed[key])
+        for key, one in bests.items()
+    )
+
+
+steps = st.tuples(
+    st.sampled_from(["record", "confirm", "import"]), st.integers(0, 5), st.sampled_from([1e-3, 2e-3, 3e-3, None])
+)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(steps, max_size=10))
+def test_the_best_is_always_what_trials_and_confirmations_say(filled, elsewhere, samples, steps):
+    extent = 100 + filled.counts()["tasks"]  # a task of its own for every example
+    filled.add_task(samples.task(extent))
+    keys, target_key = [samples.task(extent).key, samples.task(8).key], samples.target().key
+    for kind, number, median_s in steps:
+        measurement = CRASHED if median_s is None else samples.measurement(median_s)
+        record = samples.record(number, measurement, extent=extent)
+        match kind:
+            case "record":
+                filled.record(record)
+            case "confirm":
+                filled.confirm(record)
+            case "import":
+                elsewhere.add_task(samples.task(extent))
+                elsewhere.record(record)
+                elsewhere.confirm(record)
+                lines = [line for line in elsewhere.export() if line["task_key"] == keys[0]]
+                filled.import_(map(json.dumps, lines))
+        assert agreed(filled, keys, target_key)
+
+
+def test_the_best_of_several_targets(filled, samples):
+    two, four = samples.target(2).key, samples.target(4).key
+    filled.record(samples.record(1))
+    filled.record(samples.record(2, threads=4))
+    filled.record(samples.record(3, extent=9))
+    keys = [samples.task(extent).key for extent in (8, 9, 10)]
+    best = filled.known.best(iter(keys), [two, four])
+    assert {pair: one.schedule for pair, one in best.items()} == {
+        (keys[0], two): samples.schedule(1),
+        (keys[0], four): samples.schedule(2),
+        (keys[1], two): samples.schedule(3),
+    }
+    assert {one.op for one in best.values()} == {"Relu"}
+    assert filled.known.best([], [two]) == filled.known.best(keys, []) == {}
+
+
+def test_the_bests_of_a_target_come_in_pages(filled, samples):
+    for extent in range(10, 17):
+        filled.add_task(samples.task(extent))
+        filled.record(samples.record(extent, extent=extent))
+    keys = sorted(samples.task(extent).key for extent in range(10, 17))
+    target_key, found, after = samples.target().key, [], ""
+    while page := filled.known.best_on(target_key, after, 3):
+        assert len(page) <= 3
+        found += [one.task_key for one in page]
+        after = page[-1].task_key
+    assert found == keys
+    assert filled.known.best_on(samples.target(4).key) == []
+
+
+def test_failures_are_those_of_the_target(filled, samples):
+    filled.record(samples.record(0, CRASHED))
+    filled.record(samples.record(1))
+    filled.record(samples.record(2, CRASHED, threads=4))
+    filled.confirm(samples.record(3, CRASHED))
+    key = samples.task().key
+    failed = {samples.schedule(0).key, samples.schedule(3).key}
+    assert filled.known.failures([key, samples.task(9).key], samples.target().key) == {key: failed}
+    filled.confirm(samples.record(1))
+    assert filled.known.failures([key], samples.target().key) == {key: {samples.schedule(0).key}}
+
+
+def test_the_fastest_of_some_versions_of_sketches(filled, samples):
+    for number in range(4):
+        filled.record(samples.record(number))
+    old = samples.record(9, samples.measurement(1e-6))
+    filled.record(replace(old, schedule=replace(old.schedule, version=0)))
+    filled.record(samples.record(8, CRASHED))
+    key, target_key = samples.task().key, samples.target().key
+    found = filled.known.fastest([key, samples.task(9).key], target_key, [("tiled", 1), ("other", 7)], limit=2)
+    assert [schedule for schedule, _ in found[key]] == [samples.schedule(0), samples.schedule(1)]
+    assert found[key][0][1] == samples.record(0).measurement and len(found) == 1
+    assert filled.known.fastest([key], target_key, [("tiled", 5)]) == {}
+
+
+def test_relatives_are_those_of_a_family_with_a_best(filled, samples):
+    family = samples.task(8).family
+    for extent in (10, 11, 12):
+        filled.add_task(samples.task(extent))
+    for number, extent in enumerate((8, 10, 9, 8)):
+        filled.record(samples.record(number, extent=extent))
+    filled.record(samples.record(0, CRASHED, extent=11))
+    filled.record(samples.record(0, extent=12, threads=4))
+    keys = {extent: samples.task(extent).key for extent in (8, 9, 10, 12)}
+    two, four = samples.target(2).key, samples.target(4).key
+    known = filled.known
+    assert known.relatives([family], [two], 10) == {family: sorted(keys[extent] for extent in (8, 9, 10))}
+    assert known.relatives([family, "00" * 32], [two, four], 3) == {family: sorted(keys.values())[:3]}
+    assert known.relatives([family], [], 10) == known.relatives(["00" * 32], [two], 10) == {}
+    assert known.definitions([*keys.values(), "00" * 32]) == {
+        key: samples.task(extent).to_json() for extent, key in keys.items()
+    }
+
+
+def test_marks_tell_what_changed(filled, samples):
+    marks = filled.known.marks()
+    assert filled.known.marks() == marks and filled.known.changed(marks) == set()
+    filled.record(samples.record(0, CRASHED))
+    filled.confirm(samples.record(1, extent=9, threads=4))
+    pairs = {(samples.task().key, samples.target().key), (samples.task(9).key, samples.target(4).key)}
+    assert filled.known.changed(marks) == pairs
+    assert filled.known.changed(filled.known.marks()) == set()
+
+
+@contextmanager
+def counted(store: SqlStore) -> Iterator[list[str]]:
+    """The statements that are executed meanwhile."""
+    said: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        said.append(statement)
+
+    event.listen(store.database.engine, "before_cursor_execute", note)
+    yield said
+    event.remove(store.database.engine, "before_cursor_execute", note)
+
+
+def test_a_thousand_tasks_take_a_few_queries(filled, samples):
+    filled.record(samples.record(0))
+    keys = [samples.task().key, *(f"{number:064x}" for number in range(1023))]
+    target_key = samples.target().key
+    with counted(filled) as said:
+        assert len(filled.known.best(keys, [target_key])) == 1
+    assert len([line for line in said if line.startswith("SELECT")]) <= 3
+    with counted(filled) as said:
+        filled.known.failures(keys, target_key)
+        filled.known.relatives([f"{number:064x}" for number in range(100)], [target_key], 10)
+    assert len([line for line in said if line.startswith("SELECT")]) <= 8
