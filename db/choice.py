@@ -6,6 +6,7 @@ for all that was created until then; of it and what was created later the fastes
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,8 +19,8 @@ from tunewright.search_space.measurement import Status
 from .database import KEYS_AT_ONCE, batches
 from .models import ConfirmationRow, Measured, RepeatRow, TaskRow, TrialRow
 
-TICK = timedelta(microseconds=1)
-"""The least that moments differ by."""
+LONGEST_LEAP = timedelta(seconds=1)
+"""How far the moment of a trial is set behind that of a confirmation from a clock that is ahead."""
 
 
 def best_rows(session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, Measured]:
@@ -47,20 +48,26 @@ def newest_confirmations(session: Session, task_keys: Iterable[str], target_key:
 
 
 def trial_moment(session: Session, now: datetime, task_key: str, target_key: str) -> datetime:
-    """When a trial that is stored now was created: after the newest confirmation, whatever clock that came from."""
-    return max(now, _latest(session, ConfirmationRow, task_key, target_key, now - TICK) + TICK)
+    """When a trial that is stored now was created: after the newest confirmation, whatever clock that came from.
+
+    How much after is drawn, since another database that has the confirmation may do the same for the same schedule.
+    """
+    confirmed_at = _latest(session, ConfirmationRow, task_key, target_key)
+    if confirmed_at is None or confirmed_at < now:
+        return now
+    return confirmed_at + timedelta(microseconds=random.randint(1, LONGEST_LEAP // timedelta(microseconds=1)))
 
 
 def confirmation_moment(session: Session, now: datetime, task_key: str, target_key: str) -> datetime:
     """When a confirmation that is stored now was created: after all that is stored of the task."""
-    trials = [_latest(session, row, task_key, target_key, now) for row in (TrialRow, RepeatRow)]
-    return max(trial_moment(session, now, task_key, target_key), *trials)
+    tables: tuple[type[Measured], ...] = (TrialRow, RepeatRow)
+    stored = [_latest(session, row, task_key, target_key) for row in tables]
+    return max([trial_moment(session, now, task_key, target_key), *(moment for moment in stored if moment)])
 
 
-def _latest(session: Session, row: type[Measured], task_key: str, target_key: str, otherwise: datetime) -> datetime:
+def _latest(session: Session, row: type[Measured], task_key: str, target_key: str) -> datetime | None:
     moments = select(func.max(row.created_at)).where(row.task_key == task_key, row.target_key == target_key)
-    found = session.scalar(moments)
-    return otherwise if found is None else found
+    return session.scalar(moments)
 
 
 def _rank(row: Measured) -> tuple[Any, ...]:

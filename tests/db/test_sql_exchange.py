@@ -1,0 +1,216 @@
+"""Records travel between databases, which then agree on what to use."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete
+
+from tunewright.db import exchange, sql_exchange
+from tunewright.db.exchange import BadLine
+from tunewright.db.models import BestRow, ConfirmationRow, RepeatRow, TrialRow
+from tunewright.db.sql_store import open_store
+from tunewright.search_space.measurement import Measurement, Status
+
+FAILED = Measurement(Status.CRASH, error="signal 11")
+DOCS = Path(__file__).parents[2] / "docs" / "records.md"
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def lines_of(store):
+    return [json.dumps(line, allow_nan=False) for line in store.export()]
+
+
+def counted(imported):
+    return dataclasses.astuple(imported)
+
+
+@pytest.fixture
+def pair(make_url):
+    """Two databases in memory, with clocks that the test sets."""
+    with open_store(make_url("memory")) as one, open_store(make_url("memory")) as two:
+        for store in (one, two):
+            store.database.clock = lambda: START
+        yield one, two
+
+
+def at(store, seconds):
+    store.database.clock = lambda: START + timedelta(seconds=seconds)
+    return store
+
+
+class TestMerge:
+    def test_an_imported_confirmation_supersedes_what_was_created_before_it(self, pair, samples):
+        here, there = pair
+        key = samples.task().key, samples.target().key
+        for store in pair:
+            samples.fill(store)
+        at(here, 1).record(samples.record(1, samples.measurement(1e-3)))
+        at(there, 2).confirm(samples.record(2, samples.measurement(5e-3)))
+        at(here, 3).record(samples.record(3, samples.measurement(6e-3)))
+        assert counted(here.import_(lines_of(there))) == (1, 0)
+        assert here.best(*key) == samples.record(2, samples.measurement(5e-3))
+        at(here, 4).record(samples.record(4, samples.measurement(4e-3)))
+        assert here.best(*key).schedule == samples.schedule(4)
+        assert len(here.records(*key)) == 3
+
+    def test_a_newer_confirmation_here_stays_in_force(self, pair, samples):
+        here, there = pair
+        key = samples.task().key, samples.target().key
+        for store in pair:
+            samples.fill(store)
+        at(there, 1).confirm(samples.record(1, samples.measurement(1e-3)))
+        at(here, 2).confirm(samples.record(2, samples.measurement(2e-3)))
+        here.import_(lines_of(there))
+        assert here.best(*key).schedule == samples.schedule(2)
+        assert here.confirmed_many([key[0]], key[1])[key[0]].schedule == samples.schedule(2)
+        there.import_(lines_of(here))
+        assert there.best(*key).schedule == samples.schedule(2)
+
+    def test_what_is_stored_here_is_newer_than_a_confirmation_from_a_clock_ahead(self, pair, samples):
+        here, there = pair
+        key = samples.task().key, samples.target().key
+        for store in pair:
+            samples.fill(store)
+        at(there, 3600).confirm(samples.record(1, FAILED))
+        at(here, 1).import_(lines_of(there))
+        assert here.best(*key) is None
+        here.record(samples.record(2))
+        assert here.best(*key) == samples.record(2)
+        here.confirm(samples.record(3))
+        assert here.best(*key) == samples.record(3)
+        there.import_(lines_of(here))
+        assert there.best(*key) == samples.record(3)
+
+    def test_a_schedule_that_was_tried_in_both_is_kept_twice(self, pair, samples):
+        here, there = pair
+        key = samples.task().key, samples.target().key
+        for n, store in enumerate(pair):
+            samples.fill(store)
+            at(store, n).record(samples.record(1, samples.measurement(2e-3 - n * 1e-3)))
+            at(store, n).record(samples.record(2 + n, samples.measurement(1.5e-3)))
+        assert counted(here.import_(lines_of(there))) == (2, 0)
+        assert counted(here.import_(lines_of(there))) == (0, 2)
+        assert [record.schedule for record in here.records(*key)] == [samples.schedule(n) for n in (1, 2, 3)]
+        assert here.records(*key)[0].measurement.median_s == 2e-3
+        assert here.best(*key) == there.records(*key)[0]
+        assert len(lines_of(here)) == 4
+        assert counted(there.import_(lines_of(here))) == (2, 2)
+        assert there.best(*key) == here.best(*key)
+
+    @pytest.mark.parametrize("seconds", [24 * 3600 + 1, 1e9])
+    def test_a_record_from_the_future_is_refused(self, pair, samples, seconds):
+        here, there = pair
+        samples.fill(there)
+        at(there, seconds).confirm(samples.record(1))
+        with pytest.raises(BadLine, match=r"line 1: created_at is .*, which is yet to come") as caught:
+            here.import_(lines_of(there))
+        assert (caught.value.number, caught.value.stored) == (1, 0)
+        assert counted(at(here, seconds).import_(lines_of(there))) == (1, 0)
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["record", "confirm"]), st.integers(0, 2), st.integers(0, 4), st.integers(0, 3)),
+        st.tuples(st.just("send"), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2**32)),
+    ),
+    max_size=25,
+)
+
+
+@pytest.fixture(scope="module")
+def three():
+    with open_store("sqlite://") as one, open_store("sqlite://") as two, open_store("sqlite://") as three:
+        yield one, two, three
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(OPERATIONS, st.permutations(list(itertools.permutations(range(3), 2))), st.tuples(*[st.integers(-50, 50)] * 3))
+def test_databases_that_read_each_others_exports_agree(three, samples, operations, order, skews_s):
+    task, target = samples.task(), samples.target()
+    for store in three:
+        with store.database.write() as session:  # what the example before left
+            for row in (BestRow, ConfirmationRow, RepeatRow, TrialRow):
+                session.execute(delete(row))
+        store.add_task(task)
+        store.add_target(target)
+    ever = set()
+    for step, (what, place, number, amount) in enumerate(operations):
+        store = three[place]
+        # Clocks that disagree by more than the time between steps, and never tell the same.
+        store.database.clock = lambda s=step, p=place: START + timedelta(seconds=s + skews_s[p], microseconds=p)
+        if what == "send":
+            other = three[number]
+            lines = lines_of(store)
+            other.import_(lines[amount % (len(lines) + 1) :])  # of a file that was cut
+        else:
+            measurement = samples.measurement(amount * 1e-3) if amount else FAILED
+            getattr(store, what)(samples.record(number, measurement))
+        ever |= set(lines_of(store))
+    for store in three:
+        store.database.clock = lambda: START + timedelta(hours=1)
+    for source, target_place in [*order, *order]:
+        three[target_place].import_(lines_of(three[source]))
+    assert {frozenset(lines_of(store)) for store in three} == {frozenset(ever)}  # nothing is lost, and nothing made up
+    best = {repr(store.best(task.key, target.key)) for store in three}
+    confirmed = {repr(store.confirmed_many([task.key], target.key)) for store in three}
+    assert len(best) == len(confirmed) == 1
+    for store in three:
+        assert counted(store.import_(ever)) == (0, len(ever))
+
+
+class TestStreams:
+    def test_an_import_reads_no_further_than_it_stores(self, store, samples, monkeypatch):
+        monkeypatch.setattr(sql_exchange, "PAGE", 10)
+        task, target = samples.task().to_json(), samples.target().to_json()
+        behind = []
+
+        def lines():
+            for number in range(100):
+                behind.append(number - store.counts()["trials"])
+                yield json.dumps(exchange.to_json(task, target, samples.record(number), START))
+
+        assert counted(store.import_(lines())) == (100, 0)
+        assert max(behind) == 9
+
+    def test_an_export_reads_no_further_than_it_is_asked(self, filled, samples, monkeypatch):
+        monkeypatch.setattr(sql_exchange, "PAGE", 2)
+        for number in range(5):
+            filled.record(samples.record(number))
+        filled.confirm(samples.record(1))
+        export = filled.export()
+        first = next(export)
+        filled.record(samples.record(9))  # no transaction is open that this could wait for
+        rest = list(export)
+        assert [line["kind"] for line in (first, *rest)] == ["trial"] * 5 + ["confirmation"]
+
+
+class TestDocs:
+    """docs/records.md tells the truth."""
+
+    def test_the_example_is_a_record(self, store):
+        (example,) = re.findall(r"```json\n(.*?)\n```", DOCS.read_text(), re.DOTALL)
+        entry = exchange.parse(json.dumps(json.loads(example)))
+        assert json.loads(example) == exchange.to_json(
+            entry.task.to_json(), entry.target.to_json(), entry.record, entry.created_at, entry.kind
+        )
+        assert counted(store.import_([json.dumps(json.loads(example))])) == (1, 0)
+
+    def test_every_field_is_told_of(self, filled, samples):
+        filled.record(samples.record(1))
+        (line,) = filled.export()
+        told = set(re.findall(r"^\| `([\w.]+)` ", DOCS.read_text(), re.MULTILINE))
+        nested = {f"{name}.{inner}" for name in ("target", "schedule") for inner in line[name]}
+        assert told == set(line) | nested
+
+    def test_every_status_and_kind_is_told_of(self):
+        text = DOCS.read_text()
+        assert all(f"`{status}`" in text for status in [*Status, *exchange.Kind])
