@@ -22,7 +22,7 @@ from tunewright.search_space.measurement import Measurement, Status
 
 FAILED = Measurement(Status.CRASH, error="signal 11")
 DOCS = Path(__file__).parents[2] / "docs" / "records.md"
-START = datetime(2026, 3, 1, tzinfo=UTC)
+START = datetime(2025, 3, 1, tzinfo=UTC)
 
 
 def lines_of(store):
