@@ -334,7 +334,7 @@ class TestDatabase:
         fresh = f"sqlite:///{tmp_path / 'fresh.db'}"
         plain = command("export", "--db", database)
         count = len(plain.out.splitlines())
-        assert plain.err == f"{count} trials\n"
+        assert plain.err == f"{count} records\n"
         summed = command("export", "--db", database, "--json").out
         assert json.loads(summed.splitlines()[-1]) == {"exported": count}
         (tmp_path / "records.jsonl").write_text(summed)
@@ -343,7 +343,7 @@ class TestDatabase:
             "known": 0,
         }
         assert command("import", tmp_path / "records.jsonl", "--db", fresh).out == (
-            f"0 trials added, {count} were known\n"
+            f"0 records added, {count} were known\n"
         )
         assert sorted(command("export", "--db", fresh).out.splitlines()) == sorted(plain.out.splitlines())
 
@@ -361,7 +361,7 @@ class TestDatabase:
         url = f"sqlite:///{tmp_path / 'new.db'}"
         said = command("import", tmp_path / "records.jsonl", "--db", url).err
         assert "records.jsonl', line 4: " in said
-        assert said.endswith("; the 2 trials before it are stored\n")
+        assert said.endswith("; the 2 records before it are stored\n")
         with (tmp_path / "records.jsonl").open("w+") as file:
             file.write("".join(lines))
             file.seek(0)

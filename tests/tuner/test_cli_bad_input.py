@@ -258,7 +258,7 @@ def test_database_that_is_none(command: Command, model: Path, tmp_path: Path) ->
         (b"{}\n", ["is not a Tunewright export", "line 1"]),
         (b"nonsense\n", ["is not a Tunewright export", "line 1"]),
         (b"\n\xff\xfe\n", ["is not a Tunewright export", "line 2", "no text"]),
-        (b'{"exported": 3}\n', ["3", "0 trials"]),
+        (b'{"exported": 3}\n', ["3", "0 records"]),
         (b'{"exported": \n', ["line 1"]),
     ],
 )

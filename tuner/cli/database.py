@@ -15,14 +15,14 @@ from .options import DbOption, JsonOption
 
 @app.command()
 def export(db: DbOption = None, as_json: JsonOption = False) -> None:
-    """Print every trial, a line of JSON each. With --json the last line says how many."""
+    """Print every trial and confirmation, a line of JSON each. With --json the last line says how many."""
     from ..commands import database as command
 
     data = command.export(db, sys.stdout.write)
     if as_json:
         answer(data, lambda console, data: None, as_json)
     else:
-        messages().print(f"{data['exported']} trials")
+        messages().print(f"{data['exported']} records")
 
 
 @app.command("import")
@@ -33,7 +33,7 @@ def import_(
     db: DbOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Store the trials that export printed. Those that are known stay as they are."""
+    """Store the records that export printed. Nothing that is there is changed or removed."""
     from ..commands import database as command
 
     with quiet_stdout(as_json):

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 
+from tunewright.db.exchange import BadLine
 from tunewright.db.reading import open_reader
 from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import open_store
-from tunewright.db.errors import StoreError
 
 from ..errors import Refused
 from ..settings import settings
 
+PATIENCE_S = 10.0
+"""How long a command waits for a database server that is away."""
+
+LINE_BYTES = 16 << 20
+"""Longest line of an export."""
+
 
 def export(db: str | None, write: Callable[[str], Any]) -> dict[str, Any]:
-    """Write every trial, a line of JSON each."""
+    """Write every record, a line of JSON each."""
     count = 0
     with open_reader(db or settings().db) as store:
         for entry in store.export():
@@ -32,7 +36,7 @@ def export(db: str | None, write: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def import_(file: Path, db: str | None) -> dict[str, Any]:
-    """Store the trials of a file of such lines; "-" is standard input."""
+    """Store the records of a file of such lines; "-" is standard input."""
     if str(file) == "-":
         return _stored(_Lines("standard input", sys.stdin.buffer), db)
     with file.open("rb") as lines:
@@ -40,14 +44,11 @@ def import_(file: Path, db: str | None) -> dict[str, Any]:
 
 
 def _stored(lines: _Lines, db: str | None) -> dict[str, Any]:
-    with open_store(db or settings().db) as store:
+    with open_store(db or settings().db, patience_s=PATIENCE_S) as store:
         try:
             imported = store.import_(lines)
-        except StoreError as error:
-            fault = re.fullmatch(r"line (\d+): (.*)", str(error), re.DOTALL)  # anything else is of the database
-            if fault is None:
-                raise
-            raise lines.refusal(int(fault[1]), fault[2]) from error
+        except BadLine as error:
+            raise lines.refusal(error.number, error.said, error.stored) from error
     if lines.fault:
         raise lines.refusal(*lines.fault)
     return {"added": imported.added, "known": imported.known}
@@ -56,52 +57,49 @@ def _stored(lines: _Lines, db: str | None) -> dict[str, Any]:
 class _Lines:
     """The lines of an export as the store reads them, up to the first that is no text or a summary that is wrong.
 
-    The summary that `export --json` ends with must agree with the number of trials before it. What is no trial counts
+    The summary that `export --json` ends with must agree with the number of records before it. What is no record counts
     as a blank line, so that the store counts lines as the file does.
     """
 
-    def __init__(self, name: str, lines: Iterable[bytes]) -> None:
-        self.fault: tuple[int, str] | None = None  # the line that ended it, and what is wrong there
+    def __init__(self, name: str, lines: IO[bytes]) -> None:
+        self.fault: tuple[int, str, int] | None = None  # the line that ended it, what is wrong, records before it
         self._name = name
         self._lines = lines
-        self._others: list[int] = []  # numbers of the lines that are no trials, ascending
 
     def __iter__(self) -> Iterator[str]:
-        for number, line in enumerate(self._lines, 1):
+        records = 0
+        for number, line in enumerate(iter(lambda: self._lines.readline(LINE_BYTES + 1), b""), 1):
+            if len(line) > LINE_BYTES:
+                self.fault = number, f"it is longer than {LINE_BYTES >> 20} MiB", records
+                return
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
-                self.fault = number, f"this is no text: {error}"
+                self.fault = number, f"this is no text: {error}", records
                 return
             summed = text.startswith('{"exported"')
-            if summed and text.strip() != f'{{"exported": {self._trials_before(number)}}}':
-                said = text.strip()[:80]
-                self.fault = number, f"it says {said}, but {self._trials_before(number)} trials precede it"
+            if summed and text.strip() != f'{{"exported": {records}}}':
+                self.fault = number, f"it says {text.strip()[:80]}, but {records} records precede it", records
                 return
-            if summed or not text.strip():
-                self._others.append(number)
+            records += not summed and bool(text.strip())
             yield "" if summed else text
 
-    def _trials_before(self, number: int) -> int:
-        return number - 1 - bisect_left(self._others, number)
-
-    def refusal(self, number: int, said: str) -> Refused:
+    def refusal(self, number: int, said: str, stored: int) -> Refused:
         """What to tell of a fault in a line; the lines before it are stored."""
-        before = self._trials_before(number)
-        if not before:
+        if not stored:
             return Refused(f"{self._name} is not a Tunewright export: line {number}: {said}")
-        stored = f"the {before} trials before it are" if before > 1 else "the trial before it is"
-        return Refused(f"{self._name}, line {number}: {said}; {stored} stored")
+        before = f"the {stored} records before it are" if stored > 1 else "the record before it is"
+        return Refused(f"{self._name}, line {number}: {said}; {before} stored")
 
 
 def render_import(console: Console, data: dict[str, Any]) -> None:
     """How many were new."""
-    console.print(f"{data['added']} trials added, {data['known']} were known")
+    console.print(f"{data['added']} records added, {data['known']} were known")
 
 
 def upgrade(db: str | None) -> dict[str, Any]:
     """Bring the schema of the database to the one that this version knows; opening it does."""
-    with open_store(db or settings().db) as store:
+    with open_store(db or settings().db, patience_s=PATIENCE_S) as store:
         return {"db": str(store), "before": store.schema_before, "revision": HEAD}
 
 
