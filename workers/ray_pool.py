@@ -200,7 +200,9 @@ class _Work:
 
     def _ended(self) -> Any:
         """A call that has ended, or None: look again who is there."""
-        awaited = [*self._under_way, *self._cluster.starting(self._target)]
+        awaited = [*self._under_way]
+        if self._waiting:  # for a keeper; `_hand_out` looks after those that start
+            awaited += self._cluster.starting(self._target)
         if awaited:
             ready, _ = self._ray.wait(awaited, num_returns=1, timeout=PAUSE_S)
             if ready:
@@ -234,7 +236,9 @@ class _Work:
         return None
 
     def _hand_out(self) -> None:
-        keepers = self._cluster.keepers(self._target) if any(call.needs_keeper for call in self._waiting) else {}
+        if not self._waiting:
+            return
+        keepers = self._cluster.keepers(self._target)
         busy = {device for _, device in self._under_way.values()}
         idle = [device for device in keepers if device not in busy]
         calls, self._waiting = self._waiting, []
