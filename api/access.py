@@ -45,9 +45,6 @@ TRUST_S = 5.0
 
 MOST_TRUSTED = 10_000
 
-TOKEN = re.compile(r"tw_[A-Za-z0-9]{12}_[A-Za-z0-9_-]{43}")
-"""What a key looks like."""
-
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach what listens there."""

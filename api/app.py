@@ -69,6 +69,7 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
         generate_unique_id_function=lambda route: route.name,
         openapi_url=None,  # a route that needs a key has it
         docs_url=None,
+        redirect_slashes=False,
         redoc_url=None,
         lifespan=_life,
         middleware=[Middleware(Envelope, service=service), Middleware(Gate, service=service, keys=keys, rates=rates)],

@@ -63,7 +63,7 @@ async def opened(
             pattern="^[0-9]{1,15}$", description="As `after`, and goes before it: browsers send it when they reconnect."
         ),
     ] = None,
-) -> Opened:
+) -> AsyncIterator[Opened]:
     """Where a stream begins. Raises Problem for an unknown job, and Over."""
     seen = int(last_event_id) if last_event_id is not None else after or 0
     job = await in_thread(partial(of_job, partial(here.store.jobs.get, job_id), job_id))
@@ -71,7 +71,11 @@ async def opened(
         raise Over
     if here.draining.is_set():
         raise Problem(Kind.BUSY, "this process is about to end", retry_after_s=1)
-    return Opened(job_id, seen)
+    here.metrics.streams.inc()
+    try:  # here, since FastAPI does not close the generator of a stream that is broken off
+        yield Opened(job_id, seen)
+    finally:
+        here.metrics.streams.dec()
 
 
 @router.get(
@@ -89,14 +93,10 @@ async def follow_job(here: Here, stream: Annotated[Opened, Depends(opened)]) -> 
     `id` is the event's number, `event` its kind, `data` the event. The stream ends with the job, or when the service
     is stopped; reconnect with `Last-Event-ID` to go on. Every 15 s without an event there is a comment.
     """
-    here.metrics.streams.inc()
-    try:
-        async for event in _events(here, stream):
-            yield ServerSentEvent(  # type: ignore[misc]  # FastAPI takes either, and documents what is declared
-                raw_data=EventShown.of(event).model_dump_json(), event=event.kind.value, id=str(event.number)
-            )
-    finally:
-        here.metrics.streams.dec()
+    async for event in _events(here, stream):
+        yield ServerSentEvent(  # type: ignore[misc]  # FastAPI takes either, and documents what is declared
+            raw_data=EventShown.of(event).model_dump_json(), event=event.kind.value, id=str(event.number)
+        )
 
 
 _reading = anyio.CapacityLimiter(READING)

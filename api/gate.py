@@ -18,8 +18,9 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from tunewright.db.access import Key
 from tunewright.db.errors import StoreError
+from tunewright.db.sql_access import TOKEN
 
-from .access import LOGIN, OPEN, PAGES, TOKEN, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
+from .access import LOGIN, OPEN, PAGES, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
 from .page import page
 from .problems import Kind, Problem, response, unavailable
 from .service import Service
@@ -37,6 +38,9 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """What every answer says unless its route says otherwise."""
+
+LONGEST_PATH = 1000
+"""Characters of a path: no route has so many, and Python converts no number of thousands of digits."""
 
 QUIET = frozenset({"/livez", "/readyz", "/metrics"})
 """Routes that are asked every few seconds: no line in the log unless they fail."""
@@ -139,6 +143,8 @@ class Gate:
     async def _check(self, scope: Scope) -> None:
         """Raises Problem where the request may not come in, StoreError where that can't be known."""
         method, path, headers = scope["method"], scope["path"], Headers(scope=scope)
+        if len(path) > LONGEST_PATH:
+            raise Problem(Kind.NOT_FOUND, "there is no path as long as this one")
         if path in OPEN:
             return
         if not self._hosts.answers_for(headers.get("host", "")):

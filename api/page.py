@@ -16,8 +16,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tunewright.db.access import Key, Scope
 from tunewright.db.jobs import UNFINISHED, Job
+from tunewright.db.sql_access import TOKEN
 
-from .access import COOKIE, TOKEN, KnownKeys, Rates, needs
+from .access import COOKIE, KnownKeys, Rates, needs
 from .openapi import problems
 from .problems import Kind, Problem
 from .schemas import cursor_of, place_of
@@ -122,13 +123,14 @@ async def login(
 ) -> HTMLResponse:
     """Turn the code of a link into a session of this browser, which lasts 12 hours."""
     keys = here.store.keys
-    link = await in_thread(partial(keys.use_once, code)) if TOKEN.fullmatch(code) else None
-    if link is None or Scope.LOGIN not in link.scopes:
+    link = await in_thread(partial(keys.check, code)) if TOKEN.fullmatch(code) else None
+    is_link = link is not None and Scope.LOGIN in link.scopes  # any other key would be revoked by using it once
+    if not is_link or await in_thread(partial(keys.use_once, code)) is None:
         rates: Rates = request.app.state.rates
         rates.count_failure(request.scope["state"]["address"])
         raise Problem(Kind.NO_KEY, "the link was used before or is too old; `tunewright serve` prints a new one")
     await in_thread(keys.remove_expired)
-    _, token = await in_thread(partial(keys.create, "browser session", SESSION_SCOPES, SESSION_S))
+    _, token = await in_thread(partial(keys.create, "browser session", SESSION_SCOPES, SESSION_S, passing=True))
     # A redirect would count as coming from where the link was clicked, and such a request gets no strict cookie.
     answer = page("welcome.html", headers={"Refresh": "0; url=/"})
     answer.set_cookie(

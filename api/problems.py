@@ -161,7 +161,7 @@ def document(problem: Problem, scope: Scope) -> dict[str, Any]:
         "title": problem.kind.title,
         "status": problem.kind.status,
         "detail": problem.detail,
-        "instance": scope["path"],
+        "instance": scope["path"][:1000],
         "request_id": scope.get("state", {}).get("request_id", ""),
     }
     return data | ({"errors": problem.errors} if problem.errors else {})

@@ -5,6 +5,7 @@ A reader's child lives on between requests, so that the second model needs no ne
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,6 +15,7 @@ import anyio
 
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.task import Task
+from tunewright.workers.process import NotStarted
 
 from .problems import Kind, Problem
 
@@ -24,6 +26,8 @@ MOST_WAITING = 32
 """Requests that may wait for a reader at once."""
 
 Result = TypeVar("Result")
+
+_log = logging.getLogger("tunewright.api")
 
 
 class Described(Protocol):
@@ -74,12 +78,15 @@ class Readers:
         self._waiting = 0
 
     async def read(self, ask: Callable[[ModelReader], Result]) -> Result:
-        """What a reader says. Raises Problem where the model can't be read, or too many requests want to."""
+        """What a reader says. Raises Problem where the model can't be read, or not now."""
         await self._take_turn()
         try:
             return await anyio.to_thread.run_sync(self._asked, ask, limiter=self._threads)
         except ModelError as error:
             raise Problem(Kind.BAD_MODEL, str(error)) from error
+        except NotStarted as error:
+            _log.warning("no process that reads models", extra={"reason": str(error)})
+            raise Problem(Kind.BUSY, "no process could be started to read it in", retry_after_s=10) from error
         finally:
             self._turn.release()
 

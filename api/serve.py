@@ -1,0 +1,220 @@
+"""`tunewright serve`: the service as a process, with its tuner processes, until it is asked to end."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from tunewright.db.access import Scope
+from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.settings import settings
+
+from .access import is_loopback
+from .app import assemble
+from .local_key import local_key
+from .logs import configure
+from .service import Options, Service
+from .tuners import Tuners
+
+PORT = 8433
+
+LINK_S = 15 * 60
+"""How long the link to the dashboard opens it."""
+
+REQUESTS_S = 10
+"""How long requests under way may take when the service is asked to end."""
+
+TUNERS_S = 25.0
+"""How long tuner processes may take to finish the candidate in hand, from when they are asked to end."""
+
+_log = logging.getLogger("tunewright.api")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What `serve` does."""
+
+    db: str | None = None  # SQLAlchemy URL; None: the default database
+    port: int = PORT  # 0: one that is free
+    tuners: int = 1  # tuner processes beside the service; 0: others are at work on the database
+    pool: str = "ray"  # where they measure
+    ray_address: str | None = None  # the cluster to join
+    linger_s: float = 0.0  # how long to go on answering when asked to end, until nobody sends requests here any more
+    proxies: str = ""  # addresses of proxies, with commas, whose word on who asks is taken
+    service: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the service is, and how to get in."""
+
+    url: str
+    db: str  # without its password
+    key_file: Path | None  # of the local key; None beyond loopback
+    login_url: str | None  # opens the dashboard, once
+
+    def lines(self) -> list[str]:
+        """For people."""
+        told = [f"tunewright serves {self.url} from {self.db}"]
+        if self.key_file is not None:
+            told.append(f"key: in {self.key_file}; commands of this account find it by themselves")
+        else:
+            told.append("keys: tunewright key create")
+        if self.login_url is not None:
+            told.append(f"dashboard, opens once within {LINK_S // 60} minutes: {self.login_url}")
+        return told
+
+
+def _say(address: Address) -> None:
+    print(*address.lines(), sep="\n", flush=True)
+
+
+def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> None:
+    """Serve until SIGTERM or SIGINT. In the main thread. `announce` is called when requests are answered.
+
+    Raises Refused where that would be unsafe or the port is taken, StoreError where the database can't be used.
+    """
+    store = open_store(options.db or settings().db)
+    try:
+        key_file = _admit(store, options)
+        listening = _listen(options.service.host, options.port)
+    except BaseException:
+        store.close()
+        raise
+    configure()
+    app = assemble(store, options.service)
+    tuners = Tuners(options.tuners, _work(options), _tuner_env(options))
+    server = Server(_config(app, options), app.state.service, tuners, options.linger_s)
+    url = f"http://{_shown_host(options.service.host)}:{listening.getsockname()[1]}"
+    address = Address(url, str(store), key_file, _login_url(store, url) if key_file is not None else None)
+    server.when_started = lambda: announce(address)
+    with server.signals():
+        tuners.start()
+        try:
+            server.run(sockets=[listening])
+        finally:
+            tuners.close(max(0.0, server.asked_at_s + TUNERS_S - time.monotonic()))
+            listening.close()
+
+
+def _admit(store: SqlStore, options: ServeOptions) -> Path | None:
+    """The file of the local key. Raises Refused where others can reach the service and nobody would have a key."""
+    host = options.service.host
+    if is_loopback(host):
+        return local_key(settings().home, store)
+    if not store.keys.any():
+        raise Refused(
+            f"others could reach {host}, and there is no key that lets anybody in: tunewright key create makes one"
+        )
+    return None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises Refused."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Refused(f"port {port} of {host} is taken: --port 0 finds one that is free") from error
+        raise Refused(f"can't listen on {host}, port {port}: {error.strerror or error}") from error
+
+
+def _shown_host(host: str) -> str:
+    """What to call the service in a URL."""
+    match host:
+        case "0.0.0.0" | "::":
+            return "localhost"
+        case _ if ":" in host:
+            return f"[{host}]"
+        case _:
+            return host
+
+
+def _login_url(store: SqlStore, url: str) -> str:
+    store.keys.remove_expired()
+    _, code = store.keys.create("link to the dashboard", {Scope.LOGIN}, LINK_S, passing=True)
+    return f"{url}/login?code={code}"
+
+
+def _work(options: ServeOptions) -> list[str]:
+    """The command of a tuner process."""
+    address = ["--ray-address", options.ray_address] if options.ray_address else []
+    return ["work", "--pool", options.pool, *address]
+
+
+def _tuner_env(options: ServeOptions) -> dict[str, str]:
+    """Its environment. The database's URL may have a password in it, and arguments can be seen by all."""
+    return dict(os.environ) | {"TUNEWRIGHT_DB": options.db or settings().db}
+
+
+def _config(app: object, options: ServeOptions) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]  # an ASGI app of whatever kind
+        log_config=None,
+        access_log=False,  # Envelope writes what is worth it
+        server_header=False,
+        timeout_graceful_shutdown=REQUESTS_S,
+        proxy_headers=bool(options.proxies),
+        forwarded_allow_ips=options.proxies or None,
+        ws="none",
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn that tells the service and its tuners when it is asked to end, and lets them end first."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, tuners: Tuners, linger_s: float) -> None:
+        super().__init__(config)
+        self.when_started: Callable[[], None] = lambda: None
+        self.asked_at_s = float("inf")
+        self._service = service
+        self._tuners = tuners
+        self._linger_s = linger_s
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, and announces."""
+        await super().startup(sockets)
+        if self.started:
+            self.when_started()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to end now."""
+        over = time.monotonic() >= self.asked_at_s + self._linger_s
+        return await super().on_tick(counter) or over
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves signals to `signals`: uvicorn would raise them again before the tuners have ended."""
+        yield
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT end the service while the block lasts; a second one ends it at once."""
+        before = {one: signal.signal(one, self._asked) for one in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def _asked(self, _: int, __: FrameType | None) -> None:
+        if self.asked_at_s < float("inf"):
+            self.should_exit = self.force_exit = True
+            self.asked_at_s = time.monotonic() - TUNERS_S
+            return
+        self.asked_at_s = time.monotonic()
+        self._service.drain()
+        self._tuners.stop()

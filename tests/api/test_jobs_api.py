@@ -1,0 +1,232 @@
+"""Jobs over HTTP: submitting, listing, steering."""
+
+import pytest
+
+from tunewright.api.service import Options
+from tunewright.db.jobs import EventKind, JobState, NewEvent
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+
+
+def submit(client, model, headers=None, **asked):
+    return client.post("/v1/jobs", json={"model": model} | asked, headers=headers or {})
+
+
+def test_a_job_is_submitted(one, client, kit):
+    model = kit.send(client, 8, 16, label="net.onnx")
+    answer = submit(client, model, trials=40, minutes=1.5, seed=3, priority=2, dims={"batch": 2}, threads=2)
+    assert answer.status_code == 202
+    job = answer.json()
+    assert answer.headers["location"] == f"/v1/jobs/{job['id']}"
+    assert int(answer.headers["retry-after"]) > 0
+    assert (job["state"], job["model"], job["label"]) == ("queued", model, "net.onnx")
+    assert (job["trials"], job["minutes"], job["priority"]) == (40, 1.5, 2)
+    assert job["settings"] == {"seed": 3, "strategy": "evolutionary", "dims": {"batch": 2}}
+    assert job["tasks"] == [{"key": kit.task(16).key, "occurrences": 1}, {"key": kit.task(32).key, "occurrences": 2}]
+    assert job["target"] == kit.target(2).key
+    assert client.get(answer.headers["location"]).json() == job
+    stored = one.store.jobs.get(job["id"])
+    assert stored.owner == one.token.split("_")[1]
+    assert not stored.attached
+    assert one.store.task(kit.task(32).key) == kit.task(32)
+
+
+def test_the_same_spec_is_the_same_job(client, kit):
+    model = kit.send(client, 8)
+    first, second = submit(client, model, trials=10), submit(client, model, trials=20)
+    assert first.json()["id"] == second.json()["id"]
+    assert submit(client, model, seed=1).json()["id"] != first.json()["id"]
+
+
+def test_idempotency_keys(one, client, kit):
+    model = kit.send(client, 8)
+    name = {"Idempotency-Key": "nightly"}
+    first = submit(client, model, name).json()
+    assert submit(client, model, name).json() == first
+    client.post(f"/v1/jobs/{first['id']}:cancel")
+    assert submit(client, model, name).json()["id"] == first["id"]
+    kit.problem(submit(client, model, name, trials=7), "idempotency-key-reused", 422)
+    assert submit(one.client(one.key()), model, name).json()["id"] != first["id"]  # names are each key's own
+    kit.problem(submit(client, model, {"Idempotency-Key": "x" * 256}), "invalid-request", 422)
+
+
+def test_which_target(one, client, kit):
+    model = kit.send(client, 8)
+    assert submit(client, model).json()["target"] == kit.target(4).key
+    kit.enlist(one.store, kit.target(8), tuner_id="t2")
+    assert "2 are at work" in kit.problem(submit(client, model, seed=1), "several-targets", 409)["detail"]
+    assert submit(client, model, target=kit.target(8).key).json()["target"] == kit.target(8).key
+    kit.problem(submit(client, model, target="0" * 64), "no-such-target", 404)
+    fault = kit.problem(submit(client, model, target=kit.target(4).key, threads=5), "invalid-request", 422)["errors"][0]
+    assert (fault["in"], fault["pointer"]) == ("body", "#/threads")
+    one.store.fleet.leave("t1")
+    one.store.fleet.leave("t2")
+    assert "retry-after" in submit(client, model).headers
+    kit.problem(submit(client, model), "no-target", 409)
+
+
+@pytest.mark.parametrize(
+    ("asked", "pointer"),
+    [
+        ({"trials": 0}, "#/trials"),
+        ({"trials": 10**9}, "#/trials"),
+        ({"trials": 1.5}, "#/trials"),
+        ({"minutes": 0}, "#/minutes"),
+        ({"minutes": -1}, "#/minutes"),
+        ({"threads": 0}, "#/threads"),
+        ({"seed": -1}, "#/seed"),
+        ({"seed": 2**32}, "#/seed"),
+        ({"priority": 101}, "#/priority"),
+        ({"strategy": "luck"}, "#/strategy"),
+        ({"dims": {"n": 0}}, "#/dims/n"),
+        ({"dims": {"a/b~c": "x"}}, "#/dims/a~1b~0c"),
+        ({"dims": {f"d{n}": 1 for n in range(65)}}, "#/dims"),
+        ({"dims": [1]}, "#/dims"),
+        ({"target": "cpu"}, "#/target"),
+        ({"model": "../../x"}, "#/model"),
+        ({"unknown": 1}, "#/unknown"),
+    ],
+)
+def test_faults_of_a_request_are_named(client, asked, pointer):
+    answer = client.post("/v1/jobs", json={"model": "0" * 64} | asked)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"].startswith(pointer)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b'{"model": NaN}', b"[" * 100_000, b'{"model": "\\ud800"}']
+)
+def test_bodies_that_are_no_request(client, body):
+    answer = client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_models_that_can_not_be_tuned(client, kit):
+    kit.problem(submit(client, "0" * 64), "no-such-model", 404)
+    kit.problem(submit(client, kit.send(client)), "nothing-to-tune", 422)
+    kit.problem(submit(client, kit.send(client, 8), dims={"unknown": 1}), "bad-model", 422)
+
+
+def test_a_key_has_a_quota(serve, kit):
+    with serve(Options(most_unfinished=2)) as one:
+        kit.enlist(one.store, kit.target())
+        client = one.client()
+        model = kit.send(client, 8)
+        ids = [submit(client, model, seed=seed).json()["id"] for seed in (1, 2)]
+        assert "retry-after" in submit(client, model, seed=3).headers
+        kit.problem(submit(client, model, seed=3), "quota-exceeded", 429)
+        assert submit(client, model, seed=1).json()["id"] == ids[0]
+        assert submit(one.client(one.key()), model, seed=3).status_code == 202
+        client.post(f"/v1/jobs/{ids[0]}:cancel")
+        assert submit(client, model, seed=4).status_code == 202
+
+
+def test_jobs_are_listed(one, client, kit):
+    models = [kit.send(client, extent) for extent in (8, 9)]
+    kit.enlist(one.store, kit.target(8), tuner_id="t2")
+    ids = [
+        submit(client, model, target=target.key, seed=seed).json()["id"]
+        for model in models
+        for target in (kit.target(4), kit.target(8))
+        for seed in (1, 2)
+    ]
+    client.post(f"/v1/jobs/{ids[0]}:pause")
+    client.post(f"/v1/jobs/{ids[1]}:cancel")
+
+    def found(**query):
+        return [item["id"] for item in client.get("/v1/jobs", params=query).json()["items"]]
+
+    assert found() == ids[::-1]
+    assert found(model=models[0]) == ids[3::-1]
+    assert found(target=kit.target(4).key, model=models[1]) == [ids[5], ids[4]]
+    assert found(state="paused") == [ids[0]]
+    assert found(state=["paused", "cancelled"]) == [ids[1], ids[0]]
+    pages, cursor = [], None
+    while True:
+        page = client.get("/v1/jobs", params={"limit": 3} | ({"cursor": cursor} if cursor else {})).json()
+        pages.append([item["id"] for item in page["items"]])
+        if (cursor := page["next"]) is None:
+            break
+        submit(client, models[0], target=kit.target(4).key, seed=10 + len(pages))  # new ones do not shift the pages
+    assert [number for page in pages for number in page] == ids[::-1]
+    for query in ({"state": "tired"}, {"limit": 0}, {"limit": 201}, {"cursor": "?"}, {"model": "' OR 1=1 --"}):
+        kit.problem(client.get("/v1/jobs", params=query), "invalid-request", 422)
+
+
+def test_jobs_are_steered(one, client, kit):
+    job_id = submit(client, kit.send(client, 8)).json()["id"]
+    url = f"/v1/jobs/{job_id}"
+    assert client.post(f"{url}:pause").json()["state"] == "paused"
+    assert client.post(f"{url}:resume").json()["state"] == "queued"
+    assert client.patch(url, json={"priority": 7}).json()["priority"] == 7
+    kit.problem(client.patch(url, json={"priority": 7, "state": "succeeded"}), "invalid-request", 422)
+    lease = one.store.jobs.lease([kit.target().key], "h")
+    assert client.post(f"{url}:pause").json()["wish"] == "pause"
+    assert client.post(f"{url}:resume").json()["wish"] is None
+    assert client.post(f"{url}:cancel").json()["wish"] == "cancel"
+    one.store.jobs.finish(lease, JobState.CANCELLED)
+    assert client.post(f"{url}:cancel").json()["state"] == "cancelled"
+    for verb in ("pause", "resume"):
+        kit.problem(client.post(f"{url}:{verb}"), "job-finished", 409)
+    kit.problem(client.patch(url, json={"priority": 1}), "job-finished", 409)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/jobs/77", "/v1/jobs/77/trials", "/v1/jobs/77/events", "/v1/jobs/9007199254740991"]
+)
+def test_unknown_jobs(client, kit, path):
+    kit.problem(client.get(path), "no-such-job", 404)
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/0", "/v1/jobs/99999999999999999999", "/v1/jobs/" + "9" * 900])
+def test_numbers_of_no_job(client, kit, path):
+    kit.problem(client.get(path), "invalid-request", 422)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/jobs/x",
+        "/v1/jobs/-1",
+        "/v1/jobs/1:explode",
+        "/v1/jobs/1/",
+        "/v1/jobs/%00",
+        "/v2/jobs",
+        "/v1/jobs/" + "9" * 5000,
+    ],
+)
+def test_paths_that_lead_nowhere(client, kit, path):
+    kit.problem(client.post(path) if ":" in path else client.get(path), "not-found", 404)
+
+
+def test_methods_that_a_path_does_not_have(client, kit):
+    assert client.delete("/v1/jobs").headers["allow"] == "GET, POST"
+    kit.problem(client.delete("/v1/jobs"), "method-not-allowed", 405)
+    assert client.post("/v1/jobs/1").headers["allow"] == "GET, PATCH"
+    assert client.get("/v1/jobs/1:cancel").headers["allow"] == "POST"
+
+
+def test_trials_are_listed(one, client, kit):
+    job_id = submit(client, kit.send(client, 8)).json()["id"]
+    lease = one.store.jobs.lease([kit.target().key], "h")
+    for number in range(5):
+        measurement = (
+            Measurement(Status.CRASH, error="\x1b]0;<b>signal 11</b>")
+            if number == 3
+            else Measurement(
+                Status.OK, (1e-3,), 1e-3, 0.9e-3, 1.1e-3, float("inf") if number else 0.0, provenance={"machine": "m"}
+            )
+        )
+        record = Record(kit.task(8).key, kit.target().key, Schedule("tiled", 1, (("m", number),)), measurement)
+        assert one.store.record(record, lease, [NewEvent(EventKind.PROGRESS, {"trials": number})])
+    first = client.get(f"/v1/jobs/{job_id}/trials", params={"limit": 2}).json()
+    rest = client.get(f"/v1/jobs/{job_id}/trials", params={"cursor": first["next"]}).json()
+    trials = first["items"] + rest["items"]
+    assert [trial["ordinal"] for trial in trials] == [0, 1, 2, 3, 4]
+    assert rest["next"] is None
+    assert (trials[0]["median_ms"], trials[0]["interval_ms"], trials[0]["max_rel_err"]) == (1.0, [0.9, 1.1], 0.0)
+    assert trials[1]["max_rel_err"] is None
+    assert (trials[3]["status"], trials[3]["median_ms"]) == ("crash", None)
+    assert trials[3]["error"] == "\x1b]0;<b>signal 11</b>"
+    assert trials[4]["schedule"] == Schedule("tiled", 1, (("m", 4),)).to_json()
