@@ -1,0 +1,331 @@
+"""Backups hold all that a database holds, wherever they come from and go to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import stat
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from tunewright.db.access import Scope
+from tunewright.db.backup import PASSING, backup, restore
+from tunewright.db.errors import StoreError
+from tunewright.db.jobs import Budget, EventKind, JobState, LeaseLost, NewEvent
+from tunewright.db.models import Row
+from tunewright.db.reading import NoDatabase
+from tunewright.db.schema import HEAD
+from tunewright.db.sql_store import open_store
+from tunewright.search_space.measurement import Measurement, Status
+
+FROZEN = sorted((Path(__file__).parent / "frozen").glob("*.sqlite"))
+FAILED = Measurement(Status.WRONG_RESULT, max_rel_err=float("inf"), error="off")
+KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+def fill(store, samples):
+    """Something of everything; two jobs are being worked on, an attached one and another."""
+    samples.fill(store)
+    key, token = store.keys.create("farm '; --", (Scope.JOBS_READ,))
+    _, link = store.keys.create("link", (Scope.LOGIN,), 60)
+    spec = samples.spec()
+    attached = store.jobs.open(spec, "here.onnx", Budget(5), "shell")
+    submitted = store.jobs.submit(samples.spec(1), "there.onnx", Budget(10, 60.0), priority=3, owner=key.id)
+    lease = store.jobs.lease([spec.target_key], "tuner")
+    assert lease.job_id == submitted.job.id
+    for number in range(5):
+        store.record(
+            samples.record(number), attached if number % 2 else lease, [NewEvent(EventKind.IMPROVED, {"n": 1})]
+        )
+    store.record(samples.record(7, FAILED))
+    store.confirm(samples.record(2), lease)
+    store.import_([json.dumps({**line, "created_at": "2025-01-01T00:00:00+00:00"}) for line in store.export()])
+    data = b"\0\xff" * 600_000
+    sha256 = hashlib.sha256(data).hexdigest()
+    store.uploads.add(sha256, [data], label="m", with_weights=True, description={"inputs": []}, owner=key.id)
+    store.fleet.enlist("t1", "host", 1, "0.1", "local")
+    return attached, lease, token, link
+
+
+def rows(store, without=()):
+    """Everything in every table, as the models read it."""
+    found = {}
+    with store.database.read() as session:
+        for table in Row.metadata.sorted_tables:
+            if table.name not in (*PASSING, *without):
+                query = select(table).order_by(*table.primary_key)
+                found[table.name] = [
+                    tuple(row) for row in session.execute(query) if not getattr(row, "is_passing", False)
+                ]
+    return found
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+def test_a_backup_restores_everything(kind, make_url, samples, tmp_path):
+    with open_store(make_url(kind)) as store:
+        attached, lease, token, link = fill(store, samples)
+        contents = backup(str_url(store), tmp_path / "b.sqlite")
+        assert contents.revision == HEAD
+        assert contents.counts["keys"] == 1
+        assert contents.counts["repeats"] > 0
+        assert contents.size_bytes == (tmp_path / "b.sqlite").stat().st_size
+        jobs = ("jobs", "job_events")
+        for other in ("sqlite", kind):
+            url = make_url(other)
+            restored = restore(tmp_path / "b.sqlite", url)
+            assert restored.counts == contents.counts
+            with open_store(url) as copy:
+                assert rows(copy, jobs) == rows(store, jobs)
+                check_jobs(copy, store, attached, lease)
+                assert copy.keys.check(token).name == "farm '; --"
+                assert copy.keys.check(link) is None
+                assert copy.fleet.tuners() == []
+
+
+def check_jobs(copy, store, attached, lease):
+    assert copy.jobs.get(attached.job_id).state is JobState.PAUSED
+    queued = copy.jobs.get(lease.job_id)
+    assert (queued.state, queued.holder, queued.attempts, queued.priority) == (JobState.QUEUED, "", 0, 3)
+    for old in (attached, lease):
+        before = store.jobs.events(old.job_id)
+        assert copy.jobs.events(old.job_id)[: len(before)] == before
+        with pytest.raises(LeaseLost):
+            copy.jobs.renew(old)
+    assert copy.jobs.lease([queued.spec.target_key], "another").job_id == lease.job_id
+
+
+def str_url(store):
+    return store.database.engine.url.render_as_string(hide_password=False)
+
+
+def test_there_and_back_again(make_url, samples, tmp_path, kind):
+    """SQLite to the other kind and back."""
+    first, second, third = make_url("sqlite"), make_url(kind), make_url("sqlite")
+    with open_store(first) as store:
+        fill(store, samples)
+        lines = list(store.export())
+        key = samples.task().key, samples.target().key
+        best = store.best(*key)
+    for number, (source, target) in enumerate([(first, second), (second, third)]):
+        backup(source, tmp_path / f"{number}.sqlite")
+        restore(tmp_path / f"{number}.sqlite", target)
+    with open_store(third) as store:
+        assert list(store.export()) == lines
+        assert store.best(*key) == best
+        assert store.best_many([key[0]], key[1]) == {key[0]: best}
+
+
+def test_new_rows_get_new_ids(kind, make_url, samples, tmp_path):
+    with open_store(make_url("sqlite")) as store:
+        fill(store, samples)
+        backup(str_url(store), tmp_path / "b.sqlite")
+        last = max(job.id for job in store.jobs.list())
+    url = make_url(kind)
+    restore(tmp_path / "b.sqlite", url)
+    with open_store(url) as store:
+        submitted = store.jobs.submit(samples.spec(2), "new", Budget(1))
+        assert submitted.job.id == last + 1
+        before = len(list(store.export()))
+        assert store.record(samples.record(50))
+        store.confirm(samples.record(50))
+        assert len(list(store.export())) == before + 2
+
+
+def test_only_the_owner_may_read_it(make_url, samples, tmp_path):
+    url = make_url("sqlite")
+    open_store(url).close()
+    before = os.umask(0)
+    try:
+        backup(url, tmp_path / "b.sqlite")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "b.sqlite").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.glob("*b.sqlite*")] == ["b.sqlite"]
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_links_are_nowhere_in_the_file(kind, make_url, tmp_path):
+    with open_store(make_url(kind)) as store:
+        store.keys.create("open sesame", (Scope.LOGIN,), 60)
+        backup(str_url(store), tmp_path / "b.sqlite")
+    assert b"open sesame" not in (tmp_path / "b.sqlite").read_bytes()
+
+
+def test_nothing_is_overwritten(kind, make_url, samples, tmp_path):
+    url = make_url(kind)
+    with open_store(url) as store:
+        fill(store, samples)
+        before = rows(store)
+        (tmp_path / "b.sqlite").write_text("mine")
+        with pytest.raises(StoreError, match="is there already"):
+            backup(url, tmp_path / "b.sqlite")
+        assert (tmp_path / "b.sqlite").read_text() == "mine"
+        backup(url, tmp_path / "c.sqlite")
+        with pytest.raises(StoreError, match=r"is in use: there are .* in it; restore fills"):
+            restore(tmp_path / "c.sqlite", url)
+        assert rows(store) == before
+
+
+def test_a_database_with_nothing_but_a_key_is_in_use(make_url, tmp_path):
+    url = make_url("sqlite")
+    with open_store(url) as store:
+        backup(url, tmp_path / "b.sqlite")
+        store.keys.create("n", ())
+    with pytest.raises(StoreError, match="api_keys"):
+        restore(tmp_path / "b.sqlite", url)
+
+
+def test_a_database_of_an_older_schema_is_neither_migrated_nor_filled(tmp_path, make_url):
+    url = make_url("sqlite")
+    open_store(url).close()
+    backup(url, tmp_path / "b.sqlite")
+    shutil.copy(FROZEN[0], tmp_path / "old.sqlite")
+    before = (tmp_path / "old.sqlite").read_bytes()
+    with pytest.raises(StoreError, match="in use, with the schema 0001"):
+        restore(tmp_path / "b.sqlite", f"sqlite:///{tmp_path}/old.sqlite")
+    assert (tmp_path / "old.sqlite").read_bytes() == before
+
+
+@pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
+def test_backups_of_every_schema_are_restored(path, kind, make_url, tmp_path):
+    shutil.copy(path, tmp_path / "old.sqlite")
+    contents = backup(f"sqlite:///{tmp_path}/old.sqlite", tmp_path / "b.sqlite")
+    assert contents.revision == path.stem
+    before = (tmp_path / "b.sqlite").read_bytes()
+    url = make_url(kind)
+    assert restore(tmp_path / "b.sqlite", url).counts["trials"] == 3
+    assert (tmp_path / "b.sqlite").read_bytes() == before
+    with open_store(url) as store:
+        assert store.schema_before == HEAD
+        (job,) = store.jobs.list()
+        assert len(store.jobs.trials(job.id)) == 3
+
+
+def test_what_is_no_backup_is_refused(make_url, tmp_path):
+    url = make_url("sqlite")
+    file = tmp_path / "b.sqlite"
+    with pytest.raises(FileNotFoundError):
+        restore(file, url)
+    for content in (b"", b"hello", b"SQLite format 3\0", b"SQLite format 3\0" + b"\1" * 200):
+        file.write_bytes(content)
+        with pytest.raises(StoreError):
+            restore(file, url)
+    file.unlink()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE songs (title TEXT)")
+    with pytest.raises(NoDatabase):
+        restore(file, url)
+    assert not Path(url.removeprefix("sqlite:///")).exists()
+
+
+def test_a_newer_backup_is_refused(make_url, tmp_path):
+    url = make_url("sqlite")
+    open_store(url).close()
+    backup(url, tmp_path / "b.sqlite")
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.commit()
+    with pytest.raises(StoreError, match="9999 is newer"):
+        restore(tmp_path / "b.sqlite", make_url("sqlite"))
+
+
+def test_a_damaged_backup_is_refused(make_url, samples, tmp_path):
+    url = make_url("sqlite")
+    with open_store(url) as store:
+        fill(store, samples)
+        backup(url, tmp_path / "b.sqlite")
+    data = bytearray((tmp_path / "b.sqlite").read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 20_000] = bytes(20_000)
+    (tmp_path / "b.sqlite").write_bytes(data)
+    with pytest.raises(StoreError):
+        restore(tmp_path / "b.sqlite", make_url("sqlite"))
+
+
+def test_a_database_in_use_is_no_backup(make_url, tmp_path):
+    url = make_url("sqlite")
+    path = Path(url.removeprefix("sqlite:///"))
+    with open_store(url) as store:
+        if store.journal_mode() != "wal":
+            pytest.skip("this SQLite must not use WAL mode")
+        with pytest.raises(StoreError, match="a database in use, not a backup; tunewright backup FILE"):
+            restore(path, make_url("sqlite"))
+
+
+def test_a_database_that_is_missing_is_not_made(tmp_path):
+    with pytest.raises(NoDatabase):
+        backup(f"sqlite:///{tmp_path}/typo.db", tmp_path / "b.sqlite")
+    for url in ("sqlite://", "sqlite:///:memory:"):
+        with pytest.raises(NoDatabase):
+            backup(url, tmp_path / "b.sqlite")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_fails_leaves_no_file(make_url, tmp_path, monkeypatch):
+    url = make_url("sqlite")
+    open_store(url).close()
+    monkeypatch.setattr("tunewright.db.backup._checked", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        backup(url, tmp_path / "b.sqlite")
+    assert not [path.name for path in tmp_path.iterdir() if "b.sqlite" in path.name]
+
+
+def test_a_restore_that_fails_leaves_the_database_empty(kind, make_url, samples, tmp_path, monkeypatch):
+    with open_store(make_url("sqlite")) as store:
+        fill(store, samples)
+        backup(str_url(store), tmp_path / "b.sqlite")
+    url = make_url(kind)
+    monkeypatch.setattr("tunewright.db.backup._counts", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        restore(tmp_path / "b.sqlite", url)
+    monkeypatch.undo()
+    assert restore(tmp_path / "b.sqlite", url).counts["jobs"] == 2
+
+
+def test_it_is_one_moment_while_others_write(kind, make_url, samples, tmp_path):
+    """A confirmation comes right after its trial, in one thread: no copy has one without the other."""
+    url = make_url(kind)
+    stop = threading.Event()
+    with open_store(url) as store:
+        samples.fill(store)
+
+        def write():
+            number = 0
+            while not stop.is_set():
+                store.record(samples.record(number))
+                store.confirm(samples.record(number))
+                number += 1
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            for number in range(4):
+                backup(url, tmp_path / f"{number}.sqlite")
+        finally:
+            stop.set()
+            thread.join()
+    for number in range(4):
+        with closing(sqlite3.connect(tmp_path / f"{number}.sqlite")) as connection:
+            ((trials,),) = connection.execute("SELECT count(*) FROM trials").fetchall()
+            ((confirmations,),) = connection.execute("SELECT count(*) FROM confirmations").fetchall()
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert 0 <= trials - confirmations <= 1
+
+
+def test_odd_file_names(make_url, tmp_path):
+    url = make_url("sqlite")
+    open_store(url).close()
+    file = tmp_path / "100% of what? #1 'x'; --.sqlite"
+    backup(url, file)
+    restore(file, make_url("sqlite"))
