@@ -122,12 +122,11 @@ class Exchange:
             data = json.loads(content)
         except (ValueError, RecursionError) as error:
             raise Failed("its answer is no JSON: is that a tunewright server?") from error
-        items = data.get("items") if isinstance(data, dict) else None
+        items: Any = data.get("items") if isinstance(data, dict) else None
         fits = isinstance(items, list) and len(items) == len(tasks) and all(isinstance(item, dict) for item in items)
         if not fits or data.get("target") != target.key:
             raise Failed("its answer is not what was asked for: is that a tunewright server?")
-        found: list[dict[str, Any]] = items
-        return found
+        return list(items)
 
     def _unpacked(self, answer: httpx.Response) -> Iterator[bytes]:
         """The content, unpacked where it is packed, no matter how far what is packed unpacks."""

@@ -121,7 +121,7 @@ class SqlKnown(Known):
 GROWING: tuple[type[Measured], ...] = (TrialRow, RepeatRow, ConfirmationRow)
 """The tables that `Marks` tells of, in its order."""
 
-_BEST: Select[Any] = select(
+_BEST: Select[*tuple[Any, ...]] = select(
     BestRow.task_key,
     BestRow.target_key,
     TaskRow.op,

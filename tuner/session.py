@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any, Self
 import numpy as np
 
 from tunewright.codegen.build import ObjectCache
-from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
 from tunewright.graph.ir import TensorType
@@ -24,8 +23,9 @@ from tunewright.workers.lock import HostLock
 
 from .compiled import CompiledModel, build_kernels
 from .errors import InputError, Refused
-from .lookup import Found, Match, look_up_in
-from .model import Model, open_model
+from .lookup import Found, Match
+from .model import Model
+from .place import Place
 from .settings import settings
 
 _schedule_log = logging.getLogger("tunewright.schedule")
@@ -33,6 +33,10 @@ _schedule_log = logging.getLogger("tunewright.schedule")
 
 OTHER_NAMES = {"float32": "float", "float64": "double"}
 """ONNX Runtime's names of element types where they are not numpy's."""
+
+
+TRANSFERRED = frozenset({Match.SIBLING, Match.NEAREST, Match.PREDICTED})
+"""Rungs of the ladder whose schedules were not measured for the task on the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,9 @@ class Coverage:
 
     native: int  # nodes, after rewriting
     fallback: Mapping[str, int]  # op -> nodes that run through the reference evaluator: right, but slow
-    tuned: int  # tasks whose schedule was found by tuning
-    untuned: int  # the others: on their default schedule, or on an untried one where the default fails
+    tuned: int  # tasks whose schedule was the best measured for this target
+    untuned: int  # on their default schedule, or on an untried one where the default fails
+    transferred: int = 0  # the others: on what is best for a similar target or task, or on a pick of the cost model
 
     @property
     def share(self) -> float:
@@ -64,11 +69,17 @@ class InferenceSession:
 
     Its methods are those of ONNX Runtime's class of that name. Threads may share a session; their runs take turns.
 
-    `model` is a path or the ONNX bytes; `db` an SQLAlchemy URL (the default database where it is None); `threads` what
-    the kernels run on (all available processors where None); `dims` binds dynamic dimensions by name. Raises
-    ModelError for a model that can't be read, StoreError for a database that can't, Refused where a task is left
-    without a schedule that may work.
+    `model` is a path or the ONNX bytes; `threads` what the kernels run on (all available processors where None); `dims`
+    binds dynamic dimensions by name. Schedules come from one of `db`, an SQLAlchemy URL (the default database where
+    nothing is given), `server`, the URL of a `tunewright serve`, and `lock`, a file that `tunewright lock` wrote. A
+    server that is down, slow or broken costs at most a moment: what was kept of its answers is used, else defaults.
+    `notes` says what went wrong there, and what is to be known of a lock file.
+
+    Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for a lock file of
+    another model and where a task is left without a schedule that may work.
     """
+
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -76,11 +87,14 @@ class InferenceSession:
         db: str | None = None,
         threads: int | None = None,
         dims: Mapping[str, int] | None = None,
+        *,
+        server: str | None = None,
+        lock: Path | str | None = None,
     ) -> None:
-        opened = open_model(model, dims)
-        target = detect(threads)
-        found = look_up_in(db, [task for task, _ in opened.tasks.values()], target)
-        self._start_found(opened, target, found, object_cache())
+        place = Place(db, server, Path(lock) if lock is not None else None)
+        prepared = place.prepare(model, dims, threads)
+        self.notes = prepared.notes
+        self._start_found(prepared.model, prepared.target, prepared.found, object_cache())
 
     @classmethod
     def of(
@@ -93,7 +107,7 @@ class InferenceSession:
             for key, (task, _) in model.tasks.items()
             if key in schedules and holds(task, target, schedules[key])
         }
-        session._start(model, target, held, held.keys(), cache)  # noqa: SLF001
+        session._start(model, target, held, dict.fromkeys(held, Match.EXACT), cache)  # noqa: SLF001
         return session
 
     @classmethod
@@ -113,33 +127,36 @@ class InferenceSession:
                     f"{target}; tunewright tune with more trials may find a schedule that works"
                 )
         schedules = {key: one.schedule for key, one in found.items()}
-        tuned = {key for key, one in found.items() if one.match == Match.EXACT}
-        self._start(model, target, schedules, tuned, cache)
+        self._start(model, target, schedules, {key: one.match for key, one in found.items()}, cache)
 
     def _start(
         self,
         model: Model,
         target: Target,
         schedules: Mapping[str, Schedule],
-        tuned: Collection[str],
+        matches: Mapping[str, Match],
         cache: ObjectCache | None,
     ) -> None:
-        """`schedules` must be legal; tasks not in there get their default. `tuned`: the keys that tuning found."""
+        """`schedules` must be legal; tasks not in there get their default. `matches` says where they come from."""
         self._graph = model.graph
         self.schedules = {
             key: schedules.get(key) or default_schedule(task, target) for key, (task, _) in model.tasks.items()
         }
         for key, schedule in self.schedules.items():
-            _schedule_log.debug("task %s: %s%s", key[:12], schedule, "" if key in tuned else " by default")
+            match = matches.get(key, Match.DEFAULT)
+            _schedule_log.debug("task %s: %s%s", key[:12], schedule, "" if match is Match.EXACT else f" by {match}")
         # Who times candidates on this machine is not disturbed. They share the folder of objects.
         with HostLock(cache.folder).building() if cache else nullcontext():
             artifacts = build_kernels(model, self.schedules, target, cache)
         self._model = CompiledModel(model, artifacts, shared_pool(target.threads))
+        tuned = sum(match is Match.EXACT for match in matches.values())
+        transferred = sum(match in TRANSFERRED for match in matches.values())
         self._coverage = Coverage(
             native=model.native_nodes,
             fallback=model.fallback_ops,
-            tuned=len(tuned),
-            untuned=len(self.schedules) - len(tuned),
+            tuned=tuned,
+            untuned=len(self.schedules) - tuned - transferred,
+            transferred=transferred,
         )
 
     def coverage(self) -> Coverage:

@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 
+from tunewright.db.sql_store import open_store
 from tunewright.tuner import cli, tuning
 from tunewright.tuner.settings import DEBUG_LADDER
 from tunewright.tuner.strategy import STRATEGIES
@@ -20,7 +21,7 @@ from .conftest import Command
 
 TRIALS = 12
 
-COMMANDS = ["tune", "bench", "run", "lookup", "tasks", "show", "export", "import", "doctor", "db"]
+COMMANDS = ["tune", "bench", "run", "lookup", "lock", "tasks", "show", "export", "import", "doctor", "db"]
 
 HEAVY = ("numpy", "onnx", "llvmlite", "sqlalchemy", "alembic", "xgboost", "ray", "onnxruntime", "openvino")
 
@@ -218,8 +219,17 @@ class TestLookup:
     def test_of_another_target(self, model: Path, database: str, command: Command) -> None:
         data = command("lookup", model, "--db", database, "--threads", 2, "--json").data
         for task in data["tasks"]:
-            assert task["match"] == "default"
-            assert task["expected_ms"] is None
+            assert (task["match"], task["basis"]) == ("sibling", "sibling")
+            assert task["expected_ms"] > 0
+            assert ":1x" in task["source"]["target_name"]
+
+    def test_of_nothing_known(self, model: Path, tmp_path: Path, command: Command) -> None:
+        with open_store(f"sqlite:///{tmp_path / 'empty.db'}"):
+            pass
+        data = command("lookup", model, "--db", f"sqlite:///{tmp_path / 'empty.db'}", "--json").data
+        for task in data["tasks"]:
+            assert (task["match"], task["basis"]) == ("default", "none")
+            assert task["expected_ms"] is task["source"] is None
 
     def test_table(self, tuned: list[object], command: Command) -> None:
         assert "2 of 2 tasks are tuned for" in command("lookup", *tuned).out

@@ -27,6 +27,7 @@ TASK: dict[str, Any] = {
     "inputs": [{"shape": [1, 64, 112, 112]}, {"shape": [64, 64, 3, 3]}],
     "outputs": [{"shape": [1, 64, 112, 112]}],
     "match": "exact",
+    "basis": "measured",
     "expected_ms": 0.0987,
     "schedule": {"sketch": "contraction", "version": 1, "values": {f"knob{n}": n for n in range(12)}},
 }
@@ -43,6 +44,8 @@ TUNED: dict[str, Any] = {
     "tuned_ms": 1.1844,
     "flops": 3.4e9,
     "coverage": {"native": 12, "fallback": {}, "reasons": []},
+    "notes": [],
+    "kept": None,
 }
 
 MEASURED: dict[str, Any] = {
@@ -59,7 +62,7 @@ MEASURED: dict[str, Any] = {
     "samples": 15,
     "mismatch": None,
     "reference": None,
-    "tasks": {"tuned": 1, "default": 0},
+    "tasks": {"tuned": 1, "transferred": 0, "default": 0},
     "fallback": {},
 }
 

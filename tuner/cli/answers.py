@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+
+from ..text import printable
 
 PIPE_COLUMNS = 160
 """Width of tables where there is no terminal that they must fit into."""
@@ -36,6 +38,12 @@ def answer(data: Mapping[str, Any], render: Callable[[Console, Any], None], as_j
         print(json.dumps(data, allow_nan=False))
     else:
         render(_console(sys.stdout.isatty()), data)
+
+
+def tell(notes: Iterable[str]) -> None:
+    """Say what people should know beside the answer."""
+    for note in notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
 
 
 @contextmanager

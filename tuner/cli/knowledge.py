@@ -1,4 +1,4 @@
-"""`tunewright lookup`, `tasks` and `show`: what is known of a model, and of one task."""
+"""`tunewright lookup`, `lock`, `tasks` and `show`: what is known of a model, and of one task."""
 
 from __future__ import annotations
 
@@ -8,25 +8,56 @@ from typing import Annotated
 import typer
 
 from ..commands.options import parse_dims
-from .answers import answer, messages, quiet_stdout
+from .answers import answer, messages, quiet_stdout, tell
 from .app import app
-from .options import DbOption, DimOption, JsonOption, ModelArgument, ThreadsOption
+from .options import DbOption, DimOption, JsonOption, ModelArgument, ServerOption, ThreadsOption
 
 
 @app.command()
 def lookup(
     model: ModelArgument,
     db: DbOption = None,
+    server: ServerOption = None,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Keep everything the server knows of this machine, for when it is away.")
+    ] = False,
     threads: ThreadsOption = None,
     dims: DimOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the schedule to use for each task of a model, and what it should take."""
     from ..commands import knowledge as command
+    from ..place import Place
 
     with quiet_stdout(as_json):
-        data = command.lookup(model, db, parse_dims(dims or ()), threads)
+        place = Place.of_options(db, server)
+        data = command.lookup(model, place, parse_dims(dims or ()), threads, snapshot=snapshot)
+    tell(data["notes"])
     answer(data, command.render_lookup, as_json)
+
+
+@app.command()
+def lock(
+    model: ModelArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The lock file.", show_default="MODEL.lock.json"),
+    ] = None,
+    db: DbOption = None,
+    server: ServerOption = None,
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Pin the schedule of each task in a file, so that every machine and every rebuild runs the same kernels."""
+    from ..commands import knowledge as command
+    from ..place import Place
+
+    with quiet_stdout(as_json):
+        place = Place.of_options(db, server)
+        data = command.lock(model, place, parse_dims(dims or ()), threads, output)
+    tell(data["notes"])
+    answer(data, command.render_lock, as_json)
 
 
 @app.command()

@@ -18,6 +18,13 @@ def named(url: str | None) -> str | None:
     return url
 
 
+def named_server(url: str | None) -> str | None:
+    """The URL given. Raises Refused for an empty one."""
+    if url is not None and not url.strip():
+        raise Refused("--server is empty; give a URL such as http://127.0.0.1:8000, or leave the option out")
+    return url
+
+
 def sensible(threads: int | None) -> int | None:
     """The number given, with a warning where it is more than this process may use at once."""
     if threads is not None:
@@ -40,6 +47,20 @@ DbOption = Annotated[
         show_default="in your data folder",
         callback=named,
     ),
+]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Ask this server instead of a database.",
+        show_default="TUNEWRIGHT_SERVER, where set",
+        callback=named_server,
+    ),
+]
+LockOption = Annotated[
+    Path | None,
+    typer.Option("--lock", metavar="FILE", help="Use the schedules that tunewright lock pinned.", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
 DimOption = Annotated[

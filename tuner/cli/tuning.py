@@ -10,9 +10,9 @@ import typer
 from ..commands.options import parse_dims, parse_names
 from ..settings import settings
 from ..text import printable
-from .answers import Interrupted, answer, messages, quiet_stdout
+from .answers import Interrupted, answer, messages, quiet_stdout, tell
 from .app import app
-from .options import DbOption, DimOption, JsonOption, ModelArgument, ThreadsOption
+from .options import DbOption, DimOption, JsonOption, LockOption, ModelArgument, ServerOption, ThreadsOption
 
 KEPT = "stopped; what was measured is kept, and the same command goes on from there"
 """What is said after Ctrl-C in a tuning job."""
@@ -87,16 +87,21 @@ def bench(
     ] = None,
     default: Annotated[bool, typer.Option("--default", help="Measure the default schedules too.")] = False,
     db: DbOption = None,
+    server: ServerOption = None,
+    lock: LockOption = None,
     threads: ThreadsOption = None,
     dims: DimOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure the tuned model and its peers in turn, in one run."""
     from ..commands import bench as command
+    from ..place import Place
 
     with quiet_stdout(as_json):
+        place = Place.of_options(db, server, lock)
         peers = command.installed(messages()) if against is None else parse_names("--against", against)
-        data = command.bench(model, peers, db, parse_dims(dims or ()), threads, default=default)
+        data = command.bench(model, peers, place, parse_dims(dims or ()), threads, default=default)
+    tell(data["notes"])
     answer(data, command.render, as_json)
 
 
@@ -111,13 +116,18 @@ def run(
         Path | None, typer.Option(metavar="DIR", help="Folder for the outputs.", show_default="not kept")
     ] = None,
     db: DbOption = None,
+    server: ServerOption = None,
+    lock: LockOption = None,
     threads: ThreadsOption = None,
     dims: DimOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run the model once, on the best schedules known."""
     from ..commands import run as command
+    from ..place import Place
 
     with quiet_stdout(as_json):
-        data = command.run(model, inputs or (), output, db, parse_dims(dims or ()), threads)
+        place = Place.of_options(db, server, lock)
+        data = command.run(model, inputs or (), output, place, parse_dims(dims or ()), threads)
+    tell(data["notes"])
     answer(data, command.render, as_json)

@@ -19,6 +19,7 @@ from tunewright.workers.sampling import interval
 
 from .. import peers
 from ..latency import Latency, side_by_side
+from ..place import DEFAULT_PLACE, Place
 from ..session import InferenceSession, object_cache
 from ..settings import settings
 from ..text import duration, printable, ratio, slow_nodes, times
@@ -34,7 +35,7 @@ REFERENCE = "onnxruntime"
 def bench(
     model: Path,
     against: Sequence[str],
-    db: str | None = None,
+    place: Place = DEFAULT_PLACE,
     dims: Mapping[str, int] | None = None,
     threads: int | None = None,
     *,
@@ -45,8 +46,8 @@ def bench(
     With `default` ours on default schedules too.
     """
     peers.check_peers(against)
-    dims = dims or {}
-    read = subject.read(model, db, dims, threads)
+    read = subject.read(model, place, dims or {}, threads)
+    dims = read.dims
     arrays, _ = subject.feeds(read.model, ())
     opened, failures = _open(against, model, arrays, read.target.threads, dims)
     max_rel_err, mismatch = None, None
@@ -74,7 +75,8 @@ def bench(
         "mismatch": mismatch,
         "reference": REFERENCE if REFERENCE in opened else None,
         "failures": failures,
-        "tasks": {"tuned": coverage.tuned, "default": coverage.untuned},
+        "tasks": subject.shares(coverage),
+        "notes": list(read.notes),
         "fallback": dict(coverage.fallback),
         "samples": len(latencies[OURS].samples_s),
         "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
@@ -169,9 +171,10 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     elif data["reference"]:
         console.print(f"largest error against {data['reference']}: {data['max_rel_err']:.2g} of an output's magnitude")
     tasks = data["tasks"]
-    if tasks["default"]:
-        total = tasks["tuned"] + tasks["default"]
-        console.print(f"{tasks['default']} of {total} tasks are not tuned for {data['target']}: tunewright tune")
+    untuned = tasks["transferred"] + tasks["default"]
+    if untuned:
+        total = tasks["tuned"] + untuned
+        console.print(f"{untuned} of {total} tasks are not tuned for {data['target']}: tunewright tune")
     if data["fallback"]:
         console.print(slow_nodes(data["fallback"]))
 

@@ -1,7 +1,8 @@
-"""`tunewright tasks` and `tunewright lookup`: what a model consists of, and what is known of it."""
+"""`tunewright tasks`, `lookup` and `lock`: what a model consists of, what is known of it, and pinning that."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from rich.text import Text
 from tunewright.graph.task import Tensor
 from tunewright.search_space.schedule import Schedule
 
+from ..lockfile import write_lock
+from ..lookup import Basis, Found
+from ..place import Place, download
 from ..text import duration, large, printable, shape, slow_nodes
 from . import subject
 from .tables import WIDE, key_letters, new_table, print_table
@@ -22,7 +26,7 @@ SCHEDULE_COLUMNS = 40
 
 def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> dict[str, Any]:
     """The tasks of a model, and how many of its nodes they cover."""
-    read = subject.read(model, db, dims, threads)
+    read = subject.read(model, Place(db), dims, threads)
     rows = [
         {
             "key": key,
@@ -32,7 +36,7 @@ def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | N
             "flops": task.flops,
             "traffic_bytes": task.traffic_bytes,
             "occurrences": count,
-            "best_ms": None if (best_s := read.found[key].expected_s) is None else 1e3 * best_s,
+            "best_ms": _best_ms(read.found[key]),
         }
         for key, (task, count) in read.model.tasks.items()
     ]
@@ -47,6 +51,12 @@ def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | N
             "reasons": read.model.fallback_reasons,
         },
     }
+
+
+def _best_ms(found: Found) -> float | None:
+    """What was measured for the task on this target."""
+    expected_s = found.expected_s if found.basis is Basis.MEASURED else None
+    return None if expected_s is None else 1e3 * expected_s
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
@@ -79,14 +89,52 @@ def _shapes(tensors: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(shape(tensor["shape"]) for tensor in tensors)
 
 
-def lookup(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> dict[str, Any]:
-    """The schedule to use for each task, which rung of the ladder it is from, and what it should take."""
-    read = subject.read(model, db, dims, threads)
+def lookup(
+    model: Path, place: Place, dims: Mapping[str, int], threads: int | None, *, snapshot: bool = False
+) -> dict[str, Any]:
+    """The schedule to use for each task, which rung of the ladder it is from, and what it should take.
+
+    With `snapshot` everything is kept that the server knows of this machine. Raises Refused where that fails.
+    """
+    kept = download(place, threads) if snapshot else None
+    read = subject.read(model, place, dims, threads)
     return {
         "model": read.model.label,
         "target": str(read.target),
         "tasks": [{**found.to_json(), "occurrences": read.model.tasks[key][1]} for key, found in read.found.items()],
+        "notes": list(read.notes),
+        "kept": kept,
     }
+
+
+def lock(
+    model: Path, place: Place, dims: Mapping[str, int], threads: int | None, output: Path | None
+) -> dict[str, Any]:
+    """Write a lock file of what is found for a model. Raises Refused where a task has no schedule that works."""
+    read = subject.read(model, place, dims, threads)
+    path = output or model.with_name(f"{model.name}.lock.json")
+    write_lock(path, read.model, read.target, read.dims, read.found)
+    matches = Counter(found.match.value for found in read.found.values())
+    return {
+        "model": read.model.label,
+        "target": str(read.target),
+        "file": str(path),
+        "tasks": len(read.found),
+        "matches": dict(matches),
+        "notes": list(read.notes),
+    }
+
+
+def render_lock(console: Console, data: Mapping[str, Any]) -> None:
+    """Where the file is, and what it pins."""
+    matches = ", ".join(f"{count} {match}" for match, count in data["matches"].items()) or "none"
+    console.print(f"{printable(data['file'])} pins {data['tasks']} tasks for {data['target']}: {matches}")
+
+
+def _expected(task: Mapping[str, Any]) -> str:
+    """The time, marked where it was not measured for this task on this target."""
+    about = "" if task["basis"] == Basis.MEASURED or task["expected_ms"] is None else "~"
+    return about + duration(task["expected_ms"])
 
 
 def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
@@ -100,12 +148,14 @@ def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
             task["key"][: key_letters(console)],
             Text(printable(task["op"])),
             task["match"],
-            duration(task["expected_ms"]),
+            _expected(task),
         ]
         table.add_row(*row, *([Text(printable(Schedule.from_json(task["schedule"])))] if roomy else []))
     if data["tasks"]:
         print_table(console, table)
     exact = sum(task["match"] == "exact" for task in data["tasks"])
     console.print(f"{exact} of {len(data['tasks'])} tasks are tuned for {data['target']}")
+    if data["kept"] is not None:
+        console.print(f"{data['kept']} answers are kept for when the server is away")
     if data["tasks"] and not roomy:
         console.print("the schedules: tunewright lookup --json, or tunewright show TASK")

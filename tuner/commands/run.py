@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tunewright.graph.onnx_form import dtype_name
 
+from ..place import DEFAULT_PLACE, Place
 from ..text import duration, printable, shape, slow_nodes
 from . import subject
 
@@ -24,12 +25,12 @@ def run(
     model: Path,
     inputs: Sequence[str],
     output: Path | None,
-    db: str | None = None,
+    place: Place = DEFAULT_PLACE,
     dims: Mapping[str, int] | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
     """Run the model once; the outputs go to numbered files in folder `output`, where given."""
-    read = subject.read(model, db, dims or {}, threads)
+    read = subject.read(model, place, dims or {}, threads)
     arrays, sources = subject.feeds(read.model, inputs)
     with read.session() as session:
         start_s = time.perf_counter()
@@ -44,7 +45,8 @@ def run(
         "inputs": [{"name": name, **_kind(arrays[name]), "source": source} for name, source in sources.items()],
         "outputs": outputs,
         "first_run_ms": 1e3 * run_s,
-        "tasks": {"tuned": coverage.tuned, "default": coverage.untuned},
+        "tasks": subject.shares(coverage),
+        "notes": list(read.notes),
         "fallback": dict(coverage.fallback),
         "reasons": read.model.fallback_reasons,
     }
@@ -87,8 +89,10 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         file = f", in {entry['file']}" if "file" in entry else ""
         console.print(f"output {printable(entry['name'])}: {entry['dtype']} {shape(entry['shape'])}{values}{file}")
     tasks = data["tasks"]
+    transferred = f", {tasks['transferred']} on what suits similar ones" if tasks["transferred"] else ""
     console.print(
-        f"first run {duration(data['first_run_ms'])}; {tasks['tuned']} tasks tuned, {tasks['default']} on their default"
+        f"first run {duration(data['first_run_ms'])}; {tasks['tuned']} tasks tuned{transferred}, {tasks['default']} on "
+        "their default"
     )
     if data["fallback"]:
         console.print(slow_nodes(data["fallback"], data["reasons"]))

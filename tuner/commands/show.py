@@ -14,7 +14,7 @@ from rich.console import Console
 from tunewright.codegen.build import assembly, source
 from tunewright.codegen.target import Target
 from tunewright.db.reading import NoDatabase, open_reader
-from tunewright.db.store import Store
+from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Illegal, Schedule
@@ -77,7 +77,7 @@ def show(
     }
 
 
-def _known(db: str | None, model: Path | None) -> AbstractContextManager[Store | None]:
+def _known(db: str | None, model: Path | None) -> AbstractContextManager[SqlStore | None]:
     """What is known; nothing where the task comes from a model and there is no default database yet."""
     try:
         return open_reader(db or settings().db)
@@ -89,7 +89,7 @@ def _known(db: str | None, model: Path | None) -> AbstractContextManager[Store |
         return nullcontext()
 
 
-def _task(store: Store | None, prefix: str, model: Path | None, dims: Mapping[str, int]) -> Task:
+def _task(store: SqlStore | None, prefix: str, model: Path | None, dims: Mapping[str, int]) -> Task:
     """The one task of the model or the database that is meant. Raises Refused where it isn't one."""
     if model is not None:
         own = {key: task for key, (task, _) in open_model(model, dims).tasks.items()}
@@ -106,7 +106,7 @@ def _task(store: Store | None, prefix: str, model: Path | None, dims: Mapping[st
             raise Refused(f"{prefix} may be any of {len(keys)} tasks of {place}, such as {keys[0]} and {keys[1]}")
 
 
-def _schedule(store: Store | None, task: Task, target: Target, wanted: str) -> tuple[Schedule, str, float | None]:
+def _schedule(store: SqlStore | None, task: Task, target: Target, wanted: str) -> tuple[Schedule, str, float | None]:
     """The schedule, where it came from, and the seconds measured for it, if it was."""
     match wanted:
         case "best" if store is not None:

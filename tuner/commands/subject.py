@@ -14,34 +14,39 @@ from tunewright.codegen.target import Target
 
 from ..errors import Refused
 from ..inputs import example_feeds
-from ..lookup import Found, look_up_in
-from ..model import Model, open_model
-from ..session import InferenceSession, object_cache
-from ..tuning import local_target
+from ..lookup import Found
+from ..model import Model
+from ..place import Place
+from ..session import Coverage, InferenceSession, object_cache
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model on this machine's processor, with what the database knows of it."""
+    """A model on this machine's processor, with what is known of it."""
 
     model: Model
     target: Target
+    dims: Mapping[str, int]
     found: Mapping[str, Found]  # by task key
+    notes: tuple[str, ...] = ()  # what people should know, a line each
 
     def session(self) -> InferenceSession:
         """A session on the schedules found. Raises Refused where a task has none that may work."""
         return InferenceSession.of_found(self.model, self.target, self.found, object_cache())
 
 
-def read(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> Subject:
+def read(model: Path, place: Place, dims: Mapping[str, int], threads: int | None) -> Subject:
     """Open a model and look its tasks up. Nothing is known of them where there is no default database yet.
 
-    Raises NoDatabase where the one that `db` names is not there.
+    Raises NoDatabase where the one that the place names is not there.
     """
-    opened = open_model(model, dims)
-    target = local_target(threads=threads)
-    tasks = [task for task, _ in opened.tasks.values()]
-    return Subject(opened, target, look_up_in(db, tasks, target))
+    prepared = place.prepare(model, dims, threads)
+    return Subject(prepared.model, prepared.target, prepared.dims, prepared.found, prepared.notes)
+
+
+def shares(coverage: Coverage) -> dict[str, int]:
+    """How many tasks run on what."""
+    return {"tuned": coverage.tuned, "transferred": coverage.transferred, "default": coverage.untuned}
 
 
 def feeds(model: Model, given: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:

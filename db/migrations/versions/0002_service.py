@@ -261,7 +261,7 @@ def _fill_bests() -> None:
     names = ["target_key", "task_key", *(column.name for column in _chosen())]
 
     def measured(name: str) -> Any:
-        keys = [sa.column(key) for key in ("id", "task_key", "target_key", "status")]
+        keys: list[Any] = [sa.column(key) for key in ("id", "task_key", "target_key", "status")]
         return sa.table(name, *keys, sa.column("created_at", INSTANT), *_chosen())
 
     trials, confirmations = measured("trials"), measured("confirmations")

@@ -1,0 +1,119 @@
+"""Lock files: the schedules of one model, pinned, so that every machine and every rebuild runs the same kernels.
+
+{"schema": 1, "model": "m.onnx", "model_sha256": "...", "made_by": "0.1.0", "target": {...}, "dims": {"batch": 1},
+ "tasks": [{"key", "op", "occurrences", "match", "basis", "confirmed", "expected_ms", "interval_ms", "schedule",
+            "source", "provenance"}, ...]}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tunewright.codegen.host import available_cores
+from tunewright.codegen.target import Target
+
+from .errors import Refused
+from .lookup.found import Found, Match, read
+from .model import Model
+
+SCHEMA = 1
+"""Version of the format. It grows when an old reader would misunderstand a file, not when a field is added."""
+
+LARGEST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What a lock file says."""
+
+    path: Path
+    model_sha256: str
+    target: Target  # that the schedules were chosen for
+    dims: Mapping[str, int]
+    entries: Mapping[str, Any]  # task key -> answer, as `Found.to_json` wrote it
+
+    @property
+    def threads(self) -> int | None:
+        """What to run on where nobody says: as many threads as the schedules were chosen for, if there are cores."""
+        return self.target.threads if self.target.threads <= len(available_cores()) else None
+
+    def found(self, model: Model, target: Target) -> tuple[dict[str, Found], list[str]]:
+        """The pinned schedules of the model's tasks, and what people should know of them, a line each.
+
+        Raises Refused where the lock is of other tasks, or a schedule is not legal on this target.
+        """
+        missing, more = model.tasks.keys() - self.entries.keys(), self.entries.keys() - model.tasks.keys()
+        if missing or more:
+            raise Refused(
+                f"{str(self.path)!r} is of other tasks: it lacks {len(missing)} of the model's, and has {len(more)} "
+                "that the model has not; tunewright lock makes one for this model and these dimensions"
+            )
+        found = {}
+        for key, (task, _) in model.tasks.items():
+            try:
+                found[key] = read(task, target, self.entries[key])
+            except ValueError as error:
+                made = "" if target == self.target else f"; it was made for {self.target}, this is {target}"
+                raise Refused(f"{str(self.path)!r}, task {key[:12]} ({task.op}): {error}{made}") from error
+        notes = []
+        if target != self.target:
+            notes.append(f"{str(self.path)!r} was made for {self.target}; its schedules hold for {target} too")
+        if model.sha256 != self.model_sha256:
+            notes.append(f"{str(self.path)!r} was made from another file of the same tasks")
+        return found, notes
+
+
+def write_lock(path: Path, model: Model, target: Target, dims: Mapping[str, int], found: Mapping[str, Found]) -> None:
+    """Pin what was found for a model. Raises Refused where a task has no schedule to run, OSError."""
+    for one in found.values():
+        if one.match is Match.NONE:
+            raise Refused(f"task {one.task.key[:12]} ({one.task.op}) has no schedule that works on {target}")
+    data = {
+        "schema": SCHEMA,
+        "model": model.label,
+        "model_sha256": model.sha256,
+        "made_by": _version(),
+        "target": target.to_json(),
+        "dims": dict(dims),
+        "tasks": [{**found[key].to_json(), "occurrences": count} for key, (_, count) in model.tasks.items()],
+    }
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fresh.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        fresh.replace(path)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
+
+
+def read_lock(path: Path) -> Lock:
+    """Raises Refused, in one line, for a file that is no lock file; OSError."""
+    if path.stat().st_size > LARGEST_BYTES:
+        raise Refused(f"{str(path)!r} is too large for a lock file")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or "schema" not in data:
+            raise Refused(f"{str(path)!r} is no lock file; tunewright lock makes one")
+        if data["schema"] != SCHEMA:
+            raise Refused(f"{str(path)!r} is of schema {data['schema']!r}; this version reads {SCHEMA}")
+        target = Target.from_json(data["target"])
+        dims = {str(name): int(value) for name, value in data["dims"].items()}
+        entries = {str(entry["key"]): entry for entry in data["tasks"]}
+        return Lock(path, str(data["model_sha256"]), target, dims, entries)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise Refused(f"{str(path)!r} is no lock file that can be read: {type(error).__name__}: {error}") from error
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tunewright")
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        return "unknown"

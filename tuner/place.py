@@ -1,0 +1,89 @@
+"""Place: where the schedules of a model come from: a database, a server, or a lock file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from tunewright.codegen.host import detect
+from tunewright.codegen.target import Target
+
+from .errors import Refused
+from .lockfile import read_lock
+from .lookup import Found, look_up_in
+from .model import Model, open_model
+from .settings import settings
+
+TIERS = "tunewright.api.tiers"
+"""The client of a server. It is above this folder, so it is found by its name when it is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model, the machine it is to run on, and what was found for it."""
+
+    model: Model
+    target: Target
+    dims: Mapping[str, int]
+    found: Mapping[str, Found]  # by task key
+    notes: tuple[str, ...] = ()  # what people should know, a line each
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """At most one of them; the default database where none is given. Raises Refused for more."""
+
+    db: str | None = None  # SQLAlchemy URL
+    server: str | None = None  # URL
+    lock: Path | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("db", "server", "lock") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise Refused(f"schedules come from one place, so give one of {' and '.join(given)}")
+
+    @staticmethod
+    def of_options(db: str | None = None, server: str | None = None, lock: Path | None = None) -> Place:
+        """The place that options name; where there are none, the server that the environment names."""
+        if db is None and server is None and lock is None:
+            server = settings().server or None
+        return Place(db, server, lock)
+
+    def prepare(
+        self, source: Path | str | bytes, dims: Mapping[str, int] | None = None, threads: int | None = None
+    ) -> Prepared:
+        """Read a model and find schedules for it. A lock file also says dimensions and threads that aren't given.
+
+        Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for a lock file
+        that is not of this model. A server that can't be asked is no error: see `notes`.
+        """
+        lock = read_lock(self.lock) if self.lock is not None else None
+        dims = dict(dims or {})
+        if lock is not None:
+            dims, threads = dims or dict(lock.dims), threads or lock.threads
+        model, target = open_model(source, dims), detect(threads)
+        if lock is not None:
+            found, notes = lock.found(model, target)
+            return Prepared(model, target, dims, found, tuple(notes))
+        tasks = [task for task, _ in model.tasks.values()]
+        if self.server is not None:
+            client = import_module(TIERS).lookups(self.server)
+            return Prepared(model, target, dims, client.lookup(tasks, target), tuple(client.notes))
+        return Prepared(model, target, dims, look_up_in(self.db, tasks, target))
+
+
+def download(place: Place, threads: int | None = None) -> int:
+    """Keep everything that a server knows of this machine; how many tasks that are.
+
+    Raises Refused where the place is no server, or that fails.
+    """
+    if place.server is None:
+        raise Refused("a snapshot is taken of a server: --server URL")
+    kept: int = import_module(TIERS).lookups(place.server).download(detect(threads))
+    return kept
+
+
+DEFAULT_PLACE = Place()
+"""The default database."""
