@@ -1,0 +1,411 @@
+"""Client: submit models to a server, follow jobs, look schedules up.
+
+    client = Client("http://127.0.0.1:8765")
+    job = client.submit("model.onnx", trials=400)
+    for event in client.events(job.id):
+        print(event.kind, event.data)
+
+Importing it takes httpx; reading a model takes ONNX, when one is submitted. LLVM, XGBoost, a database and Ray are for
+the server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+import httpx
+
+from tunewright.tuner.errors import Refused
+
+from .connection import PASSING, PATIENCE_S, Connection, Pauses, ServiceError, key_for
+
+if TYPE_CHECKING:
+    from tunewright.codegen.target import Target
+    from tunewright.graph.task import Task
+    from tunewright.tuner.lookup.found import Found
+
+Result = TypeVar("Result")
+
+__all__ = ["FINAL_STATES", "Client", "Job", "JobEvent", "ServiceError"]
+
+READING_S = 150.0
+"""How long the server may take to read a model: it waits for its turn, then reads."""
+
+PIECE_BYTES = 1 << 20
+
+SILENT_S = 45.0
+"""A stream of events that says nothing for this long is dead: the server speaks every 15 s."""
+
+PAGE = 100
+"""Jobs asked for at once."""
+
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+"""States that a job never leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A tuning job as the server told of it."""
+
+    id: int
+    state: str  # queued, running, paused, succeeded, failed or cancelled
+    model: str  # SHA-256 of what was sent
+    label: str  # hostile text
+    target: str  # key
+    tasks: tuple[tuple[str, int], ...]  # task keys and how often each occurs
+    trials: int  # most of them
+    minutes: float | None
+    settings: Mapping[str, Any]
+    priority: int
+    spent_s: float
+    holder: str  # the process at work on it
+    wish: str | None
+    progress: Mapping[str, Any] | None
+    result: Mapping[str, Any] | None  # of one that succeeded
+    error: str  # of one that failed
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing about it changes any more."""
+        return self.state in FINAL_STATES
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        data = {name: getattr(self, name) for name in self.__slots__}
+        tasks = [{"key": key, "occurrences": count} for key, count in self.tasks]
+        moments = {name: data[name].isoformat() for name in ("created_at", "updated_at")}
+        return data | {"tasks": tasks} | moments
+
+    @staticmethod
+    def from_json(data: Any) -> Job:
+        """Raises ValueError for what is no job."""
+        try:
+            return Job(
+                id=int(data["id"]),
+                state=str(data["state"]),
+                model=str(data["model"]),
+                label=str(data["label"]),
+                target=str(data["target"]),
+                tasks=tuple((str(task["key"]), int(task["occurrences"])) for task in data["tasks"]),
+                trials=int(data["trials"]),
+                minutes=None if data["minutes"] is None else float(data["minutes"]),
+                settings=dict(data["settings"]),
+                priority=int(data["priority"]),
+                spent_s=float(data["spent_s"]),
+                holder=str(data["holder"]),
+                wish=None if data["wish"] is None else str(data["wish"]),
+                progress=_optional(data["progress"]),
+                result=_optional(data["result"]),
+                error=str(data["error"]),
+                created_at=datetime.fromisoformat(data["created_at"]),
+                updated_at=datetime.fromisoformat(data["updated_at"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"that is no job: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Something that happened to a job. Numbers are 1, 2, 3, ... without a gap."""
+
+    job: int
+    number: int
+    kind: str  # as db.jobs.EventKind
+    data: Mapping[str, Any]
+    created_at: datetime
+
+    @staticmethod
+    def from_json(data: Any) -> JobEvent:
+        """Raises ValueError for what is no event."""
+        try:
+            moment = datetime.fromisoformat(data["created_at"])
+            return JobEvent(int(data["job"]), int(data["number"]), str(data["kind"]), dict(data["data"]), moment)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"that is no event: {type(error).__name__}: {error}") from error
+
+
+class Client:
+    """A server's jobs and lookups.
+
+    `key` is the API key; None: TUNEWRIGHT_API_KEY, or for a server on this machine the one that it left in the data
+    folder. `timeout_s` is how long an answer may take to begin, `patience_s` how long requests are repeated where none
+    comes, and `waits` hears why. Every method raises ServiceError, which is one line for people. Not for two threads at
+    once.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        key: str | None = None,
+        timeout_s: float = 10.0,
+        patience_s: float = PATIENCE_S,
+        waits: Callable[[ServiceError], None] = lambda error: None,
+    ) -> None:
+        """Raises Refused where `server` is no address."""
+        from .tiers import normal
+
+        self.server = normal(server)
+        self._key = key_for(self.server) if key is None else key
+        self._connection = Connection(self.server, self._key, timeout_s, patience_s, waits)
+
+    def close(self) -> None:
+        """End all connections."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # Jobs
+
+    def submit(
+        self,
+        model: Path | str | bytes,
+        *,
+        with_weights: bool = False,
+        dims: Mapping[str, int] | None = None,
+        trials: int = 200,
+        minutes: float | None = None,
+        target: str | None = None,
+        threads: int | None = None,
+        seed: int = 0,
+        strategy: Literal["evolutionary", "random"] = "evolutionary",
+        priority: int = 0,
+        label: str | None = None,
+    ) -> Job:
+        """Have a model tuned: send its structure, or with its weights, and queue a job.
+
+        An unfinished job of the same model, target and settings is answered as it is. `target` is a key; None: the one
+        that tuner processes are at work for; one that has just been started is waited for. Raises ModelError for a
+        model that can't be read, and OSError.
+        """
+        name = label if label is not None else "" if isinstance(model, bytes) else Path(model).name
+        payload = _whole(model) if with_weights else _structure(model)
+        self._send(payload, name)
+        asked = {
+            "model": payload.sha256,
+            "target": target,
+            "threads": threads,
+            "trials": trials,
+            "minutes": minutes,
+            "dims": dict(dims or {}),
+            "seed": seed,
+            "strategy": strategy,
+            "priority": priority,
+        }
+        answer = self._connection.request(
+            "POST",
+            "/v1/jobs",
+            json=asked,
+            headers={"Idempotency-Key": uuid.uuid4().hex},
+            timeout_s=READING_S,
+            passing=frozenset({"no-target"}),
+        )
+        return self._made(Job.from_json, answer.data)
+
+    def job(self, job_id: int) -> Job:
+        """A job as it is now."""
+        return self._made(Job.from_json, self._connection.request("GET", f"/v1/jobs/{int(job_id)}").data)
+
+    def jobs(
+        self, state: str | None = None, *, model: str | None = None, target: str | None = None, limit: int | None = None
+    ) -> Iterator[Job]:
+        """Jobs, the newest first: those that meet all conditions, at most `limit`."""
+        conditions = {"state": state, "model": model, "target": target}
+        params: dict[str, Any] = {name: value for name, value in conditions.items() if value is not None}
+        left = limit
+        while left is None or left > 0:
+            page = self._connection.request(
+                "GET", "/v1/jobs", params=params | {"limit": PAGE if left is None else min(left, PAGE)}
+            ).data
+            items, following = self._made(_page, page)
+            for item in items:
+                yield self._made(Job.from_json, item)
+            if left is not None:
+                left -= len(items)
+            if following is None or not items:
+                return
+            params["cursor"] = following
+
+    def cancel(self, job_id: int) -> Job:
+        """Ask for the end of a job."""
+        return self._steer(job_id, "cancel")
+
+    def pause(self, job_id: int) -> Job:
+        """Ask for a pause."""
+        return self._steer(job_id, "pause")
+
+    def resume(self, job_id: int) -> Job:
+        """Let a paused job go on."""
+        return self._steer(job_id, "resume")
+
+    def prioritise(self, job_id: int, priority: int) -> Job:
+        """Change the priority: the higher goes first."""
+        answer = self._connection.request("PATCH", f"/v1/jobs/{int(job_id)}", json={"priority": priority})
+        return self._made(Job.from_json, answer.data)
+
+    def _steer(self, job_id: int, verb: str) -> Job:
+        return self._made(Job.from_json, self._connection.request("POST", f"/v1/jobs/{int(job_id)}:{verb}").data)
+
+    # Events
+
+    def events(self, job_id: int, after: int = 0) -> Iterator[JobEvent]:
+        """What happens to a job, from behind the event number `after` on, until its end.
+
+        Where the connection breaks it is made again, and nothing is missed or told twice. Raises ServiceError where the
+        server refuses, or nothing was heard of it for `patience_s`.
+        """
+        path, seen, pauses = f"/v1/jobs/{int(job_id)}/events", after, Pauses()
+        heard_s = time.monotonic()
+        while True:
+            headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": str(seen)} if seen else {})
+            try:
+                with self._connection.stream(path, SILENT_S, headers=headers) as lines:
+                    if lines is None:
+                        return
+                    heard_s = time.monotonic()
+                    for event in self._parsed(lines):
+                        heard_s, pauses = time.monotonic(), Pauses()
+                        if event.number > seen:
+                            seen = event.number
+                            yield event
+                        if event.kind in FINAL_STATES:
+                            return
+                error = ServiceError(f"{self.server} ended the stream of events")
+            except ServiceError as refusal:
+                if refusal.status not in PASSING:
+                    raise
+                error = refusal
+            except (httpx.HTTPError, OSError) as fault:
+                error = self._connection.unreachable(fault)
+            pause_s = pauses.next_s()
+            if time.monotonic() + pause_s - heard_s > self._connection.patience_s:
+                raise error
+            self._connection.waits(error)
+            time.sleep(pause_s)
+
+    def _parsed(self, lines: Iterable[bytes]) -> Iterator[JobEvent]:
+        """Server-sent events: fields of lines, an event a paragraph. What has no data is a sign of life."""
+        data = bytearray()
+        for line in lines:
+            if line.startswith(b"data:"):
+                data += line[5:].removeprefix(b" ") + b"\n"
+            elif not line and data:
+                yield self._made(lambda text: JobEvent.from_json(json.loads(text)), bytes(data))
+                data.clear()
+
+    def wait(self, job_id: int) -> Job:
+        """The job when it is finished."""
+        for _ in self.events(job_id):
+            pass
+        return self.job(job_id)
+
+    # Lookup
+
+    def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, Found]:
+        """Task key -> the schedule to use, and where it is from. Never fails for the server's sake: see `tiers`."""
+        from .tiers import Lookups
+
+        return Lookups(self.server, self._key).lookup(tasks, target)
+
+    # Requests
+
+    def _send(self, payload: _Payload, label: str) -> None:
+        """Put a model on the server; one that it has is not sent again."""
+        path = f"/v1/models/{payload.sha256}"
+        if payload.size_bytes > PIECE_BYTES and self._has(path):
+            return
+        self._connection.request(
+            "PUT",
+            path,
+            content=payload.pieces,
+            params={"label": label[:200]},
+            headers={"Content-Type": "application/octet-stream", "Content-Length": str(payload.size_bytes)},
+            timeout_s=READING_S,
+        )
+
+    def _has(self, path: str) -> bool:
+        try:
+            self._connection.request("GET", path)
+        except ServiceError as error:
+            if error.status in (403, 404):  # or the key may not look
+                return False
+            raise
+        return True
+
+    def _made(self, make: Callable[[Any], Result], data: Any) -> Result:
+        """Checked data of an answer. Raises ServiceError."""
+        try:
+            return make(data)
+        except (ValueError, RecursionError) as error:
+            raise ServiceError(f"{self.server} answers what was not asked for ({error})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Payload:
+    """What is sent of a model."""
+
+    sha256: str
+    size_bytes: int
+    pieces: Callable[[], Iterator[bytes]]
+
+    @staticmethod
+    def of(data: bytes) -> _Payload:
+        view = memoryview(data)
+
+        def pieces() -> Iterator[bytes]:
+            for start in range(0, len(data), PIECE_BYTES):
+                yield bytes(view[start : start + PIECE_BYTES])
+
+        return _Payload(hashlib.sha256(data).hexdigest(), len(data), pieces)
+
+
+def _structure(model: Path | str | bytes) -> _Payload:
+    from tunewright.graph.structure import strip
+
+    return _Payload.of(strip(model).data)
+
+
+def _whole(model: Path | str | bytes) -> _Payload:
+    """A model as it is. Raises Refused for one that is not whole in its file."""
+    from tunewright.graph.outline import outline
+
+    if outline(model).has_external_data:
+        raise Refused("the model's weights lie in files of their own, which are not sent; submit it without weights")
+    if isinstance(model, bytes):
+        return _Payload.of(model)
+    path = Path(model)
+
+    def pieces() -> Iterator[bytes]:
+        with path.open("rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+
+    digest, size_bytes = hashlib.sha256(), 0
+    for piece in pieces():
+        digest.update(piece)
+        size_bytes += len(piece)
+    return _Payload(digest.hexdigest(), size_bytes, pieces)
+
+
+def _optional(data: Any) -> dict[str, Any] | None:
+    return None if data is None else dict(data)
+
+
+def _page(data: Any) -> tuple[list[Any], str | None]:
+    if not isinstance(data, dict) or not isinstance(data.get("items"), list):
+        raise ValueError("no list")
+    following = data.get("next")
+    return data["items"], None if following is None else str(following)

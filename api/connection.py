@@ -1,0 +1,255 @@
+"""Connection: requests to a server that are repeated where that is harmless, and answers that are checked.
+
+What goes wrong ends in a `ServiceError`, which is one line for people.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.settings import settings
+from tunewright.tuner.text import printable
+
+LOCAL_KEY = "local_key"
+"""File in the data folder with the key that `serve` made for the account it runs under."""
+
+ANSWER_BYTES = 128 << 20
+"""How long an answer may be."""
+
+LINE_BYTES = 32 << 20
+"""How long a line of an event stream may be: the last event of a job has its whole result."""
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0
+"""Between two attempts, unless the server says how long."""
+
+PASSING = frozenset({408, 425, 429, 502, 503, 504})
+"""Statuses that may be others when asked again."""
+
+PATIENCE_S = 60.0
+"""How long requests are repeated unless the caller says otherwise."""
+
+MOST_LETTERS = 500
+"""Of what a server says that is shown."""
+
+
+class ServiceError(Refused):
+    """What a server refused, or why there was no answer.
+
+    `kind` is the name of the problem, such as "no-target" (see `/problems/no-target`); empty where the server did not
+    answer with a problem. `status` is that of HTTP; 0 where there was no answer.
+    """
+
+    def __init__(self, text: str, kind: str = "", status: int = 0, title: str = "", detail: str = "") -> None:
+        super().__init__(printable(text)[:MOST_LETTERS])
+        self.kind = kind
+        self.status = status
+        self.title = title
+        self.detail = detail
+
+    @staticmethod
+    def of(server: str, answer: Answer) -> ServiceError:
+        """That of an answer that is no success."""
+        data = answer.data
+        if not isinstance(data, dict) or not isinstance(data.get("type"), str):
+            return ServiceError(f"{server} answers {answer.status}: is that a tunewright server?", status=answer.status)
+        title, detail = (str(data.get(name, ""))[:MOST_LETTERS] for name in ("title", "detail"))
+        kind = data["type"].rpartition("/")[2]
+        text = f"{title}: {detail}" if detail and title else title or detail or f"{server} answers {answer.status}"
+        return ServiceError(text, kind, answer.status, title, detail)
+
+
+class Answer:
+    """What a server answered: status, headers, and the body, as JSON data where it is JSON and else None."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.data: Any = None
+        if "json" in headers.get("content-type", ""):
+            try:
+                self.data = json.loads(body)
+            except (ValueError, RecursionError):
+                self.status = max(status, 502)  # whatever it says, it is no answer of a server
+
+
+def key_for(server: str) -> str | None:
+    """The API key to show a server: TUNEWRIGHT_API_KEY, else on this machine the one that `serve` left; None."""
+    here = settings()
+    if here.api_key:
+        return here.api_key
+    if not is_local(server):
+        return None
+    try:
+        return (here.home / LOCAL_KEY).read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def is_local(server: str) -> bool:
+    """Whether a server is on this machine, going by its name."""
+    host = urlsplit(server).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+class Connection:
+    """Talks to one server. `timeout_s` is for each answer to begin, `patience_s` for all attempts of a request.
+
+    A server that nobody answers for at the first attempt is not there, and not waited for. `waits` hears why a request
+    is going to be repeated.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        key: str | None,
+        timeout_s: float,
+        patience_s: float = PATIENCE_S,
+        waits: Callable[[ServiceError], None] = lambda error: None,
+    ) -> None:
+        self.server = server
+        self.patience_s = patience_s
+        self.waits = waits
+        self._timeout_s = timeout_s
+        self._has_answered = False
+        headers = {"Accept-Encoding": "identity", "User-Agent": "tunewright"}
+        if key:
+            if not (key.isascii() and key.isprintable()):
+                raise ServiceError("the API key has letters that no key has")
+            headers["Authorization"] = f"Bearer {key}"
+        self._http = httpx.Client(
+            base_url=server,
+            headers=headers,
+            timeout=timeout_s,
+            follow_redirects=False,  # the key is for this server
+            trust_env=not is_local(server),  # what is on this machine is not reached through a proxy
+        )
+
+    def close(self) -> None:
+        """End all connections."""
+        self._http.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: Callable[[], Iterator[bytes]] | None = None,
+        timeout_s: float | None = None,
+        passing: frozenset[str] = frozenset(),
+        **arguments: Any,
+    ) -> Answer:
+        """The answer, which is a success. Raises ServiceError.
+
+        Repeated while there is no answer or one that may pass, so it must be harmless to send twice. `passing` are
+        kinds of problems that may pass too. `content` makes the body, anew for each attempt; `arguments` are httpx's.
+        """
+        deadline_s = time.monotonic() + self.patience_s
+        pauses = Pauses()
+        while True:
+            least_s = 0.0
+            try:
+                answer = self._once(method, path, content, timeout_s or self._timeout_s, arguments)
+                if answer.status < 300:
+                    return answer
+                error = ServiceError.of(self.server, answer)
+                if error.kind not in passing:
+                    least_s = _seconds(answer.headers.get("retry-after", ""))
+                    if answer.status not in PASSING:
+                        raise error
+            except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
+                error = self.unreachable(fault)
+                if not self._has_answered or isinstance(fault, httpx.UnsupportedProtocol | httpx.InvalidURL):
+                    raise error from fault
+            pause_s = max(least_s, pauses.next_s())
+            if time.monotonic() + pause_s > deadline_s:
+                raise error
+            self.waits(error)
+            time.sleep(pause_s)
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        content: Callable[[], Iterator[bytes]] | None,
+        timeout_s: float,
+        arguments: Mapping[str, Any],
+    ) -> Answer:
+        body = None if content is None else content()
+        limits = httpx.Timeout(self._timeout_s, read=timeout_s)
+        with self._http.stream(method, path, content=body, timeout=limits, **arguments) as response:
+            self._has_answered = True
+            return Answer(response.status_code, response.headers, _read(response))
+
+    @contextmanager
+    def stream(self, path: str, silent_s: float, **arguments: Any) -> Iterator[Iterator[bytes] | None]:
+        """The lines of an endless answer; None where there is nothing (204). Raises ServiceError for a refusal.
+
+        Raises httpx.HTTPError and OSError as they come, also while lines are read: a silence of `silent_s` is one.
+        """
+        limits = httpx.Timeout(self._timeout_s, read=silent_s)
+        with self._http.stream("GET", path, timeout=limits, **arguments) as response:
+            if response.status_code == 204:
+                yield None
+            elif response.status_code == 200:
+                yield _lines(response.iter_raw())
+            else:
+                raise ServiceError.of(self.server, Answer(response.status_code, response.headers, _read(response)))
+
+    def unreachable(self, error: Exception) -> ServiceError:
+        """The error of a connection that failed."""
+        match error:
+            case httpx.TimeoutException():
+                why = f"no answer within {self._timeout_s:g} s"
+            case httpx.ConnectError():
+                why = "nobody answers there; is `tunewright serve` running?"
+            case _:
+                why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return ServiceError(f"{self.server}: {why}")
+
+
+class Pauses:
+    """How long to wait before each further attempt: longer and longer, and not at the same time as others."""
+
+    def __init__(self) -> None:
+        self._longest_s = SHORTEST_PAUSE_S
+
+    def next_s(self) -> float:
+        """Seconds."""
+        self._longest_s = min(2 * self._longest_s, LONGEST_PAUSE_S)
+        return self._longest_s * random.uniform(0.5, 1.0)
+
+
+def _read(response: httpx.Response) -> bytes:
+    body = bytearray()
+    for piece in response.iter_raw():
+        body += piece
+        if len(body) > ANSWER_BYTES:
+            raise httpx.DecodingError(f"an answer of more than {ANSWER_BYTES} bytes")
+    return bytes(body)
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines, without what ends them. Raises httpx.DecodingError for one that is too long."""
+    rest = bytearray()
+    for piece in pieces:
+        rest += piece
+        *whole, last = rest.split(b"\n") if b"\n" in piece else [rest]
+        rest = bytearray(last)
+        if len(rest) > LINE_BYTES:
+            raise httpx.DecodingError(f"a line of more than {LINE_BYTES} bytes")
+        for line in whole:
+            yield bytes(line).removesuffix(b"\r")
+
+
+def _seconds(header: str) -> float:
+    """What Retry-After says in seconds; 0 where it says something else."""
+    return float(header) if header.isascii() and header.isdigit() and len(header) < 6 else 0.0
