@@ -10,7 +10,7 @@ the options can't be used, 130 interrupted.
 
 from __future__ import annotations
 
-from . import database, knowledge, operate, tuning
+from . import database, keys, knowledge, operate, tuning
 from .answers import answer, messages, quiet_stdout
 from .app import app, execute, guarded, main
 
@@ -20,6 +20,7 @@ __all__ = [
     "database",
     "execute",
     "guarded",
+    "keys",
     "knowledge",
     "main",
     "messages",

@@ -1,4 +1,4 @@
-"""`tunewright export`, `import` and `db upgrade`: the database itself."""
+"""`tunewright export`, `import`, `backup`, `restore` and `db upgrade`: the database itself."""
 
 from __future__ import annotations
 
@@ -39,6 +39,34 @@ def import_(
     with quiet_stdout(as_json):
         data = command.import_(file, db)
     answer(data, command.render_import, as_json)
+
+
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.", show_default=False)],
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the whole database into one new file, while others go on using it."""
+    from ..commands import database as command
+
+    with quiet_stdout(as_json):
+        data = command.backup(file, db)
+    answer(data, command.render_backup, as_json)
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What backup made.", show_default=False)],
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fill a database that is empty, or not there yet, with a backup."""
+    from ..commands import database as command
+
+    with quiet_stdout(as_json):
+        data = command.restore(file, db)
+    answer(data, command.render_restore, as_json)
 
 
 @db_app.command()

@@ -1,4 +1,4 @@
-"""`tunewright export`, `import` and `db upgrade`: the database as a whole."""
+"""`tunewright export`, `import`, `backup`, `restore` and `db upgrade`: the database as a whole."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import IO, Any
 
 from rich.console import Console
 
+from tunewright.db.backup import Contents
+from tunewright.db.backup import backup as back_up
+from tunewright.db.backup import restore as bring_back
 from tunewright.db.exchange import BadLine
 from tunewright.db.reading import open_reader
 from tunewright.db.schema import HEAD
@@ -17,6 +20,7 @@ from tunewright.db.sql_store import open_store
 
 from ..errors import Refused
 from ..settings import settings
+from ..text import large, printable
 
 PATIENCE_S = 10.0
 """How long a command waits for a database server that is away."""
@@ -112,3 +116,42 @@ def render_upgrade(console: Console, data: dict[str, Any]) -> None:
             console.print(f"{data['db']}: schema {before} already")
         case before:
             console.print(f"{data['db']}: schema {before} upgraded to {data['revision']}")
+
+
+def backup(file: Path, db: str | None) -> dict[str, Any]:
+    """Copy the whole database into a new file."""
+    return _contents(back_up(db or settings().db, file))
+
+
+def restore(file: Path, db: str | None) -> dict[str, Any]:
+    """Fill an empty database with a backup."""
+    return _contents(bring_back(file, db or settings().db))
+
+
+def _contents(found: Contents) -> dict[str, Any]:
+    return {
+        "file": str(found.file),
+        "db": found.db,
+        "size_bytes": found.size_bytes,
+        "schema": found.revision,
+        "counts": dict(found.counts),
+    }
+
+
+def render_backup(console: Console, data: dict[str, Any]) -> None:
+    """What is in it."""
+    size = large(data["size_bytes"], "B")
+    console.print(f"{printable(data['file'])}: {size}, schema {data['schema']}{_held(data)}", soft_wrap=True)
+    if data["counts"].get("keys", 1):
+        console.print("API keys are in it, as digests: where it is restored they are good again", soft_wrap=True)
+
+
+def render_restore(console: Console, data: dict[str, Any]) -> None:
+    """What came."""
+    console.print(f"{printable(data['db'])}: restored{_held(data)}", soft_wrap=True)
+    if data["counts"]["jobs"]:
+        console.print("jobs that were running are queued, or paused where they belong to a command", soft_wrap=True)
+
+
+def _held(data: dict[str, Any]) -> str:
+    return "".join(f", {count} {name}" for name, count in data["counts"].items() if count)

@@ -1,0 +1,107 @@
+"""`tunewright backup` and `restore`, and records that travel."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.target import Target
+from tunewright.db.sql_store import open_store
+from tunewright.graph.task import Axis, Stage, Task, Tensor
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+
+from .conftest import Command
+from .test_cli_bad_input import refused
+from .test_cli_docs import promised
+
+TARGET = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "+avx512f", 512, 32, 2, 49152, 1 << 20, 1 << 25)
+MEASUREMENT = Measurement(Status.OK, (1e-3,), 1e-3, provenance={"llvm": "22.1.0"})
+
+
+def relu() -> Task:
+    x, y = Tensor("t0", (8,), DType.F32), Tensor("t1", (8,), DType.F32)
+    return Task(
+        "Relu", (x,), (y,), (), (Stage("t1", (Axis("a0", 8),), op("max", Load("t0", (Var("a0"),), DType.F32), 0.0)),)
+    )
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A database of three trials and a confirmation."""
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    with open_store(url) as store:
+        store.add_task(relu())
+        store.add_target(TARGET)
+        for number in range(3):
+            measurement = dataclasses.replace(MEASUREMENT, median_s=1e-3 * (number + 1))
+            store.record(Record(relu().key, TARGET.key, Schedule("tiled", 1, (("a", number),)), measurement))
+        store.confirm(Record(relu().key, TARGET.key, Schedule("tiled", 1, (("a", 1),)), MEASUREMENT))
+    return url
+
+
+def test_backup_and_restore(url: str, command: Command, tmp_path: Path) -> None:
+    file, other = tmp_path / "b.sqlite", f"sqlite:///{tmp_path / 'other.db'}"
+    data = command("backup", file, "--db", url, "--json").data
+    assert promised("backup")[0] == data.keys()
+    assert (data["file"], data["counts"]["trials"], data["counts"]["confirmations"]) == (str(file), 3, 1)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    restored = command("restore", file, "--db", other, "--json").data
+    assert promised("restore")[0] == restored.keys()
+    assert restored["counts"] == data["counts"]
+    assert command("export", "--db", other).out == command("export", "--db", url).out
+    refused(command("restore", file, "--db", other), "other.db is in use", "restore fills an empty database")
+    refused(command("backup", file, "--db", url), "is there already")
+
+
+def test_a_backup_says_that_keys_are_in_it(url: str, command: Command, tmp_path: Path) -> None:
+    assert "API keys" not in command("backup", tmp_path / "a.sqlite", "--db", url).out
+    command("key", "create", "n", "--db", url)
+    said = command("backup", tmp_path / "b.sqlite", "--db", url).out
+    assert "1 keys" in said
+    assert "API keys are in it, as digests" in said
+
+
+def test_files_that_cannot_be(url: str, command: Command, tmp_path: Path) -> None:
+    refused(command("backup", tmp_path / "folder" / "b.sqlite", "--db", url), "No such file or directory")
+    refused(command("restore", tmp_path / "typo.sqlite", "--db", url), "typo.sqlite", "No such file or directory")
+    (tmp_path / "text").write_text("hello")
+    refused(command("restore", tmp_path / "text", "--db", f"sqlite:///{tmp_path}/new.db"), "is no backup")
+    refused(command("backup", tmp_path / "b.sqlite", "--db", f"sqlite:///{tmp_path}/typo.db"), "no such database")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix in (".sqlite", ".partial")) == []
+
+
+def test_confirmations_travel(url: str, command: Command, tmp_path: Path) -> None:
+    lines = command("export", "--db", url, "--json").out.splitlines(keepends=True)
+    assert json.loads(lines[-1]) == {"exported": 4}
+    assert [json.loads(line)["kind"] for line in lines[:-1]] == ["trial"] * 3 + ["confirmation"]
+    (tmp_path / "records.jsonl").write_text("".join(lines))
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    data = command("import", tmp_path / "records.jsonl", "--db", other, "--json").data
+    assert data == {"added": 4, "known": 0}
+    assert promised("import")[0] == data.keys()
+    with open_store(url) as here, open_store(other) as there:
+        best = there.best(relu().key, TARGET.key)
+        assert best is not None and best.schedule == Schedule("tiled", 1, (("a", 1),))
+        assert best == here.best(relu().key, TARGET.key)
+
+
+def test_lines_of_the_first_version_are_read(url: str, command: Command, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in command("export", "--db", url).out.splitlines()]
+    old = [{name: line[name] for name in line if name != "kind"} | {"schema": 1} for line in lines[:3]]
+    (tmp_path / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
+    assert command("import", tmp_path / "records.jsonl", "--db", url, "--json").data == {"added": 0, "known": 3}
+
+
+def test_lines_without_an_end_are_refused(
+    url: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunewright.tuner.commands.database.LINE_BYTES", 1 << 20)
+    (tmp_path / "records.jsonl").write_bytes(b"[" * (3 << 20))
+    refused(command("import", tmp_path / "records.jsonl", "--db", url), "line 1: it is longer than 1 MiB")
