@@ -5,6 +5,7 @@ What goes wrong ends in a `ServiceError`, which is one line for people.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import random
 import time
@@ -97,7 +98,10 @@ def key_for(server: str) -> str | None:
 def is_local(server: str) -> bool:
     """Whether a server is on this machine, going by its name."""
     host = urlsplit(server).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class Connection:
