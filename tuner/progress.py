@@ -1,4 +1,7 @@
-"""The view of a tuning job while it runs: a live table on a terminal, else a line now and then."""
+"""The view of a tuning job while it runs: a live table on a terminal, else a line now and then.
+
+It shows snapshots, which come from a job in this process (`watching`) or from wherever else (`showing`).
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,7 @@ OTHER_LINES = 6
 
 STAGES = {
     Stage.READING: "reading the model",
+    Stage.WAITING: "another process is at work on the same job: waiting for what it finds",
     Stage.SEARCHING: "searching",
     Stage.CONFIRMING: "timing default and best schedules side by side",
     Stage.RUNNING: "timing the whole model",
@@ -48,7 +52,7 @@ class TaskRow:
 
     op: str
     occurrences: int
-    trials: int
+    trials: int | None  # None: not known here
     default_s: float | None
     best_s: float | None
 
@@ -71,6 +75,13 @@ class Snapshot:
     known: int  # trials in the database on the tasks, those of earlier jobs included
     tasks: tuple[TaskRow, ...]
     taken_at: float  # time.monotonic()
+    headline: str = ""  # what the job is at, where that is no stage
+    note: str = ""  # what just happened
+
+    @property
+    def at(self) -> str:
+        """What the job is at, for people."""
+        return self.headline or STAGES[self.stage]
 
     @staticmethod
     def of(progress: Progress) -> Snapshot:
@@ -83,21 +94,39 @@ class Snapshot:
             elapsed_s=progress.elapsed_s,
             left_s=progress.left_s,
             speedup=progress.speedup,
-            known=sum(row.trials for row in tasks),
+            known=sum(row.trials or 0 for row in tasks),
             tasks=tasks,
             taken_at=time.monotonic(),
         )
 
 
+Show = Callable[[Snapshot], None]
+
+
 @contextmanager
 def watching(console: Console, live: bool | None = None) -> Iterator[Watch]:
     """What a tuning job tells its progress to, shown on a console. `live` is by default whether it is a terminal."""
+    with showing(console, live) as show:
+        last: Snapshot | None = None
+
+        def watch(progress: Progress) -> None:
+            nonlocal last
+            if last is None or last.stage != progress.stage or time.monotonic() - last.taken_at > SNAPSHOT_S:
+                last = Snapshot.of(progress)
+                show(last)
+
+        yield watch
+
+
+@contextmanager
+def showing(console: Console, live: bool | None = None) -> Iterator[Show]:
+    """What shows snapshots on a console. `live` is by default whether it is a terminal."""
     if console.is_terminal if live is None else live:
         view = _LiveView(console)
         with Live(console=console, get_renderable=view.render, refresh_per_second=REFRESHES_A_SECOND, transient=True):
-            yield view.watch
+            yield view.show
     else:
-        yield _LineView(console.print).watch
+        yield _LineView(console.print).show
 
 
 class _LiveView:
@@ -109,25 +138,22 @@ class _LiveView:
         self._started = time.monotonic()
         self._resumed = ""
 
-    def watch(self, progress: Progress) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         last = self._last
-        if last is None or last.stage != progress.stage or time.monotonic() - last.taken_at > SNAPSHOT_S:
-            snapshot = Snapshot.of(progress)
-            if snapshot.stage is Stage.SEARCHING and (last is None or last.stage is not Stage.SEARCHING):
-                self._resumed = _resumed(snapshot)
-            self._last = snapshot
+        if snapshot.stage is Stage.SEARCHING and (last is None or last.stage is not Stage.SEARCHING):
+            self._resumed = _resumed(snapshot)
+        self._last = snapshot
 
     def render(self) -> RenderableType:
         last = self._last
         elapsed_s = time.monotonic() - self._started
         if last is None or not last.tasks:
-            stage = STAGES[last.stage] if last else "starting"
-            return Text(f"{stage}, {clock(elapsed_s)}")
+            return Text(f"{last.at if last else 'starting'}, {clock(elapsed_s)}")
         left = None if last.left_s is None else max(last.left_s - (time.monotonic() - last.taken_at), 0.0)
         parts: list[RenderableType] = [self._table(last)]
-        if self._resumed:
-            parts.append(Text(self._resumed, style="dim"))
-        parts.append(Text(f"{STAGES[last.stage]}: {_summary(last, elapsed_s, left)}", style="bold"))
+        if said := last.note or self._resumed:
+            parts.append(Text(said, style="dim"))
+        parts.append(Text(f"{last.at}: {_summary(last, elapsed_s, left)}", style="bold"))
         return Group(*parts)
 
     def _table(self, last: Snapshot) -> Table:
@@ -141,7 +167,7 @@ class _LiveView:
             table.add_row(
                 Text(printable(row.op)),
                 str(row.occurrences),
-                str(row.trials),
+                "-" if row.trials is None else str(row.trials),
                 ms(row.default_s and 1e3 * row.default_s),
                 ms(row.best_s and 1e3 * row.best_s),
                 times(ratio(row.default_s, row.best_s)),
@@ -152,26 +178,28 @@ class _LiveView:
 
 
 class _LineView:
-    """A line at each change of stage, and every few seconds."""
+    """A line at each change of what the job is at, at the first improvement, and every few seconds."""
 
-    def __init__(self, show: Callable[[str], None]) -> None:
-        self._show = show
-        self._stage: Stage | None = None
+    def __init__(self, print_line: Callable[[str], None]) -> None:
+        self._print = print_line
+        self._last: Snapshot | None = None
         self._shown_at = 0.0
 
-    def watch(self, progress: Progress) -> None:
-        now = time.monotonic()
-        changed = progress.stage != self._stage
+    def show(self, snapshot: Snapshot) -> None:
+        now, last = time.monotonic(), self._last
+        changed = last is None or last.at != snapshot.at
+        if last is not None and snapshot.note and not last.note:
+            self._print(snapshot.note)
+        self._last = snapshot
         if not changed and now - self._shown_at < LINE_S:
             return
-        self._stage, self._shown_at = progress.stage, now
-        last = Snapshot.of(progress)
-        if not last.tasks:
-            self._show(STAGES[last.stage])
+        self._shown_at = now
+        if not snapshot.tasks:
+            self._print(snapshot.at)
             return
-        if changed and last.stage is Stage.SEARCHING and (resumed := _resumed(last)):
-            self._show(resumed)
-        self._show(f"{STAGES[last.stage]}: {_summary(last, last.elapsed_s, last.left_s)}")
+        if changed and snapshot.stage is Stage.SEARCHING and (resumed := _resumed(snapshot)):
+            self._print(resumed)
+        self._print(f"{snapshot.at}: {_summary(snapshot, snapshot.elapsed_s, snapshot.left_s)}")
 
 
 def _resumed(first: Snapshot) -> str:

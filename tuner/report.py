@@ -18,7 +18,7 @@ class TaskReport:
     flops: int
     default_s: float | None  # None where the default schedule failed
     best_s: float | None  # None where no schedule holds
-    fraction_of_peak: float | None  # of the machine's multiply-add peak, measured in this job
+    fraction_of_peak: float | None  # of the machine's multiply-add peak, measured by this process; None: not known
     schedule: dict[str, Any]
 
     @property
@@ -27,17 +27,34 @@ class TaskReport:
         return self.flops / self.best_s / 1e9 if self.best_s else None
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, times in milliseconds; `from_json` inverts it but for the last bits of times."""
         return {
             "key": self.key,
             "op": self.op,
             "occurrences": self.occurrences,
             "trials": self.trials,
+            "flops": self.flops,
             "default_ms": _ms(self.default_s),
             "best_ms": _ms(self.best_s),
             "gflops": self.gflops,
             "fraction_of_peak": self.fraction_of_peak,
             "schedule": self.schedule,
         }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> TaskReport:
+        """The inverse of `to_json`. Raises KeyError on other data."""
+        return TaskReport(
+            key=data["key"],
+            op=data["op"],
+            occurrences=data["occurrences"],
+            trials=data["trials"],
+            flops=data["flops"],
+            default_s=_seconds(data["default_ms"]),
+            best_s=_seconds(data["best_ms"]),
+            fraction_of_peak=data["fraction_of_peak"],
+            schedule=data["schedule"],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +69,13 @@ class Report:
     tasks: tuple[TaskReport, ...]
     default_s: float | None  # the whole model on default schedules, and tuned, run in turn; None where the schedule of
     tuned_s: float | None  # any task is known to fail, so that it can't be run
-    peak_gflops: float
+    peak_gflops: float | None  # None where the target is another machine
     failed: Mapping[str, int]  # status -> trials of this job
     fallback: Mapping[str, int]  # op -> nodes without a native kernel
+    whole_model: str = ""  # why the whole model was not timed, one line; empty where it was
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, times in milliseconds; `from_json` inverts it but for the last bits of times."""
         return {
             "job": self.job_id,
             "model": self.model,
@@ -69,8 +88,31 @@ class Report:
             "peak_gflops": self.peak_gflops,
             "failed": dict(self.failed),
             "fallback": dict(self.fallback),
+            "whole_model": self.whole_model,
         }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Report:
+        """The inverse of `to_json`. Raises KeyError on other data."""
+        return Report(
+            job_id=data["job"],
+            model=data["model"],
+            target=data["target"],
+            trials=data["trials"],
+            seconds=data["seconds"],
+            tasks=tuple(map(TaskReport.from_json, data["tasks"])),
+            default_s=_seconds(data["default_ms"]),
+            tuned_s=_seconds(data["tuned_ms"]),
+            peak_gflops=data["peak_gflops"],
+            failed=data["failed"],
+            fallback=data["fallback"],
+            whole_model=data["whole_model"],
+        )
 
 
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else 1e3 * seconds
+
+
+def _seconds(ms: float | None) -> float | None:
+    return None if ms is None else ms / 1e3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,7 +43,6 @@ class TaskProgress:
     def add(self, time_s: float) -> None:
         """The outcome of one more trial; inf if it failed."""
         self.succeeded += bool(np.isfinite(time_s))
-        self.under_way = max(self.under_way - 1, 0)
         self.best_s.append(min(time_s, self.best_s[-1]) if self.best_s else time_s)
 
 
@@ -63,30 +62,42 @@ class TaskScheduler:
     ) -> None:
         self._tasks = [TaskProgress(n, floor_s) for n, floor_s in zip(occurrences, floors_s, strict=True)]
         for index, outcomes in enumerate(times_s or ()):
-            self.tell(index, outcomes)
+            self.add(index, outcomes)
 
     def tell(self, index: int, times_s: Sequence[float]) -> None:
-        """The outcomes of trials of a task; inf where one failed."""
+        """The outcomes of trials of a task that were handed out; inf where one failed."""
+        self.drop(index, len(times_s))
+        self.add(index, times_s)
+
+    def add(self, index: int, times_s: Sequence[float]) -> None:
+        """The outcomes of trials that others made."""
         for time_s in times_s:
             self._tasks[index].add(time_s)
+
+    def drop(self, index: int, trials: int) -> None:
+        """Trials that were handed out are under way no more."""
+        task = self._tasks[index]
+        task.under_way = max(task.under_way - trials, 0)
 
     def exhaust(self, index: int) -> None:
         """The spaces of a task hold nothing more to try."""
         self._tasks[index].exhausted = True
 
-    def next_batch(self, remaining_trials: int) -> tuple[int, int] | None:
+    def next_batch(self, remaining_trials: int, passed_over: Collection[int] = ()) -> tuple[int, int] | None:
         """The task to turn to and how many trials it gets; None if the trials or all tasks are spent.
 
-        They count as under way until they are told, so that batches may overlap.
+        They count as under way until they are told, so that batches may overlap. Tasks `passed_over` can't be turned
+        to now; None also where there are no others.
         """
         open_tasks = [index for index, task in enumerate(self._tasks) if not task.exhausted]
-        if remaining_trials <= 0 or not open_tasks:
+        within_reach = [index for index in open_tasks if index not in passed_over]
+        if remaining_trials <= 0 or not within_reach:
             return None
-        unseen = [index for index in open_tasks if not self._tasks[index].spent]
+        unseen = [index for index in within_reach if not self._tasks[index].spent]
         if unseen:
             index, size = max(unseen, key=self._weight), 1
         else:
-            index = max(open_tasks, key=self.expected_gain_s)
+            index = max(within_reach, key=self.expected_gain_s)
             size = min(max(remaining_trials // (2 * len(open_tasks)), SMALLEST), LARGEST, remaining_trials)
         self._tasks[index].under_way += size
         return index, size

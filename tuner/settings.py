@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 
 from platformdirs import user_data_path
 
 DEBUG_LADDER = ("", "timing", "schedule", "ir", "llvm", "assembly", "rewrites")
 """What each step of `DEBUG=1..6` adds: the logger `tunewright.<name>` is switched on."""
+
+LEASE_S, SHORTEST_LEASE_S = 30.0, 1.0
+"""How long a lease lasts unless the environment says otherwise, and the least that it may say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,9 @@ class Settings:
     home: Path  # TUNEWRIGHT_HOME: where the database and the built kernels are kept
     db: str  # TUNEWRIGHT_DB: SQLAlchemy URL of the tuning database
     debug: int  # DEBUG: 0 (silent) to 6
+    lease_s: float = LEASE_S  # TUNEWRIGHT_LEASE_S: how long a job stays with a process that went silent
+    server: str = ""  # TUNEWRIGHT_SERVER: URL of the server that commands ask
+    api_key: str = field(default="", repr=False)  # TUNEWRIGHT_API_KEY: what they show it
 
     @property
     def objects(self) -> Path:
@@ -33,4 +40,21 @@ def settings(env: Mapping[str, str] = os.environ) -> Settings:
     debug = env.get("DEBUG", "0") or "0"
     if not debug.isdigit() or int(debug) >= len(DEBUG_LADDER):
         raise ValueError(f"DEBUG={debug!r} is no number from 0 to {len(DEBUG_LADDER) - 1}")
-    return Settings(home, env.get("TUNEWRIGHT_DB") or f"sqlite:///{home / 'tuning.db'}", int(debug))
+    return Settings(
+        home=home,
+        db=env.get("TUNEWRIGHT_DB") or f"sqlite:///{home / 'tuning.db'}",
+        debug=int(debug),
+        lease_s=_lease_s(env.get("TUNEWRIGHT_LEASE_S") or str(LEASE_S)),
+        server=env.get("TUNEWRIGHT_SERVER", ""),
+        api_key=env.get("TUNEWRIGHT_API_KEY", ""),
+    )
+
+
+def _lease_s(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not (isfinite(seconds) and seconds >= SHORTEST_LEASE_S):
+        raise ValueError(f"TUNEWRIGHT_LEASE_S={text!r} is no number of seconds from {SHORTEST_LEASE_S:g} on")
+    return seconds

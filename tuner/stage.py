@@ -9,6 +9,7 @@ class Stage(StrEnum):
     """The stages of a job, in their order."""
 
     READING = "reading"
+    WAITING = "waiting"  # for another process that has the job
     SEARCHING = "searching"
     CONFIRMING = "confirming"
     RUNNING = "running"

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Self
 
 import pytest
 
 from tunewright.codegen.host import detect
+from tunewright.codegen.target import Target
+from tunewright.db.jobs import Budget, JobSpec, JobTask, Lease
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.job import Budget, TuningJob
+from tunewright.tuner.job import TuningJob
 from tunewright.tuner.lookup import Match, lookup
 from tunewright.tuner.model import Model, open_model
 from tunewright.tuner.report import Report
 from tunewright.tuner.session import InferenceSession
-from tunewright.workers.pool import ReferenceFailed
+from tunewright.tuner.settings import settings
+from tunewright.tuner.tenure import Tenure
+from tunewright.tuner.whole_model import Timing, time_sessions
+from tunewright.workers.pool import DeviceState, ReferenceFailed
 
 from .conftest import small_model
 
@@ -50,6 +55,9 @@ class Told:
         self.comparisons.append([candidate.schedule for candidate in candidates])
         return [self._compared(candidate) for candidate in candidates]
 
+    def devices(self) -> list[DeviceState]:
+        return []
+
     def close(self) -> None:
         pass
 
@@ -71,8 +79,28 @@ def network() -> Model:
     return open_model(small_model().SerializeToString())
 
 
-def job(network: Model, store: SqlStore, pool: Told, trials: int = 12) -> Report:
-    return TuningJob(network, TARGET, store, pool, Budget(trials)).run()
+def spec_of(network: Model, store: SqlStore, seed: int = 0, target: Target = TARGET) -> JobSpec:
+    store.add_target(target)
+    for task in tasks(network):
+        store.add_task(task)
+    uses = tuple(JobTask(key, count) for key, (_, count) in network.tasks.items())
+    return JobSpec(network.sha256, target.key, uses, {"seed": seed})
+
+
+def leased(network: Model, store: SqlStore, trials: int = 12, seed: int = 0) -> Lease:
+    lease = store.jobs.open(spec_of(network, store, seed), network.label, Budget(trials), "me", 30.0)
+    assert lease is not None
+    return lease
+
+
+def job(network: Model, store: SqlStore, pool: Told, trials: int = 12, timing: Timing | None = None) -> Report:
+    with Tenure(store.jobs, leased(network, store, trials), 30.0) as tenure:
+        return work(network, store, pool, tenure, timing)
+
+
+def work(network: Model, store: SqlStore, pool: Told, tenure: Tenure, timing: Timing | None = None) -> Report:
+    found = store.jobs.get(tenure.lease.job_id)
+    return TuningJob(found, list(network.tasks.values()), TARGET, store, pool, tenure, timing=timing).run()
 
 
 def is_default(candidate: Candidate) -> bool:
@@ -115,7 +143,7 @@ def test_what_fails_when_compared_is_not_used(network: Model, store: SqlStore) -
     pool = Told(by_key, compared)
     for task in tasks(network):
         fails |= {schedule.key for schedule in (default_schedule(task, TARGET),)}
-    report = job(network, store, pool)
+    report = job(network, store, pool, timing=partial(time_sessions, network, TARGET, settings().objects))
     assert report.default_s is None
     assert report.tuned_s is not None and report.tuned_s > 0
     for task_report in report.tasks:
@@ -177,7 +205,7 @@ def test_a_default_that_fails_is_replaced(network: Model, store: SqlStore) -> No
 
 
 def test_a_task_without_any_schedule_is_refused(network: Model, store: SqlStore, monkeypatch) -> None:
-    monkeypatch.setattr("tunewright.tuner.lookup.DRAWN", 3)
+    monkeypatch.setattr("tunewright.tuner.lookup.found.DRAWN", 3)
     store.add_target(TARGET)
     for task in tasks(network):
         store.add_task(task)
@@ -188,15 +216,3 @@ def test_a_task_without_any_schedule_is_refused(network: Model, store: SqlStore,
     assert {one.match for one in found.values()} == {Match.NONE}
     with pytest.raises(Refused, match="its default and all else that was tried fail"):
         InferenceSession.of_found(network, TARGET, found)
-
-
-def test_a_job_that_another_process_has_finished_has_its_report(network: Model, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'tuning.db'}"
-    with open_store(url) as mine, open_store(url) as theirs:
-        first = TuningJob(network, TARGET, mine, Told(by_key), Budget(12))
-        second = TuningJob(network, TARGET, theirs, Told(by_key), Budget(12))
-        reports = [second.run(), first.run()]
-        assert [report.trials for report in reports] == [12, 12]
-        [only] = mine.jobs()
-        assert only.result == reports[0].to_json()
-        assert len(mine.trials(only.id)) == 12

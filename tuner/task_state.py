@@ -1,0 +1,124 @@
+"""TaskState: what a job knows of one of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from math import inf
+
+from tunewright.codegen.host import machine
+from tunewright.codegen.target import Target
+from tunewright.costmodel.model import CostModel
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Illegal, Schedule
+from tunewright.search_space.sketches import default_schedule, holds, spaces
+from tunewright.search_space.space import Space
+
+from .strategy import STRATEGIES, Strategy
+
+FINALISTS = 3
+"""Schedules that are compared with the default when the search is over."""
+
+VERSIONS = ("tunewright", "llvmlite", "llvm")
+"""What a measurement's provenance says of the compiler that made its code: another version may make other code."""
+
+_machine = cache(machine)
+
+
+def is_current(provenance: Mapping[str, str]) -> bool:
+    """Whether the code that was measured came from the compiler at hand, in its version."""
+    return all(provenance.get(name) == _machine()[name] for name in VERSIONS)
+
+
+def time_s(measurement: Measurement) -> float:
+    """The median; infinite where it has none."""
+    return measurement.median_s if measurement.median_s is not None else inf
+
+
+@dataclass(slots=True)
+class TaskState:
+    """The trials of one task, those of other jobs among them, and who proposes the next ones."""
+
+    task: Task
+    occurrences: int
+    default: Schedule
+    spaces: tuple[Space, ...]
+    strategy: Strategy
+    measured: dict[str, tuple[Schedule, Measurement]] = field(default_factory=dict)  # by schedule key
+    refuted: set[str] = field(default_factory=set)  # keys of schedules that worked once, but not when compared
+    best: tuple[Schedule, Measurement] | None = None  # the fastest trial; the first of equals
+
+    @staticmethod
+    def of(
+        task: Task,
+        occurrences: int,
+        target: Target,
+        records: Iterable[Record],
+        costs: CostModel,
+        *,
+        strategy: str,
+        seed: int,
+    ) -> TaskState:
+        """What is known before the first trial of this process. `strategy` is a name out of `STRATEGIES`."""
+        records, offered = list(records), spaces(task, target)
+        made = STRATEGIES[strategy](task, target, offered, costs, seed, records)
+        state = TaskState(task, occurrences, default_schedule(task, target), offered, made)
+        for record in records:
+            state._add(record.schedule, record.measurement)
+        return state
+
+    def tell(self, schedule: Schedule, measurement: Measurement) -> None:
+        """One more trial. Of two of one schedule the first stays."""
+        if self._add(schedule, measurement):
+            with suppress(Illegal):  # measured by another version of the sketch
+                self.strategy.tell([(schedule, measurement)])
+
+    def _add(self, schedule: Schedule, measurement: Measurement) -> bool:
+        if schedule.key in self.measured:
+            return False
+        entry = self.measured[schedule.key] = schedule, measurement
+        if measurement.status is Status.OK and (self.best is None or time_s(measurement) < time_s(self.best[1])):
+            self.best = entry
+        return True
+
+    @property
+    def default_s(self) -> float | None:
+        """The time of the default schedule, if it has been measured and works."""
+        entry = self.measured.get(self.default.key)
+        return entry[1].median_s if entry else None
+
+    @property
+    def best_s(self) -> float | None:
+        """The time of the fastest trial."""
+        return self.best[1].median_s if self.best else None
+
+    def fails(self, schedule: Schedule) -> bool:
+        """Whether a schedule is known not to work."""
+        entry = self.measured.get(schedule.key)
+        return schedule.key in self.refuted or (entry is not None and entry[1].status is not Status.OK)
+
+    def finalists(self, target: Target, confirmed: Schedule | None) -> list[tuple[Schedule, Measurement]]:
+        """What may turn out best: the default, the schedule confirmed last, and the fastest few of the others.
+
+        Only what worked and is a legal point still, of each object code one. Times from before an upgrade can't be
+        held against those after it, so there are the fastest few of either.
+        """
+        works = {key: entry for key, entry in self.measured.items() if entry[1].status is Status.OK}
+        chosen = [
+            works[s.key]
+            for s in dict.fromkeys((self.default, confirmed))
+            if s and s.key in works and holds(self.task, target, s)
+        ]
+        seen = {measurement.object_sha256 for _, measurement in chosen} - {""}
+        added = {True: 0, False: 0}  # by whether the code is of the compiler at hand
+        for schedule, measurement in sorted(works.values(), key=lambda entry: time_s(entry[1])):
+            current = is_current(measurement.provenance)
+            is_other = measurement.object_sha256 not in seen and all(schedule != s for s, _ in chosen)
+            if added[current] < FINALISTS and is_other and holds(self.task, target, schedule):
+                chosen.append((schedule, measurement))
+                seen |= {measurement.object_sha256} - {""}
+                added[current] += 1
+        return chosen

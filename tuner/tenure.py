@@ -1,0 +1,124 @@
+"""Tenure: a lease that is kept while the work under it goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self
+
+from tunewright.db.errors import StoreError
+from tunewright.db.jobs import EventKind, Jobs, Lease, LeaseLost, NewEvent, Wish
+
+SHARE = 3
+"""A lease is renewed this many times before it would be over."""
+
+TICK_S = 1.0
+"""Progress is told at most this often."""
+
+
+class Stop(StrEnum):
+    """Why work ends before its time."""
+
+    PAUSE = "pause"
+    CANCEL = "cancel"
+    DRAIN = "drain"  # the process is asked to end
+
+
+class Stopped(Exception):
+    """The work is to end here, the lease still being held."""
+
+    def __init__(self, why: Stop) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Tenure:
+    """Renews a lease, tells the newest progress and hears what is wished, on a thread of its own.
+
+    The work calls `check` between two steps. `drain` is a flag of the process; `beat` is called about as often as the
+    lease is renewed.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        lease: Lease,
+        lease_s: float,
+        drain: threading.Event | None = None,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.lease = lease
+        self._jobs = jobs
+        self._lease_s = lease_s
+        self._drain = drain or threading.Event()
+        self._beat = beat
+        self._renewing = threading.Lock()  # held by whoever renews: what is told is told once
+        self._renewed_at = time.monotonic()
+        self._progress: Mapping[str, Any] | None = None  # what is yet to be told
+        self._spent_s = 0.0  # of this process; and how much of it is told
+        self._told_s = 0.0
+        self._wish: Wish | None = None
+        self._fault: StoreError | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="tunewright-lease", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether nobody can have taken the job or its claims. Else another process may have its tasks in hand."""
+        return time.monotonic() - self._renewed_at < self._lease_s
+
+    def check(self) -> None:
+        """Raises LeaseLost, Stopped where the work should end, and StoreError where the lease can't be renewed."""
+        if isinstance(self._fault, LeaseLost) or (self._fault is not None and not self.is_sure):
+            raise self._fault
+        if self._wish is not None:
+            raise Stopped({Wish.PAUSE: Stop.PAUSE, Wish.CANCEL: Stop.CANCEL}[self._wish])
+        if self._drain.is_set():
+            raise Stopped(Stop.DRAIN)
+
+    def note(self, progress: Mapping[str, Any], spent_s: float) -> None:
+        """The newest progress, and the seconds of searching in this process so far: told before long."""
+        self._progress, self._spent_s = progress, spent_s
+
+    def tell(self, events: Sequence[NewEvent] = ()) -> None:
+        """Tell events, and what was noted, at once. Raises LeaseLost and StoreError."""
+        with self._renewing:
+            progress, self._progress, spent_s = self._progress, None, self._spent_s
+            news = [NewEvent(EventKind.PROGRESS, dict(progress))] if progress is not None else []
+            asked_at = time.monotonic()
+            self._wish = self._jobs.renew(
+                self.lease,
+                self._lease_s,
+                progress=progress,
+                events=[*events, *news],
+                spent_s=max(spent_s - self._told_s, 0.0),
+            )
+            self._renewed_at, self._told_s, self._fault = asked_at, spent_s, None
+
+    def _keep(self) -> None:
+        beaten_at = 0.0
+        while not self._ended.wait(min(TICK_S, self._lease_s / SHARE)):
+            is_due = time.monotonic() - self._renewed_at >= self._lease_s / SHARE
+            try:
+                if is_due or self._progress is not None:
+                    self.tell()
+                if time.monotonic() - beaten_at >= self._lease_s / SHARE:
+                    self._beat()
+                    beaten_at = time.monotonic()
+            except StoreError as fault:  # for the work to see; another try follows unless the lease is lost
+                self._fault = fault
+                if isinstance(fault, LeaseLost):
+                    return
