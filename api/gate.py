@@ -22,7 +22,7 @@ from tunewright.db.sql_access import TOKEN
 
 from .access import LOGIN, OPEN, PAGES, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
 from .page import page
-from .problems import Kind, Problem, response, unavailable
+from .problems import Kind, Problem, internal, response, unavailable
 from .service import Service
 
 GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
@@ -69,12 +69,12 @@ class Envelope:
         clear_contextvars()
         bind_contextvars(request_id=request_id)
         started_s = time.monotonic()
-        status = 500  # of a request that ends in an exception, which is answered further out
+        status, has_begun = 500, False
 
         async def sent(message: Message) -> None:
-            nonlocal status
+            nonlocal status, has_begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, has_begun = message["status"], True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
                 for name, value in HEADERS.items():
@@ -83,12 +83,17 @@ class Envelope:
 
         try:
             await self._app(scope, receive, sent)
+        except Exception:  # a bug: told to the log, and to the client without its details
+            _log.exception("a fault of the service")
+            if has_begun:
+                raise  # the server cuts the answer off
+            await response(internal(), scope)(scope, receive, sent)
         finally:
             self._told(scope, status, time.monotonic() - started_s)
 
     def _told(self, scope: Scope, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in METHODS else "OTHER"
-        route = getattr(scope.get("route"), "path", "") or "unmatched"
+        route = getattr(scope.get("route"), "path_format", "") or "unmatched"
         metrics = self._service.metrics
         metrics.requests.labels(method, route, str(status)).inc()
         if not route.endswith("/events"):

@@ -5,6 +5,7 @@ It is a file of one line in the data folder that nobody else may read, and a key
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from pathlib import Path
@@ -38,6 +39,10 @@ def _read(path: Path) -> str | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link: who knows to what
+            return None
+        raise
     with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
         status = os.fstat(descriptor)
         token = file.read(200).strip()

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import resources
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -21,7 +21,7 @@ from tunewright.db.sql_access import TOKEN
 from .access import COOKIE, KnownKeys, Rates, needs
 from .openapi import problems
 from .problems import Kind, Problem
-from .schemas import cursor_of, place_of
+from .schemas import Cursor, cursor_of, place_of
 from .service import Here, in_thread
 
 SESSION_S = 12 * 3600.0
@@ -78,7 +78,7 @@ def page(name: str, status: int = 200, headers: dict[str, str] | None = None, **
     responses=problems(Kind.INVALID),
     dependencies=[needs(Scope.JOBS_READ)],
 )
-def overview(here: Here, cursor: Annotated[str | None, Query(max_length=200)] = None) -> HTMLResponse:
+def overview(here: Here, cursor: Cursor = None) -> HTMLResponse:
     """Jobs with their state and progress, the newest first, and the tuner processes. Renews itself."""
     jobs = here.store.jobs.list(before_id=place_of(cursor), limit=ROWS + 1)
     return page(
@@ -95,7 +95,7 @@ def overview(here: Here, cursor: Annotated[str | None, Query(max_length=200)] = 
 @router.get(
     "/problems/{name}", summary="What a problem means", responses=problems(Kind.NOT_FOUND), dependencies=[needs()]
 )
-async def explain(name: str) -> HTMLResponse:
+async def explain(name: Annotated[str, Path(description="What follows /problems/ in its type.")]) -> HTMLResponse:
     """What the `type` of a problem document leads to."""
     for kind in Kind:
         if kind.slug == name:

@@ -185,8 +185,13 @@ def unavailable(error: StoreError) -> Problem:
     )
 
 
+def internal() -> Problem:
+    """The problem of a request that meets a fault of the service."""
+    return Problem(Kind.INTERNAL, "the log has the details under this request's id")
+
+
 def install(app: FastAPI) -> None:
-    """Answer with problem documents whatever goes wrong."""
+    """Answer with problem documents what goes wrong; `gate.Envelope` does so for what nobody expected."""
 
     @app.exception_handler(StarletteHTTPException)
     async def http(request: Request, error: StarletteHTTPException) -> Response:
@@ -204,12 +209,6 @@ def install(app: FastAPI) -> None:
     async def store(request: Request, error: StoreError) -> Response:
         return response(unavailable(error), request.scope)
 
-    @app.exception_handler(Exception)
-    async def unexpected(request: Request, _: Exception) -> Response:  # the server logs it, with its traceback
-        sent = response(Problem(Kind.INTERNAL, "the log has the details under this request's id"), request.scope)
-        sent.headers["X-Request-ID"] = request.scope.get("state", {}).get("request_id", "")
-        return sent
-
 
 def _of_http(app: FastAPI, request: Request, error: StarletteHTTPException) -> Problem:
     """The problem that an exception of the framework is."""
@@ -224,7 +223,7 @@ def _of_http(app: FastAPI, request: Request, error: StarletteHTTPException) -> P
         case StarletteHTTPException(status_code=413):
             return Problem(Kind.TOO_LARGE, "the body is larger than the route takes")
         case StarletteHTTPException(status_code=status) if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return Problem(Kind.INTERNAL, "the log has the details under this request's id")
+            return internal()
         case _:
             return Problem(Kind.UNREADABLE, str(error.detail))
 

@@ -1,0 +1,73 @@
+"""The OpenAPI document: kept in docs, complete, and true."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tunewright.api.problems import MEDIA_TYPE, Kind
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture
+def described(client):
+    return client.get("/v1/openapi.json").json()
+
+
+def operations(described):
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def test_it_is_the_one_in_the_docs(described, request):
+    described["info"]["version"] = "0"  # a release is no change of the interface
+    text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
+    path = DOCS / "openapi.json"
+    if request.config.getoption("--update-golden"):
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text, "if it should change: pytest --update-golden"
+
+
+def test_every_operation_is_explained(described):
+    for name, operation in operations(described):
+        assert operation["summary"] and operation["description"], name
+        assert operation["operationId"].isidentifier(), name
+        assert all("description" in parameter for parameter in operation.get("parameters", [])), name
+        for status, answer in operation["responses"].items():
+            assert answer["description"], (name, status)
+            assert answer.get("content") or status == "204", (name, status)
+
+
+def test_every_operation_tells_its_problems(described):
+    for name, operation in operations(described):
+        if not operation["security"]:
+            continue
+        assert {"401", "403", "421", "429", "500", "503"} <= set(operation["responses"]), name
+        for status, answer in operation["responses"].items():
+            if status >= "400":
+                assert list(answer["content"]) == [MEDIA_TYPE], (name, status)
+                for example in answer["content"][MEDIA_TYPE]["examples"].values():
+                    assert example["value"]["status"] == int(status)
+    assert "HTTPValidationError" not in json.dumps(described)
+
+
+UNTOLD = {"unreadable-request", "not-found", "method-not-allowed", "no-such-task"}
+"""Problems that no route comes to: of bodies that break off, and of paths and methods that are none."""
+
+
+def test_every_problem_is_told_of(described):
+    contents = [
+        content
+        for _, operation in operations(described)
+        for answer in operation["responses"].values()
+        for content in answer.get("content", {}).values()
+    ]
+    told = {slug for content in contents for slug in content.get("examples", {})}
+    assert {kind.slug for kind in Kind} - told <= UNTOLD
+
+
+def test_requests_have_examples(described):
+    for name in ("JobAsked", "JobChange", "JobShown"):
+        assert described["components"]["schemas"][name]["examples"]

@@ -1,0 +1,230 @@
+"""Health, metrics, logs, and a database that goes away."""
+
+import io
+import json
+import logging
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tunewright.api.logs import configure
+from tunewright.api.metrics import FRESH_S
+from tunewright.db.errors import StoreError, Unreachable
+from tunewright.db.fleet import Device
+
+
+def numbers(client):
+    """(name, labels) -> value."""
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_metrics(one, client, kit):
+    model = kit.send(client, 8)
+    kit.send(client, 8)
+    client.post("/v1/jobs", json={"model": model})
+    client.get("/v1/jobs/1")
+    client.get("/v1/jobs/1/nothing")
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    one.store.fleet.report("t1", [Device("d1", kit.target().key), Device("d2", kit.target().key, soon, "fails")], 1)
+    found = numbers(client)
+    assert found["tunewright_http_requests_total", "/v1/jobs/{job_id}", "200", "GET"] == 1
+    assert found["tunewright_http_requests_total", "404", "GET", "unmatched"] == 1
+    assert found["tunewright_http_request_seconds_count", "/v1/models/{sha256}", "PUT"] == 2
+    assert (found["tunewright_uploads_total", "new"], found["tunewright_uploads_total", "known"]) == (1, 1)
+    assert found["tunewright_upload_bytes_total",] == 6
+    assert (found["tunewright_jobs", "queued"], found["tunewright_jobs", "failed"]) == (1, 0)
+    assert found["tunewright_queue_oldest_seconds",] >= 0
+    assert (found["tunewright_tuners", "busy"], found["tunewright_tuners", "idle"]) == (1, 0)
+    assert (found["tunewright_devices",], found["tunewright_devices_quarantined",]) == (2, 1)
+    assert found["tunewright_event_streams",] == 0
+    assert found["tunewright_database_up",] == 1
+
+
+def test_metrics_ask_the_database_seldom(one, client, monkeypatch):
+    asked = []
+    counts = one.store.jobs.counts
+    monkeypatch.setattr(one.store.jobs, "counts", lambda: asked.append(1) or counts())
+    for _ in range(5):
+        numbers(client)
+    assert len(asked) == 1
+    assert FRESH_S >= 10
+
+
+def test_labels_are_bounded(one, client):
+    for number in range(30):
+        client.get(f"/v1/nothing{number}")
+        client.get(f"/v1/jobs/{10**6 + number}")
+    routes = {key[-1] for key in numbers(client) if key[0] == "tunewright_http_requests_total"}
+    assert len({key for key in numbers(client) if key[0] == "tunewright_http_requests_total"}) < 8, routes
+
+
+def test_a_database_that_is_away(one, client, kit, monkeypatch):
+    monkeypatch.setattr("tunewright.api.health.FRESH_S", 0.0)
+    monkeypatch.setattr("tunewright.api.access.TRUST_S", 0.0)
+    health = one.client(token="")
+    assert health.get("/readyz").json() == {"status": "ready"}
+    engine = one.store.database.engine
+    with monkeypatch.context() as patch:
+
+        def refuse(*_, **__):
+            raise Unreachable("postgresql://user@db.internal/tunewright: connection refused")
+
+        patch.setattr(engine, "connect", refuse)
+        patch.setattr(one.store.database, "read", refuse)
+        patch.setattr(one.store.database, "write", refuse)
+        answer = client.get("/v1/jobs")
+        assert answer.headers["retry-after"] == "5"
+        kit.problem(answer, "database-unavailable", 503)
+        assert "db.internal" not in answer.text
+        kit.problem(client.post("/v1/jobs/1:cancel"), "database-unavailable", 503)
+        assert health.get("/readyz").status_code == 503
+        assert health.get("/readyz").json() == {"status": "database unavailable"}
+        assert health.get("/livez").status_code == 200
+    assert client.get("/v1/jobs").status_code == 200
+    assert health.get("/readyz").status_code == 200
+
+
+@pytest.mark.postgres
+def test_a_server_that_is_cut_off_and_comes_back(serve, postgres_url, kit):
+    """Connections that PostgreSQL ended are made anew, and nobody has to restart the service."""
+    import psycopg
+
+    with psycopg.connect(postgres_url, autocommit=True) as server:
+        server.execute("CREATE SCHEMA IF NOT EXISTS cut")
+        with serve(url=f"{postgres_url}&options=-csearch_path%3Dcut") as one:
+            client = one.client()
+            assert client.get("/v1/jobs").status_code == 200
+            server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+            kit.soon(lambda: client.get("/v1/jobs").status_code == 200, 10)
+            assert one.client(token="").get("/readyz").status_code == 200
+        server.execute("SET client_min_messages = warning; DROP SCHEMA cut CASCADE")
+
+
+def test_a_schema_of_another_version(one, monkeypatch):
+    monkeypatch.setattr("tunewright.api.health.FRESH_S", 0.0)
+    monkeypatch.setattr("tunewright.db.sql_store.HEAD", "9999")
+    answer = one.client(token="").get("/readyz")
+    assert (answer.status_code, answer.json()) == (503, {"status": "other schema"})
+
+
+def test_an_event_loop_that_is_held_up(one):
+    one.service.health.lag_s = 60.0
+    answer = one.client(token="").get("/livez")
+    assert (answer.status_code, answer.json()["status"]) in {
+        (503, "late"),
+        (200, "ok"),
+    }  # it may just have looked again
+    one.service.health._looked_at_s -= 60
+    one.service.health.lag_s = 0.0
+    assert one.service.health.is_late
+
+
+def test_a_fault_of_the_service(one, client, kit, monkeypatch, caplog):
+    def broken(*_, **__):
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(one.store.jobs, "get", broken)
+    answer = client.get("/v1/jobs/1", headers={"X-Request-ID": "the-request"})
+    kit.problem(answer, "internal", 500)
+    assert answer.json()["request_id"] == "the-request"
+    assert "secret" not in answer.text
+    assert client.get("/v1/jobs").status_code == 200
+
+
+def test_other_errors_of_the_database(one, client, kit, monkeypatch):
+    def locked(*_, **__):
+        raise StoreError("sqlite:////home/me/tuning.db: database is locked")
+
+    monkeypatch.setattr(one.store.jobs, "get", locked)
+    answer = client.get("/v1/jobs/1")
+    kit.problem(answer, "database-unavailable", 503)
+    assert "/home/me" not in answer.text
+
+
+class Lines:
+    """What was logged."""
+
+    def __init__(self, file):
+        self._file = file
+
+    def text(self):
+        return self._file.getvalue()
+
+    def __call__(self):
+        return [json.loads(line) for line in self.text().splitlines()]
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """Log as the service does, and give what was logged."""
+    root, named = logging.getLogger(), [logging.getLogger(name) for name in ("tunewright", "uvicorn")]
+    handlers, levels = root.handlers[:], [logger.level for logger in (root, *named)]
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stderr", file)
+    configure()
+    yield Lines(file)
+    root.handlers[:] = handlers
+    for logger, level in zip((root, *named), levels, strict=True):
+        logger.setLevel(level)
+
+
+def test_log_lines(lines, serve, kit):
+    with serve() as one:
+        client = one.client(headers={"X-Request-ID": "the-request"})
+        client.get("/v1/jobs/7", params={"secret": one.token})
+        client.get("/v1/x%1b[31m%0a%00%e2%80%ae" + one.token)
+        client.get("/metrics")
+    told = [line for line in lines() if line["event"] == "request"]
+    first, second = told[0], told[1]
+    assert (first["path"], first["status"], first["request_id"]) == ("/v1/jobs/7", 404, "the-request")
+    assert first["key_id"] == one.token.split("_")[1]
+    assert second["path"].startswith("/v1/x\x1b[31m\n\x00\u202etw_")
+    assert len(told) == 2  # what Prometheus asks every few seconds is not worth a line
+    assert one.token not in str(lines())
+    assert all({"timestamp", "level", "logger"} <= set(line) for line in lines())
+
+
+def test_logs_hide_secrets_and_control_characters(lines):
+    secret = "A" * 43
+    log = logging.getLogger("tunewright.api")
+    key = f"tw_abcdefghijkl_{secret}"
+    log.warning("key %s\x1b[2J\u2028", key, extra={"nested": {"keys": [key]}})
+    try:
+        raise ValueError(f"tw_abcdefghijkl_{secret}")
+    except ValueError:
+        log.exception("failed")
+    raw = lines.text()
+    assert secret not in raw
+    assert raw.count("\n") == 2
+    assert raw.isascii()
+    assert not set(raw) & set(map(chr, range(32))) - {"\n"}
+    assert "Traceback" in lines()[1]["exception"]
+
+
+def test_health_answers_while_all_threads_wait(one, client, monkeypatch):
+    """Health has no need of the threads that requests run in."""
+    go = threading.Event()
+    monkeypatch.setattr("tunewright.api.health.FRESH_S", 0.0)
+    monkeypatch.setattr(one.store.jobs, "get", lambda _: go.wait(20))
+    threads = [threading.Thread(target=one.client().get, args=("/v1/jobs/1",)) for _ in range(45)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    health = one.client(token="")
+    started_s = time.monotonic()
+    assert health.get("/livez").status_code == 200
+    assert health.get("/readyz").status_code == 200
+    assert time.monotonic() - started_s < 3
+    go.set()
+    for thread in threads:
+        thread.join(20)

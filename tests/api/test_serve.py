@@ -1,0 +1,248 @@
+"""`serve` as a process: keys, links, ports, tuner processes, and how it ends."""
+
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tunewright.api.local_key import local_key
+from tunewright.api.serve import ServeOptions, serve
+from tunewright.api.service import Options
+from tunewright.api.tuners import Tuners
+from tunewright.db.access import Scope
+from tunewright.db.jobs import Budget, JobSpec, JobTask
+from tunewright.db.sql_store import open_store
+from tunewright.tuner.errors import Refused
+
+PROGRAM = """
+import sys
+from tunewright.api.serve import ServeOptions, serve
+from tunewright.api.service import Options
+serve(ServeOptions(port=0, tuners=int(sys.argv[1]), linger_s=float(sys.argv[2])))
+"""
+
+
+class Process:
+    """A service in a process of its own."""
+
+    def __init__(self, home: Path, tuners: int = 0, linger_s: float = 0.0):
+        env = dict(os.environ) | {"TUNEWRIGHT_HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2] / ".types")}
+        command = [sys.executable, "-c", PROGRAM, str(tuners), str(linger_s)]
+        with (home / "log").open("ab") as log:
+            self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=env, text=True)
+        self.lines = [self.popen.stdout.readline().strip() for _ in range(3)]
+        self.popen.stdout.close()
+        self.url = re.search(r"http://[^ ]+", self.lines[0])[0]
+        self.login = re.search(r"http://[^ ]+", self.lines[2])[0]
+        self.key = (home / "local_key").read_text().strip()
+
+    def client(self):
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, trust_env=False)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
+        """Its exit code, and how long it took to end."""
+        started_s = time.monotonic()
+        self.popen.send_signal(number)
+        try:
+            return self.popen.wait(40), time.monotonic() - started_s
+        finally:
+            self.popen.kill()
+            self.popen.wait()
+
+
+@pytest.fixture
+def process(tmp_path):
+    made = []
+
+    def start(**settings):
+        made.append(Process(tmp_path, **settings))
+        return made[-1]
+
+    yield start
+    for one in made:
+        if one.popen.poll() is None:
+            one.end(signal.SIGKILL)
+
+
+def test_a_service_starts_and_ends(process, tmp_path):
+    one = process()
+    assert one.url.startswith("http://127.0.0.1:") and not one.url.endswith(":0")
+    assert stat.S_IMODE((tmp_path / "local_key").stat().st_mode) == 0o600
+    with one.client() as client, httpx.Client(trust_env=False) as browser:
+        assert client.get("/v1/jobs").json() == {"items": [], "next": None}
+        assert client.get("/metrics").status_code == 200
+        assert "server" not in client.get("/livez").headers
+        assert browser.get(one.login).status_code == 200
+        assert browser.get(one.url + "/", headers={"Accept": "text/html"}).status_code == 200
+    code, seconds = one.end()
+    assert code == 0
+    assert seconds < 5
+    again = process()
+    assert again.key == one.key
+    assert again.login != one.login
+    assert again.end(signal.SIGINT)[0] == 0
+
+
+def test_it_drains_before_it_ends(process, tmp_path, kit):
+    one = process(linger_s=1.5)
+    with open_store(f"sqlite:///{tmp_path}/tuning.db") as store:
+        store.add_target(kit.target())
+        store.add_task(kit.task(8))
+        spec = JobSpec("", kit.target().key, (JobTask(kit.task(8).key, 1),))
+        job = store.jobs.submit(spec, "x", Budget(1)).job
+    ended_s = []
+
+    def follow():
+        with one.client() as client, client.stream("GET", f"/v1/jobs/{job.id}/events", timeout=30) as answer:
+            for _ in answer.iter_lines():
+                pass
+            ended_s.append(time.monotonic())
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    time.sleep(0.5)
+    with one.client() as client:
+        assert client.get("/readyz").status_code == 200
+        asked_s = time.monotonic()
+        one.popen.send_signal(signal.SIGTERM)
+        kit.soon(lambda: client.get("/readyz").status_code == 503, 1.2)
+        assert client.get(f"/v1/jobs/{job.id}").status_code == 200  # it still answers
+    thread.join(10)
+    assert ended_s[0] - asked_s < 1.5
+    assert one.popen.wait(10) == 0
+    assert 1.4 < time.monotonic() - asked_s < 6
+
+
+def test_a_port_that_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is taken"):
+            serve(ServeOptions(port=port, tuners=0))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_nobody_listens_beyond_loopback_without_keys(tmp_path, monkeypatch, host):
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    with pytest.raises(Refused, match="there is no key"):
+        serve(ServeOptions(port=0, tuners=0, service=Options(host=host)))
+    assert not (tmp_path / "local_key").exists()
+
+
+def test_the_local_key_is_made_once(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/a.db") as store, open_store(f"sqlite:///{tmp_path}/b.db") as other:
+        first = local_key(tmp_path, store).read_text()
+        assert local_key(tmp_path, store).read_text() == first
+        assert local_key(tmp_path, other).read_text() == first
+        key = store.keys.check(first.strip())
+        assert key.scopes == frozenset(Scope) - {Scope.LOGIN}
+        assert len(store.keys.list()) == 1
+        store.keys.revoke(key.id)
+        second = local_key(tmp_path, store).read_text()
+        assert second != first
+        assert store.keys.check(second.strip())
+        assert list(tmp_path.glob("local_key*")) == [tmp_path / "local_key"]
+
+
+@pytest.mark.parametrize("harm", ["open to others", "other text", "a link"])
+def test_a_local_key_that_others_may_know_is_replaced(tmp_path, harm):
+    with open_store(f"sqlite:///{tmp_path}/a.db") as store:
+        path = local_key(tmp_path, store)
+        first = path.read_text()
+        if harm == "open to others":
+            path.chmod(0o644)
+        elif harm == "other text":
+            path.write_text("tw_x_y")
+        else:
+            path.rename(tmp_path / "elsewhere")
+            path.symlink_to(tmp_path / "elsewhere")
+        assert local_key(tmp_path, store).read_text() != first
+        assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+
+
+@pytest.fixture
+def tuners(monkeypatch, tmp_path):
+    """`tuners(count, script)`: processes that run a script instead of the tuner's command line."""
+    made = []
+
+    def start(count, script):
+        one = Tuners(count, ["work"], os.environ)
+        for place in one._places:
+            place._command = [sys.executable, "-c", script]
+        made.append(one)
+        one.start()
+        return one
+
+    yield start
+    for one in made:
+        one.close(0.0)
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_tuner_processes_are_started_again(tuners, kit, monkeypatch):
+    monkeypatch.setattr("tunewright.api.tuners.FIRST_PAUSE_S", 0.1)
+    one = tuners(2, "import time; time.sleep(60)")
+    first = kit.soon(lambda: len(one.pids) == 2 and one.pids)
+    os.kill(first[0], signal.SIGKILL)
+    kit.soon(lambda: len(one.pids) == 2 and one.pids[0] != first[0])
+    assert one.pids[1] == first[1]
+    pids = one.pids
+    one.close(10.0)
+    assert not any(map(is_alive, pids))
+
+
+def test_those_that_can_not_start_are_tried_ever_more_seldom(tuners, tmp_path, monkeypatch):
+    monkeypatch.setattr("tunewright.api.tuners.LOOK_S", 0.01)
+    one = tuners(1, f"open({str(tmp_path / 'starts')!r}, 'a').write('x'); raise SystemExit(1)")
+    time.sleep(2.0)
+    assert 1 <= len((tmp_path / "starts").read_text()) <= 2
+    assert one._places[0]._pause_s >= 2.0
+
+
+def test_those_that_do_not_end_are_killed(tuners, kit, tmp_path):
+    ready = tmp_path / "ready"
+    ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    one = tuners(1, f"{ignore}; open({str(ready)!r}, 'w'); time.sleep(60)")
+    kit.soon(ready.exists)
+    (pid,) = one.pids
+    started_s = time.monotonic()
+    one.close(0.5)
+    assert 0.4 < time.monotonic() - started_s < 5
+    assert not is_alive(pid)
+
+
+def test_tuner_processes_end_with_the_service(tmp_path, kit):
+    """However it ends: they are asked to by the system."""
+    note = tmp_path / "pid"
+    code = (
+        "import sys, os, time\n"
+        "from tunewright.api.tuners import _end_with\n"
+        f"_end_with(int(sys.argv[1])); open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    )
+    parent = (
+        "import os, subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-c', {code!r}, str(os.getpid())])\n"
+        "time.sleep(60)"
+    )
+    env = dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[2] / ".types")}
+    with subprocess.Popen([sys.executable, "-c", parent], env=env) as process:
+        pid = int(kit.soon(lambda: note.exists() and note.read_text()))
+        process.kill()
+        status = Path(f"/proc/{pid}/stat")
+        kit.soon(lambda: not status.exists() or status.read_text().split()[2] == "Z", 5)
