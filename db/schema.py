@@ -1,7 +1,8 @@
 """The schema of a database and how it gets to the one that this code knows.
 
-A database that is at `HEAD` is opened without Alembic. Otherwise the migrations run in one transaction and under a
-lock, so of several processes that start at once one migrates and the others wait for it.
+A database that is at `HEAD` is opened without Alembic. An empty one gets the tables of `models` at once; tests see to
+it that the migrations lead to the same. On any other one the migrations run. All of that is one transaction under a
+lock, so of several processes that start at once one does it and the others wait for it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    insert,
+    inspect,
+    text,
+)
 
 from .engine import WRITES, shown
 from .errors import StoreError
@@ -38,11 +50,28 @@ def upgrade(engine: Engine) -> str | None:
     with _locked(engine) as connection:
         before = current_revision(connection)
         refuse_foreign(engine, connection, before)
-        from alembic import command
-
-        command.upgrade(migration_config(connection), "head")
+        if before is None:
+            _create(connection)
+        elif before != HEAD:  # another process may have migrated it meanwhile
+            migrate(connection)
         _check_references(engine, connection)
     return before
+
+
+def migrate(connection: Connection) -> None:
+    """Run the migrations that are lacking, in the transaction of the connection."""
+    from alembic import command
+
+    command.upgrade(migration_config(connection), "head")
+
+
+def _create(connection: Connection) -> None:
+    """Make the tables in an empty database, and note the revision where Alembic looks for it."""
+    Row.metadata.create_all(connection, checkfirst=False)
+    primary_key = PrimaryKeyConstraint("version_num", name="alembic_version_pkc")
+    version = Table("alembic_version", MetaData(), Column("version_num", String(32)), primary_key)
+    version.create(connection)
+    connection.execute(insert(version).values(version_num=HEAD))
 
 
 def current_revision(connection: Connection) -> str | None:
@@ -91,13 +120,13 @@ def _pragma(connection: Connection, setting: str) -> None:
 
 def refuse_foreign(engine: Engine, connection: Connection, revision: str | None) -> None:
     """Raises StoreError where the schema is newer than this code, or tables are another program's."""
-    from alembic.script import ScriptDirectory
-
     if revision is None:
         taken = set(inspect(connection).get_table_names()) & set(Row.metadata.tables)
         if taken:
             raise StoreError(f"{shown(engine.url)}: its table {min(taken)} belongs to another program")
         return
+    from alembic.script import ScriptDirectory
+
     scripts = ScriptDirectory.from_config(migration_config(connection))
     if revision not in {script.revision for script in scripts.walk_revisions()}:
         raise StoreError(

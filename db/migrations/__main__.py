@@ -7,15 +7,17 @@ import sys
 from alembic import command
 
 from tunewright.db.engine import WRITES, make_engine, parse_url
-from tunewright.db.schema import HEAD, migration_config, upgrade
+from tunewright.db.schema import HEAD, migrate, migration_config
 
 
 def main(message: str) -> None:
     """Compare `models` with an empty database migrated to `HEAD`, and write the difference as a new revision."""
     engine = make_engine(parse_url("sqlite://"), wait_s=1.0)
-    upgrade(engine)
-    with engine.connect().execution_options(**{WRITES: True}) as connection, connection.begin():
-        command.revision(migration_config(connection), message, autogenerate=True, rev_id=f"{int(HEAD) + 1:04}")
+    with engine.connect().execution_options(**{WRITES: True}) as connection:
+        with connection.begin():
+            migrate(connection)
+        with connection.begin():
+            command.revision(migration_config(connection), message, autogenerate=True, rev_id=f"{int(HEAD) + 1:04}")
 
 
 if __name__ == "__main__":

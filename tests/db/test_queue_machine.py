@@ -241,7 +241,7 @@ def machine(store, clock, samples):
 
 @pytest.mark.parametrize(
     ("kind", "examples", "steps"),
-    [("memory", 60, 30), ("sqlite", 15, 30), pytest.param("postgres", 20, 30, marks=pytest.mark.postgres)],
+    [("memory", 40, 30), ("sqlite", 15, 30), pytest.param("postgres", 20, 30, marks=pytest.mark.postgres)],
 )
 def test_histories(kind, examples, steps, make_url, make_clock, samples):
     with open_store(make_url(kind)) as store:
