@@ -1,0 +1,335 @@
+"""`tunewright submit` and `jobs` against a real service, with a tuner process that the test plays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tunewright.api import cli
+from tunewright.api.client import Client, Job, JobEvent
+from tunewright.api.watching import Watched
+from tunewright.db.jobs import EventKind, JobState, NewEvent
+from tunewright.graph.structure import strip
+from tunewright.tuner.model import open_model
+
+MODEL_ROWS = 4
+
+
+def model() -> onnx.ModelProto:
+    """relu(x w + b), where w is worth hiding."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+        for name, shape in (("w", (8, 24)), ("b", (24,)))
+    ]
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["xw"]), helper.make_node("Softmax", ["xw"], ["y"], axis=-1)]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 24])
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model's file."""
+    path = tmp_path_factory.mktemp("models") / "small.onnx"
+    onnx.save(model(), path)
+    return path
+
+
+@pytest.fixture
+def real(serve: Any, kit: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A service that reads models, with one target at work, which the environment names."""
+    with serve(make_reader=None) as started:
+        kit.enlist(started.store, kit.target())
+        monkeypatch.setenv("TUNEWRIGHT_SERVER", started.url)
+        monkeypatch.setenv("TUNEWRIGHT_API_KEY", started.token)
+        yield started
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> Command:
+    """`command("submit", path)` runs it in this process."""
+
+    def run(*arguments: object) -> Said:
+        capfd.readouterr()
+        code = cli.execute([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return Said(code, out, err)
+
+    return run
+
+
+def result(job: Any) -> dict[str, Any]:
+    """A report as a tuner process writes it."""
+    tasks = [
+        {
+            "key": task.task_key, "op": "Gemm", "occurrences": task.occurrences, "trials": 3, "flops": 1000,
+            "default_ms": 2.0, "best_ms": 1.0, "gflops": 1.0, "fraction_of_peak": 0.5, "schedule": {},
+        }
+        for task in job.spec.tasks
+    ]  # fmt: skip
+    return {
+        "job": job.id, "model": "small.onnx", "target": "cpu:znver5", "trials": 6, "seconds": 1.0, "tasks": tasks,
+        "default_ms": 4.0, "tuned_ms": 2.0, "peak_gflops": 100.0, "failed": {}, "fallback": {}, "whole_model": "",
+    }  # fmt: skip
+
+
+def tune(one: Any, kit: Any, state: JobState = JobState.SUCCEEDED) -> threading.Thread:
+    """Play a tuner process: take the next job, tell of progress, and end it."""
+
+    def work() -> None:
+        jobs = one.store.jobs
+        lease = kit.soon(lambda: jobs.lease([kit.target().key], "tester"))
+        job = jobs.get(lease.job_id)
+        key = job.spec.tasks[0].task_key
+        jobs.renew(lease, events=[NewEvent(EventKind.STAGE, {"stage": "searching"})])
+        progress = {"stage": "searching", "trials": 3, "most_trials": 6, "spent_s": 1.0, "left_s": 2.0, "speedup": 1.5}
+        improved = {"task_key": key, "op": "Gemm\x1b[31m", "best_ms": 1.0, "default_ms": 2.0, "trial": 3}
+        told = [NewEvent(EventKind.IMPROVED, improved), NewEvent(EventKind.PROGRESS, progress)]
+        jobs.renew(lease, progress=progress, events=told)
+        jobs.finish(lease, state, result=result(job) if state is JobState.SUCCEEDED else None, error="it broke")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_the_structure_is_sent_and_the_job_waits(real: Any, path: Path, command: Command) -> None:
+    said = command("submit", path, "--dim", f"rows={MODEL_ROWS}", "--trials", "7", "--seed", "3", "--json")
+    assert said.code == 0, said.err
+    job = said.data
+    assert (job["state"], job["trials"], job["label"], job["settings"]["seed"]) == ("queued", 7, "small.onnx", 3)
+    structure = strip(path)
+    assert job["model"] == structure.sha256
+    assert b"".join(real.store.uploads.read(structure.sha256)) == structure.data
+    assert not real.store.uploads.get(structure.sha256).with_weights
+    wanted = open_model(path, {"rows": MODEL_ROWS}).tasks
+    assert [(task["key"], task["occurrences"]) for task in job["tasks"]] == [(k, n) for k, (_, n) in wanted.items()]
+    again = command("submit", path, "--dim", f"rows={MODEL_ROWS}", "--seed", "3")
+    assert again.code == 0
+    assert f"job {job['id']} is queued: small.onnx" in again.out  # the same one
+    assert f"tunewright jobs watch {job['id']}" in again.out
+
+
+def test_the_whole_model_is_sent_if_wanted(real: Any, path: Path, command: Command) -> None:
+    said = command("submit", path, "--dim", "rows=4", "--with-weights", "--json")
+    assert said.data["model"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert real.store.uploads.get(said.data["model"]).with_weights
+    structure = command("submit", path, "--dim", "rows=4", "--json")
+    assert structure.data["tasks"] == said.data["tasks"]
+
+
+def test_a_job_is_watched_to_its_end(real: Any, kit: Any, path: Path, command: Command) -> None:
+    thread = tune(real, kit)
+    said = command("submit", path, "--dim", "rows=4", "--trials", "6", "--watch")
+    thread.join()
+    assert said.code == 0, said.err
+    assert "improved after 3 trials: Gemm\\x1b[31m 1.00 ms, 2.00x as fast as by default" in said.err
+    assert "\x1b" not in said.err + said.out
+    assert "the whole model: 4.00 ms by default, 2.00 ms tuned: 2.00x as fast" in said.out
+    shown = command("jobs", "show", 1)
+    assert shown.out == said.out
+
+
+def test_a_job_that_fails(real: Any, kit: Any, path: Path, command: Command) -> None:
+    thread = tune(real, kit, JobState.FAILED)
+    said = command("submit", path, "--dim", "rows=4", "--watch", "--json")
+    thread.join()
+    assert (said.code, said.data["state"], said.data["error"]) == (1, "failed", "it broke")
+    watched = command("jobs", "watch", said.data["id"])
+    assert watched.code == 1
+    assert "it broke" in watched.out
+
+
+def test_jobs_are_steered(real: Any, path: Path, command: Command) -> None:
+    job_id = command("submit", path, "--dim", "rows=4", "--json").data["id"]
+    assert command("jobs", "pause", job_id).out == f"job {job_id} is paused: small.onnx\n"
+    assert command("jobs", "resume", job_id, "--json").data["state"] == "queued"
+    assert command("jobs", "prioritise", job_id, "-5", "--json").data["priority"] == -5
+    listed = command("jobs", "list", "--json").data["jobs"]
+    assert [(job["id"], job["state"], job["priority"]) for job in listed] == [(job_id, "queued", -5)]
+    assert "small.onnx" in command("jobs", "list", "--state", "queued").out
+    assert command("jobs", "list", "--state", "failed").out == "no jobs\n"
+    assert command("jobs", "cancel", job_id).out == f"job {job_id} is cancelled: small.onnx\n"
+    assert "0 of 200 trials" in command("jobs", "show", job_id).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["submit", "missing.onnx"], "No such file"),
+        (["submit", "{path}"], "'rows' of input 'x' is open"),
+        (["submit", "{path}", "--dim", "rows=4", "--target", "0" * 64], "The target is not known"),
+        (["submit", "{path}", "--dim", "rows=4", "--threads", "99"], "the target has 4 threads"),
+        (["submit", "{path}", "--dim", "other=4"], "no dimension 'other' is open"),
+        (["jobs", "show", "99"], "There is no such job"),
+        (["jobs", "show", "0"], "must be at least 1"),
+        (["jobs", "list", "--server", "nonsense"], "a server is http://HOST:PORT"),
+        (["jobs", "list", "--server", ""], "which server?"),
+    ],
+)
+def test_what_can_not_be_done(real: Any, path: Path, command: Command, arguments: list[str], said: str) -> None:
+    answer = command(*(argument.format(path=path) for argument in arguments), "--json")
+    assert answer.code == 2
+    assert said in answer.err
+    assert said in answer.data["error"]["message"]
+    assert answer.err.count("\n") == 1
+
+
+def test_no_server_is_named(command: Command, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUNEWRIGHT_SERVER", raising=False)
+    said = command("submit", path)
+    assert said.code == 2
+    assert "--server URL" in said.err
+
+
+def test_a_tuner_that_is_about_to_start_is_waited_for(
+    serve: Any, kit: Any, path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(make_reader=None) as one:
+        monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
+        threading.Timer(1.5, lambda: kit.enlist(one.store, kit.target())).start()
+        said = command("submit", path, "--dim", "rows=4", "--server", one.url, "--json")
+    assert said.code == 0, said.err
+    assert said.err.count("Nobody is at work") == 1
+
+
+def test_ctrl_c_ends_the_watching_and_not_the_job(real: Any, path: Path) -> None:
+    words = ["submit", str(path), "--dim", "rows=4", "--watch"]
+    # The tests may have been started deaf to it, which children inherit.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        f"from tunewright.api.cli import execute; sys.exit(execute({words!r}))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", code],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline_s = time.monotonic() + 30
+    while not real.store.jobs.list():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert "the job goes on; to watch it again: tunewright jobs watch 1" in err
+    assert out == ""
+    assert [job.state for job in real.store.jobs.list()] == [JobState.QUEUED]
+
+
+# The view
+
+
+def event(number: int, kind: str, **data: Any) -> JobEvent:
+    return JobEvent.from_json(
+        {"job": 7, "number": number, "kind": kind, "data": data, "created_at": "2026-11-20T09:30:00Z"}
+    )
+
+
+def test_the_view_follows_the_events() -> None:
+    from .test_client import JOB
+
+    watched = Watched(Job.from_json(JOB))
+    assert watched.snapshot().at == "waiting for a tuner process"
+    watched.tell(event(1, "started", holder="h"))
+    assert watched.snapshot().at == "a tuner process begins"
+    watched.tell(event(2, "stage", stage="searching"))
+    watched.tell(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=None, trial=4))
+    watched.tell(event(4, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=5))
+    watched.tell(event(5, "progress", trials=5, most_trials=100, spent_s=3.0, left_s=60.0, speedup=4.0))
+    seen = watched.snapshot()
+    assert (seen.at, seen.trials, seen.budget, seen.speedup, seen.left_s) == ("searching", 5, 100, 4.0, 60.0)
+    [row] = seen.tasks
+    assert (row.op, row.occurrences, row.default_s, row.best_s) == ("Conv", 2, 0.002, 0.0005)
+    assert seen.note == "improved after 5 trials: Conv 500 µs, 4.00x as fast as by default"
+    watched.tell(event(6, "lost", holder="h"))
+    assert "waiting for another one" in watched.snapshot().at
+    watched.tell(event(7, "stage", stage="confirming"))
+    watched.tell(event(8, "confirmed", task_key="c" * 64, op="Conv", best_ms=0.6, default_ms=2.1))
+    assert watched.snapshot().tasks[0].best_s == 0.0006
+    watched.tell(event(9, "paused"))
+    assert watched.snapshot().at == "paused"
+
+
+def test_the_view_bears_nonsense() -> None:
+    from .test_client import JOB
+
+    watched = Watched(Job.from_json(JOB))
+    before = watched.snapshot().tasks
+    nonsense: list[tuple[str, dict[str, Any]]] = [
+        ("stage", {"stage": ["x"]}),
+        ("stage", {}),
+        ("progress", {"trials": "many", "spent_s": None, "left_s": -1, "speedup": True}),
+        ("improved", {}),
+        ("improved", {"task_key": "c" * 64, "best_ms": "fast", "op": None}),
+        ("improved", {"task_key": "nobody's", "best_ms": 1.0}),
+        ("changed", {"priority": "\x1b" * 999}),
+        ("unheard of", {}),
+    ]
+    for number, (kind, data) in enumerate(nonsense):
+        watched.tell(event(number + 1, kind, **data))
+    assert watched.snapshot().tasks == before
+    assert watched.snapshot().note.isprintable()
+
+
+def test_help_is_quick() -> None:
+    heavy = {"httpx", "onnx", "numpy", "llvmlite", "xgboost", "sqlalchemy", "ray", "fastapi", "uvicorn", "rich.live"}
+    code = (
+        "import sys; from tunewright.api.cli import execute; execute(['--help']); execute(['submit', '--help']);"
+        f"print(sorted({heavy!r} & sys.modules.keys()), file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert run.stderr.strip() == "[]"
+    assert "submit" in run.stdout
+
+
+def test_a_client_sends_a_large_model_in_pieces(real: Any, tmp_path: Path) -> None:
+    large = model()
+    large.graph.initializer.append(numpy_helper.from_array(np.zeros(700_000, np.float32), "unused"))
+    onnx.save(large, tmp_path / "large.onnx")
+    with Client(real.url, real.token) as client:
+        first = client.submit(tmp_path / "large.onnx", with_weights=True, dims={"rows": 4})
+        again = client.submit(tmp_path / "large.onnx", with_weights=True, dims={"rows": 4}, seed=1)
+        assert again.model == first.model
+        assert again.id != first.id
+        external = tmp_path / "external.onnx"
+        onnx.save(large, external, save_as_external_data=True, location="w.bin", size_threshold=0)
+        with pytest.raises(Exception, match="files of their own"):
+            client.submit(external, with_weights=True, dims={"rows": 4})
+        client.submit(external, dims={"rows": 4})
