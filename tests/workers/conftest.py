@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,18 +28,44 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _importable_in_children() -> Iterator[None]:
+def _importable_in_children(broken_devices: Path) -> Iterator[None]:
     """Tests run with nothing installed, and the plugin lies here."""
     paths = [str(HERE.parents[1] / ".types"), str(HERE), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        patch.setenv("PLANTED_BROKEN", str(broken_devices))
+        patch.setenv("RAY_health_check_period_ms", "200")  # that the end of a node is noticed soon
+        patch.setenv("RAY_health_check_failure_threshold", "3")
         yield
+
+
+@pytest.fixture(scope="session")
+def broken_devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("broken")
+
+
+Broken = Callable[[str], AbstractContextManager[None]]
+
+
+@pytest.fixture(scope="session")
+def broken(broken_devices: Path) -> Broken:
+    """`with broken(name)`: the device of that name, "own" for the only one, fails whatever is done on it."""
+
+    @contextmanager
+    def break_it(name: str) -> Iterator[None]:
+        (broken_devices / name).touch()
+        try:
+            yield
+        finally:
+            (broken_devices / name).unlink()
+
+    return break_it
 
 
 @pytest.fixture(scope="session")
 def limits() -> Limits:
     """Short ones, so that failures are quick."""
-    return Limits(build_s=3.0, run_s=2.0, reference_s=20.0, memory_bytes=2 << 30, timing_s=0.02)
+    return Limits(build_s=3.0, run_s=2.0, reference_s=20.0, memory_bytes=2 << 30, timing_s=0.02, quarantine_s=1.0)
 
 
 @pytest.fixture(scope="session")

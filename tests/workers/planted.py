@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,9 @@ FAULTS = (
 
 EXEMPT: list[Kernel] = []
 """Kernels that are built though they break the rules: what they do then is the matter of the tests."""
+
+BROKEN = "PLANTED_BROKEN"
+"""Variable that names a folder; a file in it breaks the device of its name."""
 
 FOREVER = threading.Event()
 
@@ -146,8 +150,15 @@ def end(code: int) -> None:
     os._exit(code)
 
 
+def is_broken() -> bool:
+    """Whether the device of this process is one that fails whatever is done on it: see the fixture `broken`."""
+    return (Path(os.environ[BROKEN]) / os.environ.get("TUNEWRIGHT_DEVICE", "own")).exists()
+
+
 def prepare(task: dict[str, Any]) -> None:
     """A task "Lost" has no reference, since its process dies of it; one "TooLarge" has no room for it."""
+    if is_broken():
+        crash()
     match task["op"]:
         case "Lost":
             crash()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from tunewright.codegen.host import available_cores
+from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.schedule import Illegal
 from tunewright.search_space.sketches import spaces
-from tunewright.workers.pool import Pool, ReferenceFailed
+from tunewright.workers.device import own_name
+from tunewright.workers.pool import Pool, PoolError, ReferenceFailed, has
 from tunewright.workers.process import ChildError
 
 
@@ -100,6 +105,38 @@ def test_a_task_without_a_reference_fails_no_candidate(pool: Pool, make, op: str
         pool.compare([lost.default(), lost.planted("ok")])
     assert [m.status for m in pool.compare([lost.planted("build_error")])] == [Status.BUILD_ERROR]
     assert make.sound(make.measured(pool, make.default()))
+
+
+def test_a_broken_device_is_quarantined_and_heals(pool: Pool, make, broken) -> None:
+    elsewhere = make.of_other_task("Unlucky")  # nothing is known of it
+    candidates = [elsewhere.default(), elsewhere.planted("build_error"), elsewhere.planted("segfault")]
+    found: list[Status] = []
+    with broken("own"):
+        with pytest.raises(PoolError, match=r"in quarantine.*known to work fails on it: .*SIGSEGV") as raised:
+            found.extend(m.status for _, m in pool.measure(candidates))
+        assert set(found) <= {Status.BUILD_ERROR}, "no failure is put down to a candidate"
+        assert "\n" not in str(raised.value)
+        assert raised.value.retry_s is not None and 0 < raised.value.retry_s <= 1
+        [state] = pool.devices()
+        assert state.quarantined_until is not None and "SIGSEGV" in state.reason
+        time.sleep(raised.value.retry_s)
+        with pytest.raises(PoolError, match="in quarantine") as raised:
+            pool.compare(candidates)
+        assert raised.value.retry_s is not None and 1 < raised.value.retry_s <= 2, "longer each time"
+    with pytest.raises(PoolError, match="in quarantine"):
+        list(pool.measure(candidates))
+    time.sleep(raised.value.retry_s)
+    assert [state.quarantined_until for state in pool.devices()] == [None]
+    measured = {candidate.schedule: m for candidate, m in pool.measure(candidates)}
+    assert make.sound(measured[candidates[0].schedule])
+    assert measured[candidates[2].schedule].status is Status.CRASH, "its own fault"
+
+
+def test_devices_are_named(pool: Pool, target: Target) -> None:
+    [state] = pool.devices()
+    assert has(state.target, target) and state.target.threads == len(available_cores())
+    assert state.name == own_name()
+    assert (state.quarantined_until, state.reason) == (None, "")
 
 
 def test_nothing_to_measure(pool: Pool) -> None:

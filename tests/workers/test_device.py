@@ -1,0 +1,163 @@
+"""A device and its canary: whose fault a failure is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tunewright.codegen.host import detect
+from tunewright.codegen.target import Target
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.workers import device as devices
+from tunewright.workers.builder import Built
+from tunewright.workers.device import Device, Health, Quarantined, Setup, canary, own_identity, own_name
+from tunewright.workers.local import LocalMachine
+from tunewright.workers.pool import Limits, Machines, PoolError, has
+from tunewright.workers.timer import Timer
+
+BUILT = Built({"sha256": "0" * 64}, "identity", 0.1)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1e9
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_quarantines_grow_until_a_candidate_works(target: Target) -> None:
+    clock = Clock()
+    health = Health(clock)
+    assert health.left_s == 0
+    for expected_s in (60, 120, 240, 480, 960, 1920, 3600, 3600):
+        health.fail("broken", 60)
+        assert health.left_s == expected_s
+        clock.now_s += expected_s
+        assert health.left_s == 0 and health.reason == "broken"
+        health.return_to_work()
+        assert not health.reason
+    for _ in range(2000):
+        health.fail("broken", 60)
+    health.work()
+    health.fail("again", 60)
+    assert health.left_s == 60
+    state = health.state("name", target)
+    assert state.quarantined_until == datetime.fromtimestamp(clock.now_s + 60, UTC)
+    assert (state.name, state.target, state.reason) == ("name", target, "again")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def make_device(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Callable[..., Device]:
+    """A device whose timer finds these statuses for candidates, and these faults of the canary; then no more."""
+
+    def of(statuses: list[Status], faults: list[str | None]) -> Device:
+        monkeypatch.setattr(Timer, "measure", lambda *_: Measurement(statuses.pop(0)))
+        monkeypatch.setattr(Timer, "compare", lambda *_: [Measurement(statuses.pop(0)) for _ in range(2)])
+        monkeypatch.setattr(Timer, "try_out", lambda *_: faults.pop(0))
+        return Device(target, Setup(tmp_path, Limits(), ()), Health(clock))
+
+    return of
+
+
+def test_a_sound_canary_puts_the_failure_down_to_the_candidate(make_device, task) -> None:
+    faults: list[str | None] = [None, None, None]
+    failures = [Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY]
+    device = make_device([*failures, Status.OK], faults)
+    assert [device.measure(task, BUILT).status for _ in range(4)] == [*failures, Status.OK]
+    assert not faults, "each failure was followed by a canary, success by none"
+
+
+def test_a_canary_may_fail_once(make_device, task) -> None:
+    device = make_device([Status.CRASH], ["once", None])
+    assert device.measure(task, BUILT).status is Status.CRASH
+
+
+def test_a_canary_that_fails_twice_takes_the_blame_from_the_candidate(make_device, task, clock: Clock) -> None:
+    faults: list[str | None] = ["one", "two", "three", "four", None]
+    device = make_device([Status.CRASH, Status.OK], faults)
+    with pytest.raises(Quarantined, match="known to work fails on it: two"):
+        device.measure(task, BUILT)
+    clock.now_s += 59
+    with pytest.raises(Quarantined) as raised:
+        device.measure(task, BUILT)
+    assert raised.value.left_s == 1
+    clock.now_s += 1
+    with pytest.raises(Quarantined, match="four"):
+        device.compare(task, [BUILT])
+    clock.now_s += 120
+    assert device.measure(task, BUILT).status is Status.OK
+    assert not faults
+
+
+def test_one_failure_in_a_comparison_is_looked_into(make_device, task) -> None:
+    device = make_device([Status.OK, Status.WRONG_RESULT], ["one", "two"])
+    with pytest.raises(Quarantined):
+        device.compare(task, [BUILT, BUILT])
+
+
+def test_the_canary_works_here(tmp_path: Path, limits: Limits) -> None:
+    timer = Timer(1, tmp_path, limits)
+    try:
+        assert timer.try_out(canary(detect(1))) is None
+    finally:
+        timer.close()
+
+
+def test_a_device_whose_child_does_not_start_is_quarantined(target: Target, tmp_path: Path, task) -> None:
+    device = Device(target, Setup(tmp_path, Limits(), ("not_a_plugin",)), Health())
+    with pytest.raises(Quarantined, match="no child process") as raised:
+        device.measure(task, BUILT)
+    assert "\n" not in raised.value.reason
+
+
+def test_a_target_is_had_by_its_processor_with_cores_enough(target: Target) -> None:
+    many = replace(target, threads=8)
+    assert has(many, target) and has(many, many)
+    assert not has(target, many)
+    assert not has(many, replace(target, cpu="i386"))
+    assert has(many, replace(target, l3_bytes=target.l3_bytes + 1))
+
+
+def test_this_machine(tmp_path: Path, limits: Limits, target: Target, make) -> None:
+    with LocalMachine(tmp_path, limits) as machine:
+        opened: Machines = machine
+        assert opened.targets() == [detect()]
+        with opened.pool(target) as pool:
+            assert make.sound(make.measured(pool, make.default()))
+        with pytest.raises(PoolError, match=f"this machine is a {detect()}, not a cpu:i386"):
+            opened.pool(replace(target, cpu="i386"))
+
+
+def test_what_is_found_of_this_machine_outlives_its_pools(tmp_path: Path, limits: Limits, make, broken) -> None:
+    with LocalMachine(tmp_path, limits, ["planted"]) as machine:
+        with broken("own"), machine.pool(make.target) as pool, pytest.raises(PoolError):
+            list(pool.measure([make.default()]))
+        assert machine.targets() == []
+        with machine.pool(make.target) as pool, pytest.raises(PoolError, match="in quarantine"):
+            list(pool.measure([make.default()]))
+        [state] = machine.devices()
+        assert state.quarantined_until is not None
+
+
+def test_devices_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(devices.NAME, raising=False)
+    assert own_identity().endswith(":" + own_name().rpartition(":")[2])
+    assert devices.BOOT_ID.read_text().strip() in own_identity()
+    monkeypatch.setenv(devices.NAME, "left half")
+    assert own_identity() == "left half"
+    assert own_name().endswith(":left half")
+
+
+@pytest.mark.parametrize(("cores", "text"), [([0], "0"), ([0, 1, 2, 3], "0-3"), ([0, 2, 3, 8], "0,2-3,8")])
+def test_cores_in_short(cores: list[int], text: str) -> None:
+    assert devices._ranges(cores) == text

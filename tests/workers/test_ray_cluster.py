@@ -1,0 +1,188 @@
+"""Several nodes, several processes: who comes, who goes, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tunewright.search_space.measurement import Status
+from tunewright.workers.device import own_identity
+from tunewright.workers.pool import Machines, PoolError
+from tunewright.workers.ray_cluster import NAMESPACE, RayCluster
+from tunewright.workers.wire import candidate_json
+
+pytestmark = pytest.mark.ray
+
+T = TypeVar("T")
+
+OTHER = "other"
+"""The device of the second node, which runs on core 0 of this machine and passes for a machine of its own."""
+
+OWNER = """
+import json, sys
+from pathlib import Path
+from tunewright.workers.ray_pool import open_ray_pool
+from tunewright.workers.wire import read_candidate
+candidate = read_candidate(json.loads(sys.argv[3]))
+with open_ray_pool(candidate.target, Path(sys.argv[2]), address=sys.argv[1]) as pool:
+    print(*(measurement.status for _, measurement in pool.measure([candidate])), flush=True)
+    sys.stdin.read()
+"""
+
+
+def wait_for(look: Callable[[], T], timeout_s: float = 30.0) -> T:
+    """What it sees as soon as it sees anything."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (seen := look()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    return seen
+
+
+def names(cluster: RayCluster) -> set[str]:
+    cluster.refresh()
+    return {state.name.rpartition(":")[2] for state in cluster.devices()}
+
+
+class SecondNode:
+    """A node that joins this process's cluster, with its token."""
+
+    def __init__(self, address: str) -> None:
+        options = ["--num-cpus", "1", "--object-store-memory", str(80 << 20), "--disable-usage-stats", "--block"]
+        self._starter = subprocess.Popen(
+            [
+                *("taskset", "-c", "0", sys.executable, "-P", "-m", "ray.scripts.scripts", "start"),
+                *("--address", address, *options),
+            ],
+            env=os.environ | {"TUNEWRIGHT_DEVICE": OTHER},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def kill(self) -> None:
+        """As a machine that loses power."""
+        pid = self._starter.pid
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        self._starter.kill()
+        self._starter.wait()
+
+    @property
+    def is_dead(self) -> bool:
+        return self._starter.poll() is not None
+
+
+@contextmanager
+def second_node(cluster: RayCluster) -> Iterator[SecondNode]:
+    import ray
+
+    node = SecondNode(ray.get_runtime_context().gcs_address)
+    try:
+        yield node
+    finally:
+        if not node.is_dead:
+            node.kill()
+        wait_for(lambda: OTHER not in names(cluster))
+
+
+@pytest.fixture
+def node(ray_cluster: RayCluster) -> Iterator[SecondNode]:
+    with second_node(ray_cluster) as one:
+        wait_for(lambda: OTHER in names(ray_cluster))
+        yield one
+
+
+def test_a_cluster_has_the_targets_of_its_nodes(ray_cluster: RayCluster, node: SecondNode, make) -> None:
+    opened: Machines = ray_cluster
+    cores = sorted(target.threads for target in opened.targets())
+    assert cores == sorted({1, len(os.sched_getaffinity(0))})
+    with opened.pool(replace(make.target, threads=1)) as pool:
+        assert {state.target.threads for state in pool.devices()} == set(cores)
+    if len(cores) > 1:
+        with opened.pool(replace(make.target, threads=2)) as pool:
+            assert [state.target.threads for state in pool.devices()] == cores[1:]
+    with pytest.raises(PoolError, match="no node of the Ray cluster is a"):
+        opened.pool(replace(make.target, threads=1000))
+
+
+def test_a_broken_device_leaves_its_work_to_others(ray_cluster: RayCluster, node: SecondNode, make, broken) -> None:
+    elsewhere = make.of_other_task("LeftToOthers")
+    with ray_cluster.pool(make.target) as pool, broken(OTHER):
+        wait_for(lambda: len(ray_cluster.keepers(make.target)) == 2)
+
+        def quarantined() -> list[str]:
+            return [state.name for state in pool.devices() if state.quarantined_until]
+
+        for _ in range(10):  # which of them gets the first is a matter of chance
+            found = dict(pool.measure([elsewhere.default(), elsewhere.planted("same")]))
+            assert all(make.sound(m) for m in found.values())
+            if quarantined():
+                break
+        assert [name.rpartition(":")[2] for name in quarantined()] == [OTHER]
+        assert ray_cluster.targets() == [s.target for s in pool.devices() if s.quarantined_until is None]
+
+
+def test_a_node_joins_and_dies_while_a_batch_runs(ray_cluster: RayCluster, make) -> None:
+    """It is killed while it times; its candidate is timed elsewhere, and none is lost."""
+    candidates = [make.planted(fault) for fault in ("hang", "hang_longer", "segfault")] + [make.default()]
+    with ray_cluster.pool(make.target) as pool, second_node(ray_cluster) as node:
+        found: list[tuple[Any, Any]] = []
+        for outcome in pool.measure(candidates):
+            found.append(outcome)
+            if not node.is_dead:
+                wait_for(lambda: OTHER in names(ray_cluster))
+                break
+        for outcome in pool.measure(candidates):
+            found.append(outcome)
+            if not node.is_dead and len(ray_cluster.keepers(make.target)) == 2:
+                node.kill()
+        last = {candidate.schedule.sketch: m.status for candidate, m in found[-len(candidates) :]}
+    statuses = [last.pop(f"planted.{fault}") for fault in ("hang", "hang_longer", "segfault")]
+    assert statuses == [Status.TIMEOUT, Status.TIMEOUT, Status.CRASH]
+    assert list(last.values()) == [Status.OK]
+
+
+def test_processes_share_the_keeper_of_a_device(ray_cluster: RayCluster, make, tmp_path: Path) -> None:
+    """Whoever has it; when its owner is killed in the middle, the work of others goes on."""
+    import ray
+
+    for identity in ray_cluster.keepers(make.target):
+        if ray_cluster.lose(identity):
+            wait_for(lambda: not alive(ray))
+    address = ray.get_runtime_context().gcs_address
+    command = [
+        *(sys.executable, "-P", "-c", OWNER, address, str(tmp_path)),
+        json.dumps(candidate_json(make.default())),
+    ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout and owner.stdout.readline() == "ok\n"
+        [keeper] = alive(ray)
+        with ray_cluster.pool(make.target) as pool:
+            wait_for(lambda: ray_cluster.keepers(make.target))
+            assert alive(ray) == [keeper], "the same one"
+            results = pool.measure([make.planted("build_error"), make.planted("hang"), make.default()])
+            found = [next(results)[1].status]
+            owner.kill()
+            found += [measurement.status for _, measurement in results]
+            assert sorted(found) == [Status.BUILD_ERROR, Status.OK, Status.TIMEOUT]
+        assert len(alive(ray)) == 1 and alive(ray) != [keeper]
+
+
+def alive(ray: Any) -> list[str]:
+    """Ids of the keepers that there are of this machine's device."""
+    try:
+        return [ray.get_actor(own_identity(), NAMESPACE)._actor_id.hex()]
+    except ValueError:
+        return []
