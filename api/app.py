@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 
 from tunewright.db.sql_store import SqlStore, open_store
 
-from . import events, fleet, jobs, models, openapi, operating, page, problems
+from . import events, fleet, jobs, lookups, models, openapi, operating, page, problems
 from .access import KnownKeys, Rates
 from .changes import Changes
 from .gate import QUIET, Envelope, Gate
@@ -76,7 +76,7 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
         telemetry=_telemetry(),
     )
     app.state.service, app.state.keys, app.state.rates = service, keys, rates
-    for part in (models, jobs, events, fleet, operating, page):
+    for part in (models, jobs, events, lookups, fleet, operating, page):
         app.include_router(part.router)
     problems.install(app)
     events.install(app)

@@ -177,7 +177,7 @@ class Lookups:
             self._note(f"{self.server}: {failure}; it is not asked again for {self._breaker.rest_s:.0f} s")
         found = {}
         for task in tasks:
-            if task.key in answers:
+            if task.key in answers and not _is_left_to_us(answers[task.key]):
                 try:
                     found[task.key] = read(task, target, answers[task.key])
                 except ValueError as error:
@@ -268,6 +268,11 @@ def _fresh_s(found: Found) -> float:
     if found.confirmed:
         return CONFIRMED_FRESH_S
     return FRESH_S if found.match in (Match.EXACT, Match.SIBLING, Match.NEAREST) else 0.0
+
+
+def _is_left_to_us(answer: Any) -> bool:
+    """Whether it says that the default is to be used, which the server had no time to make."""
+    return isinstance(answer, dict) and answer.get("match") == Match.DEFAULT and answer.get("schedule") is None
 
 
 def _target(target: Target | Mapping[str, Any]) -> Target:

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -146,6 +145,8 @@ class Exchange:
                 yield piece
                 if not piece:
                     break
+        if inflate is not None and not inflate.eof:
+            raise Failed("its answer is cut short")
 
     def _check_status(self, status: int) -> None:
         if status != 200:
@@ -195,16 +196,17 @@ class Exchange:
     def _client(self) -> httpx.Client:
         import httpx
 
+        from .connection import is_local
+
         headers = {"Accept-Encoding": "identity", "User-Agent": "tunewright"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        is_local = urlsplit(self._server).hostname in ("localhost", "127.0.0.1", "::1")
         return httpx.Client(
             base_url=self._server,
             headers=headers,
             timeout=self._timeout_s,
             follow_redirects=False,
-            trust_env=not is_local,  # what is on this machine is not reached through a proxy
+            trust_env=not is_local(self._server),  # what is on this machine is not reached through a proxy
         )
 
     def _extensions(self) -> dict[str, Any]:

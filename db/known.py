@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
@@ -47,8 +47,7 @@ class Best:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(NamedTuple):
     """How far a database has grown: the newest trial, repeat and confirmation. Equal marks: the same answers."""
 
     trial_id: int

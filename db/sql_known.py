@@ -110,9 +110,8 @@ class SqlKnown(Known):
 
     @patient
     def changed(self, since: Marks) -> set[tuple[str, str]]:
-        marks = (since.trial_id, since.repeat_id, since.confirmation_id)
         newer = [
-            select(row.task_key, row.target_key).where(row.id > mark) for row, mark in zip(GROWING, marks, strict=True)
+            select(row.task_key, row.target_key).where(row.id > mark) for row, mark in zip(GROWING, since, strict=True)
         ]
         with self.database.read() as session:
             return {(task_key, target_key) for task_key, target_key in session.execute(union(*newer))}

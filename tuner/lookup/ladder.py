@@ -67,6 +67,7 @@ class _Search:
 
     target: Target
     wanted: dict[str, Task]
+    deadline_s: float
     found: dict[str, Found] = field(default_factory=dict)
     failed: dict[str, set[str]] = field(default_factory=dict)  # by task key: keys of schedules
     near: list[Target] = field(default_factory=list)  # the siblings, the nearest first
@@ -74,6 +75,10 @@ class _Search:
     @property
     def left(self) -> list[Task]:
         return [task for key, task in self.wanted.items() if key not in self.found]
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self.deadline_s
 
     def usable(self, task: Task, schedule: Schedule) -> bool:
         return schedule.key not in self.failed.get(task.key, ()) and holds(task, self.target, schedule)
@@ -88,21 +93,21 @@ class Ladder:
         self._numbers: OrderedDict[str, Numbers] = OrderedDict()  # by task key
 
     def find(self, tasks: Iterable[Task], target: Target, limit_s: float = inf) -> dict[str, Found]:
-        """Task key -> what to use for it, for each of the tasks.
+        """Task key -> what to use for it, for each of the tasks but those that `limit_s` does not suffice for.
 
-        Those that are not measured on the target and to which `limit_s` does not suffice get no better than the
-        default. Raises StoreError.
+        Raises StoreError.
         """
-        search = _Search(target, {task.key: task for task in tasks})
-        deadline_s = time.monotonic() + limit_s
+        search = _Search(target, {task.key: task for task in tasks}, time.monotonic() + limit_s)
         self._exact(search)
         if search.left:
             search.failed = self._store.known.failures([task.key for task in search.left], target.key)
             search.near = siblings(target, self._store.targets(target.kind))
         for rung in (self._siblings, self._nearest, self._predicted):
-            if search.left and time.monotonic() < deadline_s:
+            if search.left and not search.is_over:
                 rung(search)
         for task in search.left:
+            if search.is_over:
+                break
             search.found[task.key] = unmeasured(task, target, search.failed.get(task.key, ()))
         return search.found
 
@@ -145,6 +150,8 @@ class Ladder:
         )
         chosen: dict[str, tuple[Best, Schedule, Target]] = {}
         for task in left:
+            if search.is_over:
+                break
             for place, key in ((place, key) for place in places for key in relatives.get(task.key, ())):
                 one = best.get((key, place.key))
                 if one is not None and search.usable(task, schedule := one.schedule):
@@ -185,6 +192,8 @@ class Ladder:
         if self._picks is None:
             return
         for task in search.left:
+            if search.is_over:
+                break
             schedule = self._picks.pick(task, search.target, search.failed.get(task.key, set()))
             if schedule is not None:
                 search.found[task.key] = Found(task, Match.PREDICTED, schedule, None)

@@ -1,0 +1,151 @@
+"""Prepared: answers to lookups as JSON text, made once a record, and kept in memory until it changes.
+
+Lookups are asked for by the thousand, and most are for the same few thousand tasks. So what is best for them is read
+from the database once. Twice a second, while anybody asks, the database tells for which tasks something was stored
+since, by any process, and those are read anew: an answer is half a second behind at most.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from tunewright.db.known import Best, Known, Marks
+from tunewright.graph.task import Task
+from tunewright.search_space.sketches import SKETCHES
+from tunewright.tuner.lookup import Basis, Found, Match
+
+LOOK_S = 0.5
+"""How often the database is asked what changed, while there are lookups."""
+
+OVERLAP_S = 10.0
+"""How far back it is asked: a transaction may be committed after one with higher numbers that began later."""
+
+MANY = 50_000
+"""More changes than this, and everything is read anew."""
+
+KEPT = 50_000
+"""Answers kept in memory, about a kilobyte each."""
+
+CURRENT = frozenset((sketch.name, sketch.version) for sketch in SKETCHES)
+
+
+class Item(NamedTuple):
+    """The answer for one task."""
+
+    text: bytes  # a JSON object
+    match: str
+    is_confirmed: bool
+
+
+class Prepared:
+    """The exact answers of one store. Threads may share it."""
+
+    def __init__(self, known: Known, clock: Callable[[], float] = time.monotonic) -> None:
+        self._known = known
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._items: OrderedDict[tuple[str, str], Item] = OrderedDict()  # by target key and task key
+        self._marks: deque[tuple[float, Marks]] = deque()  # when they were read, the oldest first
+        self._look_due_s = 0.0
+        self._looking = threading.Lock()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `look` should be called before anything else. True for one caller at a time."""
+        return self._clock() >= self._look_due_s
+
+    def remembered(self, target_key: str, task_keys: Iterable[str]) -> dict[str, Item]:
+        """Task key -> answer, of those in memory."""
+        items = self._items
+        return {key: item for key in task_keys if (item := items.get((target_key, key))) is not None}
+
+    def look(self) -> None:
+        """Forget what changed. Raises StoreError."""
+        with self._looking:
+            if not self.is_due:
+                return
+            self._look_due_s = self._clock() + LOOK_S
+            try:
+                self._forget_changed()
+            except BaseException:
+                self._look_due_s = 0.0
+                raise
+
+    def _forget_changed(self) -> None:
+        now_s, marks = self._clock(), self._known.marks()
+        while len(self._marks) > 1 and self._marks[1][0] <= now_s - OVERLAP_S:
+            self._marks.popleft()
+        since = self._marks[0][1] if self._marks else marks
+        self._marks.append((now_s, marks))
+        if marks == since:
+            return
+        if sum(marks) - sum(since) > MANY:
+            with self._lock:
+                self._items.clear()
+            return
+        changed = self._known.changed(since)
+        with self._lock:
+            for task_key, target_key in changed:
+                self._items.pop((target_key, task_key), None)
+
+    def read(self, target_key: str, task_keys: Collection[str]) -> dict[str, Item]:
+        """Task key -> answer, of those that have an exact one. Raises StoreError.
+
+        A schedule that was measured for a task on a target is legal there as long as its sketch has the same version.
+        """
+        found = {}
+        for (task_key, _), best in self._known.best(task_keys, [target_key]).items():
+            if (best.sketch, best.sketch_version) in CURRENT:
+                found[task_key] = exact(best)
+        with self._lock:
+            for task_key, item in found.items():
+                self._items[target_key, task_key] = item
+            while len(self._items) > KEPT:
+                self._items.popitem(last=False)
+        return found
+
+
+def exact(best: Best) -> Item:
+    """The answer that a best is, as `Found.to_json` would put it: what is JSON already is not read."""
+    interval = "null"
+    if best.low_s is not None and best.high_s is not None:
+        interval = f"[{1e3 * best.low_s!r}, {1e3 * best.high_s!r}]"
+    text = (
+        f'{{"key": "{best.task_key}", "op": {json.dumps(best.op)}, "match": "{Match.EXACT}", '
+        f'"basis": "{Basis.MEASURED}", "confirmed": {"true" if best.is_confirmed else "false"}, '
+        f'"expected_ms": {1e3 * best.median_s!r}, "interval_ms": {interval}, "schedule": {best.schedule_json}, '
+        f'"source": null, "provenance": {best.provenance_json}}}'
+    )
+    return Item(text.encode(), Match.EXACT, best.is_confirmed)
+
+
+def other(found: Found) -> Item:
+    """The answer of any rung."""
+    return Item(json.dumps(found.to_json()).encode(), found.match, found.confirmed)
+
+
+def unknown(task_key: str) -> Item:
+    """The answer for a task whose definition is not known: it should be sent."""
+    return Item(json.dumps({"key": task_key, "match": "unknown"}).encode(), "unknown", is_confirmed=False)
+
+
+def unanswered(task: Task) -> Item:
+    """The answer for a task that the time did not suffice for."""
+    data: Mapping[str, object] = {
+        "key": task.key,
+        "op": task.op,
+        "match": Match.DEFAULT,
+        "basis": Basis.NONE,
+        "confirmed": False,
+        "expected_ms": None,
+        "interval_ms": None,
+        "schedule": None,
+        "source": None,
+        "provenance": {},
+    }
+    return Item(json.dumps(data).encode(), Match.DEFAULT, is_confirmed=False)
