@@ -1,0 +1,151 @@
+"""The files that start the service: they are well-formed, agree with the repository, and give nothing away."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Object = dict[str, Any]
+
+BIN = Path(sys.executable).parent
+
+
+def run(*command: str | Path) -> None:
+    """A linter: what it says is why the test fails."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_dockerfile_passes_its_linter(deploy: Path) -> None:
+    run(BIN / "hadolint", deploy / "Dockerfile")
+
+
+def test_yaml_passes_its_linter(deploy: Path) -> None:
+    here = Path(__file__).parent
+    run(BIN / "yamllint", "--strict", "--config-file", deploy / ".yamllint.yaml", deploy, here)
+
+
+def test_compose_keeps_to_its_schema(deploy: Path) -> None:
+    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", deploy / "compose.yaml")
+
+
+def test_the_image_is_fixed_and_without_rights(deploy: Path) -> None:
+    text = (deploy / "Dockerfile").read_text(encoding="utf-8")
+    assert re.search(r"^ARG PYTHON=3\.\d+-slim-\w+$", text, re.MULTILINE)
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["python:${PYTHON}${BASE_DIGEST}"] * 2
+    for line in re.findall(r"pip install (.*?)(?: \\|$)", text, re.MULTILINE):
+        assert "--require-hashes" in line or "--no-index" in line, line
+    last = text.rpartition("\nFROM ")[2]
+    assert re.findall(r"^USER (.*)", last, re.MULTILINE) == ["${UID}:${UID}"]
+    (program,) = re.findall(r"^ENTRYPOINT (.*)", last, re.MULTILINE)
+    assert json.loads(program) == ["tunewright"]  # the exec form
+    assert "TUNEWRIGHT_HOME=/data" in last
+    assert "/livez" in last
+
+
+def test_the_image_is_built_from_what_the_wheel_needs(root: Path, deploy: Path) -> None:
+    kept = re.findall(r"^!(.*)", (deploy / "Dockerfile.dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
+    folders = {path.parent.name for path in root.glob("[a-z]*/__init__.py")} - {"bench"}
+    assert folders <= set(kept)
+    assert all((root / name).exists() for name in kept)
+
+
+def ours(compose: Object) -> dict[str, Object]:
+    return {name: s for name, s in compose["services"].items() if s["image"].startswith("${TUNEWRIGHT_IMAGE")}
+
+
+def test_compose_runs_what_is_built_and_confines_it(compose: Object, version: str) -> None:
+    assert ours(compose).keys() == {"migrate", "api", "ray-head", "ray-worker", "tuner"}
+    for service in ours(compose).values():
+        assert service["image"] == f"${{TUNEWRIGHT_IMAGE:-tunewright:{version}}}"
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "privileged" not in service
+        assert {entry.partition(":")[0] for entry in service["tmpfs"]} == {"/tmp", "/data"}
+
+
+def test_compose_has_no_password_of_its_own(compose: Object, deploy: Path) -> None:
+    for service in compose["services"].values():
+        for name, value in service.get("environment", {}).items():
+            if re.search("PASSWORD|TOKEN|SECRET|KEY", name) and not name.endswith("__FILE"):
+                assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", value), name  # compose stops without it
+    for secret in compose["secrets"].values():
+        assert not (deploy / secret["file"]).exists()
+
+
+def test_compose_waits_for_what_is_needed(compose: Object) -> None:
+    services = compose["services"]
+    assert services["migrate"]["depends_on"]["postgres"]["condition"] == "service_healthy"
+    for name in ("api", "tuner"):
+        assert services[name]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
+    for name in ("ray-worker", "tuner"):
+        assert services[name]["depends_on"]["ray-head"]["condition"] == "service_healthy"
+    waited_for = {
+        other
+        for service in services.values()
+        for other, how in service.get("depends_on", {}).items()
+        if how["condition"] == "service_healthy"
+    }
+    for name in waited_for - {"api"}:  # whose check is the image's
+        assert services[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+
+
+def test_ray_has_its_token_and_no_dashboard(compose: Object) -> None:
+    for name in ("ray-head", "ray-worker", "tuner"):
+        environment = compose["services"][name]["environment"]
+        assert environment["RAY_AUTH_MODE"] == "token"
+        assert environment["RAY_AUTH_TOKEN"].startswith("${RAY_AUTH_TOKEN:?")
+    assert "--include-dashboard=false" in compose["services"]["ray-head"]["command"]
+    for name, service in compose["services"].items():
+        if name.startswith("ray"):
+            assert "ports" not in service
+
+
+def test_nothing_listens_beyond_loopback_unasked(compose: Object) -> None:
+    for service in compose["services"].values():
+        for port in service.get("ports", []):
+            assert port.startswith(("127.0.0.1:", "${TUNEWRIGHT_LISTEN:-127.0.0.1:"))
+
+
+def test_only_those_who_need_it_reach_the_database(compose: Object) -> None:
+    reach = {name for name, service in compose["services"].items() if "database" in service.get("networks", [])}
+    assert reach == {"postgres", "migrate", "api", "tuner"}
+    assert compose["networks"]["database"] == {"internal": True}
+
+
+def test_only_monitoring_is_optional(compose: Object) -> None:
+    optional = {name for name, service in compose["services"].items() if service.get("profiles")}
+    assert optional == {"prometheus", "grafana"}
+
+
+def test_grafana_finds_its_board_and_its_data(compose: Object, deploy: Path) -> None:
+    volumes = compose["services"]["grafana"]["volumes"]
+    board = next(volume for volume in volumes if "tunewright.json" in volume)
+    provider = yaml.safe_load((deploy / "grafana/provisioning/dashboards/tunewright.yaml").read_text(encoding="utf-8"))
+    assert board.split(":")[1].startswith(provider["providers"][0]["options"]["path"] + "/")
+    sources = yaml.safe_load((deploy / "grafana/provisioning/datasources/prometheus.yaml").read_text(encoding="utf-8"))
+    assert sources["datasources"][0]["url"] == "http://prometheus:9090"
+
+
+def test_prometheus_asks_a_service_that_answers_to_that_name(compose: Object, deploy: Path) -> None:
+    config = yaml.safe_load((deploy / "prometheus" / "prometheus.yaml").read_text(encoding="utf-8"))
+    (scrape,) = config["scrape_configs"]
+    host, _, port = scrape["static_configs"][0]["targets"][0].partition(":")
+    command = compose["services"][host]["command"]
+    assert f"--allow-host={host}" in command
+    assert f"--port={port}" in command
+    secret = Path(scrape["authorization"]["credentials_file"]).name
+    assert secret in compose["services"]["prometheus"]["secrets"]
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "Dockerfile", "prometheus/rules.yaml", "helm/tunewright/values.yaml"])
+def test_nothing_is_left_to_the_latest(deploy: Path, name: str) -> None:
+    assert ":latest" not in (deploy / name).read_text(encoding="utf-8")
