@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from tunewright.tuner import cli
+from tunewright.api import cli
 from tunewright.tuner.settings import DEBUG_LADDER
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,9 +67,8 @@ def test_shared_options_are_explained() -> None:
 
 def test_arguments_are_named_in_the_usage() -> None:
     for name, command in COMMANDS.items():
-        for parameter in command.params:
-            if parameter.param_type_name == "argument":
-                assert f"tunewright {name} {parameter.metavar}" in section(name)
+        arguments = [one.metavar for one in command.params if one.param_type_name == "argument"]
+        assert " ".join(["tunewright", name, *arguments]) in section(name)
 
 
 def test_every_command_answers_in_json() -> None:
