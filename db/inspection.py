@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, func, select
+from sqlalchemy import URL, Connection, Engine, and_, func, or_, select
+from sqlalchemy import exc as sql
 
+from .database import Database
 from .engine import clear_errors, is_memory, make_engine, parse_url, shown, sqlite_name, sqlite_version, wal_is_safe
+from .fleet import Device
+from .jobs import JobState
 from .models import JobRow, TargetRow, TaskRow, TrialRow
 from .schema import HEAD, current_revision, refuse_foreign
+from .sql_fleet import SqlFleet
 
 COUNTED = {"tasks": TaskRow, "targets": TargetRow, "jobs": JobRow, "trials": TrialRow}
+
+LONGEST_CHECK_S = 1.0
+"""How long SQLite may look for damage. A large database is looked through in part."""
+
+STEPS_BETWEEN_LOOKS = 10_000
+"""Of SQLite's machine, between two looks at the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Where the queue and the fleet stand."""
+
+    clock_ahead_s: float  # of the database, before the clock of this process
+    queued: int = 0  # jobs that any tuner may take up
+    lost: int = 0  # running jobs whose lease is over
+    tuners: int = 0  # heard lately
+    quarantined: tuple[Device, ...] = ()  # of those
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +50,9 @@ class Inspection:
     journal_mode: str = ""  # of SQLite
     wal_is_safe: bool = True  # False: this SQLite library could corrupt a database in WAL mode, which it isn't used for
     damage: str = ""  # what SQLite's own check found first
+    is_checked: bool = True  # False: there was no time to look all through for damage
     counts: Mapping[str, int] = field(default_factory=dict)  # rows; only where the schema is the one of this version
+    work: Work | None = None  # likewise
 
     @property
     def is_current(self) -> bool:
@@ -58,20 +85,62 @@ def _is_there(url: URL) -> bool:
 def _inspection(engine: Engine, connection: Connection) -> Inspection:
     revision = current_revision(connection)
     refuse_foreign(engine, connection, revision)
-    counts = {}
+    counts, work = {}, None
     if revision == HEAD:
         counts = {name: connection.scalar(select(func.count()).select_from(row)) or 0 for name, row in COUNTED.items()}
+        work = _work(engine)
     name = shown(engine.url)
     if engine.dialect.name != "sqlite":
         version = ".".join(map(str, engine.dialect.server_version_info or ()))
-        return Inspection(name, revision, f"PostgreSQL {version}", counts=counts)
-    found = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
+        return Inspection(name, revision, f"PostgreSQL {version}", counts=counts, work=work)
+    damage = _damage(connection)
     return Inspection(
         name=name,
         revision=revision,
         library=sqlite_name(engine),
         journal_mode=str(connection.exec_driver_sql("PRAGMA journal_mode").scalar()),
         wal_is_safe=wal_is_safe(sqlite_version(engine)),
-        damage="" if found == "ok" else found,
+        damage=damage or "",
+        is_checked=damage is not None,
         counts=counts,
+        work=work,
     )
+
+
+def _work(engine: Engine) -> Work:
+    database = Database(engine)
+    with database.read() as session:
+        before = datetime.now(UTC)
+        now = database.now(session)
+        here = before + (datetime.now(UTC) - before) / 2
+        is_lost = and_(
+            JobRow.state == JobState.RUNNING.value, or_(JobRow.leased_until.is_(None), JobRow.leased_until <= now)
+        )
+        is_waiting = and_(JobRow.state == JobState.QUEUED.value, JobRow.attached.is_(False))
+        jobs = select(func.count()).select_from(JobRow)
+        queued, lost = (session.scalar(jobs.where(which)) or 0 for which in (is_waiting, is_lost))
+    tuners = SqlFleet(database).tuners()
+    devices = dict.fromkeys(device for tuner in tuners for device in tuner.devices)
+    return Work(
+        clock_ahead_s=(now - here).total_seconds(),
+        queued=queued,
+        lost=lost,
+        tuners=len(tuners),
+        quarantined=tuple(one for one in devices if one.quarantined_until is not None and one.quarantined_until > now),
+    )
+
+
+def _damage(connection: Connection) -> str | None:
+    """What SQLite finds wrong first, empty where all is well; None where it did not come to an end."""
+    driver: Any = connection.connection.driver_connection
+    deadline_s = time.monotonic() + LONGEST_CHECK_S
+    driver.set_progress_handler(lambda: time.monotonic() > deadline_s, STEPS_BETWEEN_LOOKS)
+    try:
+        found = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
+    except sql.OperationalError as error:
+        if "interrupted" not in str(error.orig):
+            raise
+        return None
+    finally:
+        driver.set_progress_handler(None, 0)
+    return "" if found == "ok" else found

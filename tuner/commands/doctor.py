@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from tunewright.codegen.build import CACHE_BYTES, BuildError
 from tunewright.codegen.host import available_cores, detect, machine
-from tunewright.db.inspection import inspect
 from tunewright.db.errors import StoreError
+from tunewright.db.inspection import Inspection, Work, inspect
+from tunewright.workers.confine import confinement, landlock_version
 
 from .. import limits
 from ..peers import INSTALL, PEERS, is_installed
@@ -26,7 +29,16 @@ from ..text import large, printable
 PACKAGES = ("numpy", "onnx", "llvmlite", "sqlalchemy", "alembic", "typer", "rich", "platformdirs")
 """What nothing works without, and cost models apart, which come under two names."""
 
+SERVICE = ("fastapi", "httptools", "jinja2", "limits", "prometheus-client", "structlog", "uvicorn", "uvloop")
+"""What `tunewright serve` takes besides Ray."""
+
+LOCAL_KEY = "local_key"
+"""The file in the data folder by which the commands of this account get into a server on this machine."""
+
 LEAST_FREE_BYTES = 1 << 30
+
+CLOCK_S = 5.0
+"""How far the clock of a database server and that of this machine may be apart without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,8 @@ def doctor(db: str | None) -> dict[str, Any]:
         *_machine(),
         *_database(db or current.db),
         _objects(current),
-        *_optional(),
+        *_peers(),
+        *_service(current),
     ]
     return {"ok": all(check.state != "fault" for check in checks), "checks": [asdict(check) for check in checks]}
 
@@ -117,16 +130,45 @@ def _database(url: str) -> Iterator[Check]:
         schema = f"its schema {found.revision} is an older one" if found.revision else "it is empty"
         mend = f"tunewright db upgrade --db {found.name}; any other command that opens it does the same"
         yield Check("database", "note", f"{found.name}: {schema}", mend)
+    yield from _file(found)
+    if found.work is not None:
+        yield from _work(found.work, found.name)
+
+
+def _file(found: Inspection) -> Iterator[Check]:
+    """The library, the journal, and damage."""
     journal = f", journal mode {found.journal_mode}" if found.journal_mode else ""
+    partly = "" if found.is_checked else "; too large to look all through for damage here"
     if found.wal_is_safe:
-        yield Check("database", "ok", f"{found.library}{journal}")
+        yield Check("database", "ok", f"{found.library}{journal}{partly}")
     else:
         slower = "could corrupt a database in WAL mode, so that is not used"
-        yield Check("database", "note", f"{found.library}{journal}: it {slower}", "pip install pysqlite3")
+        yield Check("database", "note", f"{found.library}{journal}: it {slower}{partly}", "pip install pysqlite3")
     if found.damage:
-        yield Check(
-            "database", "fault", f"DAMAGED: {found.damage}", "tunewright export what can be read, import it anew"
-        )
+        mend = "restore a backup into another file: tunewright restore FILE --db URL; or export what can be read"
+        yield Check("database", "fault", f"DAMAGED: {found.damage}", mend)
+
+
+def _work(work: Work, url: str) -> Iterator[Check]:
+    """The queue and the fleet."""
+    if abs(work.clock_ahead_s) > CLOCK_S:
+        side = "ahead of" if work.clock_ahead_s > 0 else "behind"
+        found = f"that of the database is {abs(work.clock_ahead_s):.0f} s {side} that of this machine"
+        yield Check("clock", "note", f"{found}; jobs go by the former", "timedatectl set-ntp true, on both machines")
+    if work.lost:
+        found = f"{work.lost} running jobs have lost their process"
+        mend = f"tunewright work --db {url} takes them up; those of tune: the same tune command"
+        yield Check("jobs", "note", found, mend)
+    if work.queued and not work.tuners:
+        mend = f"tunewright work --db {url}"
+        yield Check("jobs", "note", f"{work.queued} jobs are queued, and no tuner is at work", mend)
+    elif work.tuners:
+        yield Check("jobs", "ok", f"{work.queued} queued, {work.tuners} tuners at work")
+    for device in work.quarantined:
+        until = f"{device.quarantined_until:%Y-%m-%d %H:%M} UTC" if device.quarantined_until else ""
+        found = f"{device.name} is in quarantine until {until}: {device.reason}"
+        mend = "see to the reason; it is tried again then, or when its tunewright work is started anew"
+        yield Check("device", "note", found, mend)
 
 
 def _objects(current: Settings) -> Check:
@@ -145,17 +187,68 @@ def _objects(current: Settings) -> Check:
     return Check("object cache", "ok", found)
 
 
-def _optional() -> Iterator[Check]:
+def _peers() -> Iterator[Check]:
     for name in PEERS:
         if is_installed(name):
             yield Check(name, "ok", f"{_version(name)}, a peer for tunewright bench")
         else:
             yield Check(name, "note", "not installed: tunewright bench can't compare with it", INSTALL)
+
+
+def _service(current: Settings) -> Iterator[Check]:
     ray = _version("ray")
     if ray:
-        yield Check("ray", "ok", f"{ray}, for tunewright tune --pool ray")
+        yield Check("ray", "ok", f"{ray}, for --pool ray")
+        yield _ray_token(os.environ)
     else:
         yield Check("ray", "note", "not installed: no --pool ray", "pip install 'tunewright[ray]'")
+    missing = [name for name in SERVICE if not _version(name)]
+    if missing:
+        found = f"no tunewright serve: {', '.join(missing)} not installed"
+        yield Check("service", "note", found, "pip install 'tunewright[serve]'")
+    else:
+        yield Check("service", "ok", f"fastapi {_version('fastapi')}, uvicorn {_version('uvicorn')}")
+    yield _local_key(current.home / LOCAL_KEY)
+    yield _confinement()
+
+
+def _ray_token(env: Mapping[str, str]) -> Check:
+    """How clusters tell who may use them: whoever can talk to Ray can run anything there."""
+    if env.get("RAY_AUTH_MODE", "token").lower() != "token":
+        found = f"off, by RAY_AUTH_MODE={env['RAY_AUTH_MODE']}: whoever reaches a cluster can run anything on it"
+        return Check("ray token", "note", found, "unset RAY_AUTH_MODE")
+    if env.get("RAY_AUTH_TOKEN"):
+        return Check("ray token", "ok", "from RAY_AUTH_TOKEN")
+    named = env.get("RAY_AUTH_TOKEN_PATH")
+    path = Path(named) if named else Path.home() / ".ray" / "auth_token"
+    if not path.is_file():
+        if named:
+            return Check("ray token", "note", f"RAY_AUTH_TOKEN_PATH names {path}, which is not there", "unset it")
+        return Check("ray token", "ok", "none set: a cluster that is started here gets one of its own")
+    if path.stat().st_mode & 0o077:
+        return Check("ray token", "note", f"others can read {path}", f"chmod 600 {shlex.quote(str(path))}")
+    return Check("ray token", "ok", f"from {path}")
+
+
+def _local_key(path: Path) -> Check:
+    if not path.exists():
+        return Check("local key", "ok", f"{path}: not there yet; tunewright serve makes it")
+    status = path.lstat()
+    is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+    if is_own and not status.st_mode & 0o077 and not path.is_symlink():
+        return Check("local key", "ok", f"{path}: only you can read it")
+    key_id = path.read_text(errors="replace")[3:15] if os.access(path, os.R_OK) else "ID"
+    mend = f"tunewright key revoke {shlex.quote(key_id)}; rm {shlex.quote(str(path))}; tunewright serve makes another"
+    return Check("local key", "note", f"{path}: others can read it or put it there", mend)
+
+
+def _confinement() -> Check:
+    """What keeps in the children that read what strangers send."""
+    if sys.platform == "linux" and landlock_version():
+        return Check("confinement", "ok", confinement())
+    found = confinement() if sys.platform == "linux" else "limits only: this is no Linux"
+    mend = "Linux 5.13 or later with landlock among lsm= of its command line; until then no uploads from strangers"
+    return Check("confinement", "note", found, mend)
 
 
 def render(console: Console, data: dict[str, Any]) -> None:

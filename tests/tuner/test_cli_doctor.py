@@ -1,0 +1,137 @@
+"""`tunewright doctor` looks at the service too, and names what mends it."""
+
+from __future__ import annotations
+
+import re
+import time
+import tomllib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunewright.db.fleet import Device
+from tunewright.db.inspection import Work
+from tunewright.db.sql_store import open_store
+from tunewright.tuner.commands import doctor
+
+from .conftest import Command
+
+HOSTILE = "m\x1b[2J\n<script>"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    return tmp_path
+
+
+def checks(command: Command, name: str) -> list[dict[str, Any]]:
+    answer = command("doctor", "--json")
+    assert answer.code == 0, answer
+    return [check for check in answer.data["checks"] if check["name"] == name]
+
+
+def test_it_is_fast_and_changes_nothing(command: Command, home: Path) -> None:
+    open_store(f"sqlite:///{home / 'tuning.db'}").close()
+    command("doctor")  # builds a kernel, where the cache is new
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and path.suffix == ".db"}
+    start_s = time.monotonic()
+    command("doctor")
+    assert time.monotonic() - start_s < 2
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_the_packages_of_the_service_are_those_that_are_declared() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    declared = {re.split(r"[\[>]", one)[0] for one in project["project"]["optional-dependencies"]["serve"]}
+    assert set(doctor.SERVICE) == declared - {"tunewright"}
+
+
+def test_what_the_service_lacks(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    (check,) = checks(command, "service")
+    assert check["state"] == "ok"
+    present = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: "" if name in ("uvicorn", "ray") else present(name))
+    (check,) = checks(command, "service")
+    assert (check["state"], check["mend"]) == ("note", "pip install 'tunewright[serve]'")
+    assert "uvicorn" in check["found"]
+    assert checks(command, "ray token") == []
+
+
+def test_the_token_of_ray(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> tuple[str, str]:
+        (check,) = checks(command, "ray token")
+        return check["state"], check["found"] + check["mend"]
+
+    assert found()[0] == "ok"
+    token = home / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("secret token")
+    token.chmod(0o644)
+    state, said = found()
+    assert state == "note" and f"chmod 600 {token}" in said
+    token.chmod(0o600)
+    assert found() == ("ok", f"from {token}")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(home / "typo"))
+    assert found()[0] == "note"
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "another secret")
+    assert found() == ("ok", "from RAY_AUTH_TOKEN")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    state, said = found()
+    assert state == "note" and "unset RAY_AUTH_MODE" in said
+
+
+def test_the_local_key(command: Command, home: Path) -> None:
+    (check,) = checks(command, "local key")
+    assert check["state"] == "ok" and "not there yet" in check["found"]
+    path = home / "local_key"
+    path.write_text("tw_abcdefghijkl_" + "s" * 43)
+    path.chmod(0o600)
+    (check,) = checks(command, "local key")
+    assert check["state"] == "ok"
+    path.chmod(0o640)
+    (check,) = checks(command, "local key")
+    assert check["state"] == "note"
+    assert check["mend"].startswith(f"tunewright key revoke abcdefghijkl; rm {path}")
+    assert "s" * 43 not in command("doctor").out
+
+
+def test_the_local_key_has_one_name() -> None:
+    source = (Path(__file__).parents[2] / "api" / "local_key.py").read_text()
+    assert f'NAME = "{doctor.LOCAL_KEY}"' in source
+
+
+def test_confinement(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    (check,) = checks(command, "confinement")
+    assert check["found"]
+    monkeypatch.setattr(doctor, "landlock_version", lambda: 0)
+    (check,) = checks(command, "confinement")
+    assert check["state"] == "note" and "lsm=" in check["mend"]
+
+
+def test_the_queue_and_the_fleet(command: Command, home: Path) -> None:
+    until = datetime.now(UTC) + timedelta(hours=1)
+    with open_store(f"sqlite:///{home / 'tuning.db'}") as store:
+        store.fleet.enlist("t1", "h", 1, "0.1", "local")
+        store.fleet.report("t1", [Device(HOSTILE, "ab" * 32, until, "the canary failed")])
+    (check,) = checks(command, "device")
+    assert check["state"] == "note"
+    assert "the canary failed" in check["found"]
+    assert all(line.isprintable() for line in command("doctor").out.splitlines())
+    (check,) = checks(command, "jobs")
+    assert (check["state"], check["found"]) == ("ok", "0 queued, 1 tuners at work")
+
+
+def test_what_is_made_of_work() -> None:
+    found = list(doctor._work(Work(clock_ahead_s=-90.0, queued=2, lost=3), "postgresql://h/db"))
+    assert [check.state for check in found] == ["note"] * 3
+    assert "90 s behind" in found[0].found and "timedatectl" in found[0].mend
+    assert found[1].found.startswith("3 running jobs")
+    assert found[2].found.startswith("2 jobs are queued, and no tuner")
+    assert "tunewright work --db postgresql://h/db" in found[2].mend
+    assert list(doctor._work(Work(clock_ahead_s=0.1), "u")) == []
