@@ -36,6 +36,7 @@ def _importable_in_children(broken_devices: Path) -> Iterator[None]:
         patch.setenv("PLANTED_BROKEN", str(broken_devices))
         patch.setenv("RAY_health_check_period_ms", "200")  # that the end of a node is noticed soon
         patch.setenv("RAY_health_check_failure_threshold", "3")
+        patch.setenv("RAY_health_check_initial_delay_ms", "0")
         yield
 
 
