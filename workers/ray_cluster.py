@@ -158,10 +158,7 @@ class RayCluster:
 
     def devices(self) -> list[DeviceState]:
         """See `Machines.devices`."""
-        with self._lock:
-            return [
-                self._places[node.identity].health.state(node.name, node.target) for node in self._devices().values()
-            ]
+        return [self._places[node.identity].health.state(node.name, node.target) for node in self._devices().values()]
 
     def pool(self, target: Target) -> Any:
         """See `Machines.pool`."""
@@ -205,12 +202,13 @@ class RayCluster:
         except self.ray.exceptions.RayError:  # it went away, or its worker did: asked again if it is there
             return
         else:
-            self._nodes[node] = about
             self._places.setdefault(about.identity, _Place(Health()))
+            self._nodes[node] = about
 
     def _devices(self) -> dict[str, Node]:
         """A node of each device, by the device's identity; the same one each time as long as it is there."""
-        return {about.identity: about for _, about in sorted(self._nodes.items(), reverse=True)}
+        nodes = dict(self._nodes)  # at once, as another thread may be about to add one
+        return {about.identity: about for _, about in sorted(nodes.items(), reverse=True)}
 
     def _left_s(self, node: Node) -> float:
         return self._places[node.identity].health.left_s
@@ -259,6 +257,7 @@ class RayCluster:
         else:
             place.actor, place.failed_starts = actor, 0
             place.health.return_to_work()
+            place.health.work()
 
     def _keeper(self, identity: str) -> tuple[Any, bool]:
         """The keeper of a device, and whether it is our own; None where another process has just begun to make it."""
