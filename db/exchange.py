@@ -117,12 +117,12 @@ def _entry(data: Any) -> Entry:
     data = _object("the line", data)
     kind = _kind(data)
     task = _task(json.dumps(_object("task", data["task"])))
-    target = _target(json.dumps(_object("target", data["target"])))
-    for name, key, given in (("task", task.key, data["task_key"]), ("target", target.key, data["target_key"])):
+    target, target_key = _target(json.dumps(_object("target", data["target"])))
+    for name, key, given in (("task", task.key, data["task_key"]), ("target", target_key, data["target_key"])):
         if key != given:
             raise ValueError(f"{name}_key is {given!r}, but that {name} has the key {key}")
     schedule = _schedule(_object("schedule", data["schedule"]))
-    record = Record(task.key, target.key, schedule, _measurement(data))
+    record = Record(task.key, target_key, schedule, _measurement(data))
     created_at = datetime.fromisoformat(_typed("created_at", data["created_at"], str))
     if created_at.tzinfo is None:
         raise ValueError("created_at names no time zone")
@@ -148,11 +148,12 @@ def _task(text: str) -> Task:
 
 
 @lru_cache(KEPT_TASKS)
-def _target(text: str) -> Target:
+def _target(text: str) -> tuple[Target, str]:
+    """The target and its key."""
     target = Target.from_json(json.loads(text))
     for field in fields(Target):
         _typed(f"target.{field.name}", getattr(target, field.name), {"str": str, "int": int}[str(field.type)])
-    return target
+    return target, target.key
 
 
 def _schedule(data: dict[str, Any]) -> Schedule:
