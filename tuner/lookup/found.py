@@ -168,7 +168,7 @@ def _measurement(data: Mapping[str, Any]) -> Measurement | None:
 def _seconds(value_ms: Any) -> float:
     if isinstance(value_ms, bool) or not isinstance(value_ms, int | float) or not isfinite(value_ms) or value_ms < 0:
         raise ValueError("no time")
-    return 1e-3 * value_ms
+    return value_ms / 1e3
 
 
 def _source(data: Any) -> Source | None:

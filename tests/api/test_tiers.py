@@ -1,0 +1,502 @@
+"""The client's tiers: answers are kept, and no server, whatever it does, breaks or holds up who asks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import pytest
+
+from tunewright.api import tiers, wire
+from tunewright.api.tiers import Lookups
+from tunewright.search_space.measurement import Record
+from tunewright.search_space.sketches import default_schedule
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.lookup import Basis, Found, Match
+
+from .conftest import make_target, make_task
+from .test_lookups import CRASHED, measured, points, store_best
+
+TARGET = make_target()
+TASKS = [make_task(extent) for extent in (64, 128, 192)]
+
+
+@pytest.fixture(autouse=True)
+def _new_process(monkeypatch):
+    """No server has failed yet, and nothing was said."""
+    monkeypatch.setattr(tiers, "_breakers", {})
+    monkeypatch.setattr(tiers, "_shared", {})
+    monkeypatch.setattr(tiers, "_said", set())
+
+
+@pytest.fixture
+def make(tmp_path) -> Callable[..., Lookups]:
+    def make(server, key="tw_x", **settings):
+        return Lookups(getattr(server, "url", server), key, tmp_path / "lookups", **settings)
+
+    return make
+
+
+def of(one, make, **settings):
+    """Those of a real service."""
+    return make(one, one.token, timeout_s=20.0, **settings)
+
+
+def told(found):
+    """What people and files are told; times in seconds may differ in the last bit."""
+    return {key: one.to_json() for key, one in found.items()}
+
+
+class TestRealServer:
+    def test_every_rung_comes_through(self, one, make):
+        exact, sibling, nearest, default = (*TASKS, make_task(7))
+        record = store_best(one.store, exact, confirm=True)
+        store_best(one.store, sibling, replace(TARGET, threads=2))
+        found = of(one, make).lookup([exact, sibling, nearest, default], TARGET)
+        assert [one.match for one in found.values()] == [Match.EXACT, Match.SIBLING, Match.NEAREST, Match.NEAREST]
+        assert (found[exact.key].schedule, found[exact.key].confirmed) == (record.schedule, True)
+        assert found[exact.key].expected_s == pytest.approx(1e-3)
+        assert found[exact.key].to_json()["provenance"] == measured().provenance
+        assert found[sibling.key].to_json()["source"]["target_name"] == str(replace(TARGET, threads=2))
+        assert found[nearest.key].basis is Basis.SCALED and found[nearest.key].interval_s is None
+
+    def test_the_target_may_be_json(self, one, make):
+        store_best(one.store, TASKS[0])
+        found = of(one, make).lookup(TASKS[:1], TARGET.to_json())
+        assert found[TASKS[0].key].match is Match.EXACT
+        with pytest.raises(ValueError, match="no target"):
+            of(one, make).lookup(TASKS[:1], {"kind": "cpu"})
+
+    def test_many_tasks_go_in_parts(self, one, make, monkeypatch):
+        monkeypatch.setattr(wire, "KEYS_AT_ONCE", 4)
+        monkeypatch.setattr(wire, "DEFINITIONS_AT_ONCE", 3)
+        tasks = [make_task(16 * extent) for extent in range(1, 21)]
+        for task in tasks[::3]:
+            store_best(one.store, task)
+        found = of(one, make).lookup(tasks, TARGET)
+        assert [found[task.key].match for task in tasks[::3]] == [Match.EXACT] * 7
+        assert {one.match for one in found.values()} <= {Match.EXACT, Match.NEAREST, Match.DEFAULT}
+
+    def test_confirmed_answers_are_not_asked_for_again(self, one, make, monkeypatch):
+        store_best(one.store, TASKS[0], confirm=True)
+        lookups = of(one, make)
+        first = lookups.lookup(TASKS[:1], TARGET)
+        monkeypatch.setattr(wire.Exchange, "lookups", None)
+        assert lookups.lookup(TASKS[:1], TARGET) == first  # from memory
+        assert told(of(one, make).lookup(TASKS[:1], TARGET)) == told(first)  # from the file
+
+    def test_what_nobody_measured_is_asked_for_again(self, one, make):
+        lookups = of(one, make)
+        assert lookups.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.DEFAULT
+        store_best(one.store, TASKS[0])
+        time.sleep(0.6)  # the server looks twice a second
+        assert lookups.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.EXACT
+
+    def test_stale_answers_are_used_when_the_server_is_away(self, one, make, monkeypatch):
+        store_best(one.store, TASKS[0])
+        first = of(one, make).lookup(TASKS, TARGET)
+        monkeypatch.setattr(tiers, "FRESH_S", 0.0)
+        one.server.should_exit = True
+        deadline_s = time.monotonic() + 20
+        while one.server.started and time.monotonic() < deadline_s:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", int(one.url.rpartition(":")[2]))):
+                time.sleep(0.05)
+                continue
+            break
+        away = make(one, one.token)
+        assert told(away.lookup(TASKS[:1], TARGET)) == told({TASKS[0].key: first[TASKS[0].key]})
+        assert "is not asked again for 60 s" in away.notes[0]
+
+    def test_a_snapshot_serves_without_the_server(self, one, make, monkeypatch):
+        for task in TASKS:
+            store_best(one.store, task)
+        assert of(one, make).download(TARGET) == 3
+        monkeypatch.setattr(wire.Exchange, "lookups", None)
+        found = of(one, make).lookup(TASKS, TARGET)
+        assert {one.match for one in found.values()} == {Match.EXACT}
+        with pytest.raises(Refused, match="404"):
+            of(one, make).download(replace(TARGET, threads=99))
+
+    def test_nothing_works(self, one, make, monkeypatch):
+        monkeypatch.setattr("tunewright.tuner.lookup.found.DRAWN", 0)
+        task = TASKS[0]
+        store_best(one.store, task, replace(TARGET, threads=2), default_schedule(task, TARGET))
+        one.store.add_target(TARGET)
+        one.store.record(Record(task.key, TARGET.key, default_schedule(task, TARGET), CRASHED))
+        assert of(one, make).lookup([task], TARGET)[task.key].match is Match.NONE
+
+    def test_a_wrong_key(self, one, make):
+        lookups = make(one, "tw_wrong")
+        assert lookups.lookup(TASKS, TARGET)[TASKS[0].key].match is Match.DEFAULT
+        assert "it refuses the API key (401)" in lookups.notes[0]
+        lookups = make(one.url.replace("127.0.0.1", "localhost"), "\N{SNOWMAN}")
+        assert lookups.lookup(TASKS, TARGET)[TASKS[0].key].match is Match.DEFAULT
+
+
+# Servers that are none
+
+
+Behaviour = Callable[[socket.socket], None]
+
+
+@contextmanager
+def planted(behave: Behaviour) -> Iterator[str]:
+    """A server that does this with every connection; its URL."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    open_now: list[socket.socket] = []
+
+    def one(connection):
+        with connection, suppress(OSError):
+            behave(connection)
+
+    def accept():
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                open_now.append(connection)
+                threading.Thread(target=one, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        for connection in open_now:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+
+def says(*pieces: bytes, pause_s: float = 0.0) -> Behaviour:
+    """Reads a request and sends these pieces."""
+
+    def behave(connection):
+        read_request(connection)
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(pause_s)
+
+    return behave
+
+
+def read_request(connection) -> bytes:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = next(
+        (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-l")), 0
+    )
+    while len(body) < length:
+        body += connection.recv(65536)
+    return body
+
+
+def http(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Content-Type: application/json", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def answers(items: object, **more: object) -> Behaviour:
+    return says(http(json.dumps({"target": TARGET.key, "items": items, **more}).encode()))
+
+
+def endless(connection) -> None:
+    read_request(connection)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        connection.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+
+
+def trickling(head: bytes) -> Behaviour:
+    def behave(connection):
+        read_request(connection)
+        connection.sendall(head)
+        while True:
+            connection.sendall(b"x")
+            time.sleep(0.05)
+
+    return behave
+
+
+def cut_off(connection) -> None:
+    read_request(connection)
+    connection.sendall(http(b"x" * 1000)[:200])
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # reset
+
+
+NESTED = b"[" * 100_000
+
+BAD: dict[str, Behaviour] = {
+    "slow": lambda connection: time.sleep(10),
+    "slow after reading": says(b"", pause_s=10.0),
+    "closes at once": lambda connection: None,
+    "garbage": says(os.urandom(4096)),
+    "html": says(http(b"<!doctype html><title>router</title><script>alert(1)</script>", "200 OK")),
+    "not json": says(http(b"{")),
+    "nested": says(http(NESTED)),
+    "not utf-8": says(http(b'{"items": "\xff"}')),
+    "a list": says(http(b"[]")),
+    "null": says(http(b"null")),
+    "no items": answers(None),
+    "too few items": answers([]),
+    "other items": answers([1, 2, 3]),
+    "another target": says(http(json.dumps({"target": "ab" * 32, "items": [{}, {}, {}]}).encode())),
+    "endless": endless,
+    "huge": says(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n", *[b"x" * 65536] * 64),
+    "trickling body": trickling(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n"),
+    "trickling headers": trickling(b"HTTP/1.1 200 OK\r\nX-"),
+    "trickling status": trickling(b"HT"),
+    "cut off": cut_off,
+    "packed": says(http(b"\x1f\x8b" + bytes(100), "200 OK", "Content-Encoding: gzip")),
+    "redirect": says(http(b"", "302 Found", "Location: http://127.0.0.1:1/")),
+    "500": says(http(b"{}", "500 Internal Server Error")),
+    "429": says(http(b"{}", "429 Too Many Requests", "Retry-After: 3600")),
+    "no content": says(http(b"", "204 No Content")),
+    "unknown for ever": answers([{"key": task.key, "match": "unknown"} for task in TASKS]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_no_server_breaks_a_build(name, make):
+    with planted(BAD[name]) as url:
+        lookups = make(url)
+        started_s = time.monotonic()
+        for _ in range(20):
+            found = lookups.lookup(TASKS, TARGET)
+            assert [one.match for one in found.values()] == [Match.DEFAULT] * 3
+            assert [one.schedule for one in found.values()] == [default_schedule(task, TARGET) for task in TASKS]
+        for _ in range(5):  # nor other sessions of the process
+            make(url).lookup(TASKS, TARGET)
+        assert time.monotonic() - started_s < 1.5
+    if name != "unknown for ever":
+        assert len(lookups.notes) == 2 and "is not asked again for 60 s" in lookups.notes[0], lookups.notes
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://no-such-host.invalid", "https://127.0.0.1:1"])
+def test_no_server(url, make):
+    lookups = make(url)
+    started_s = time.monotonic()
+    for _ in range(20):
+        assert lookups.lookup(TASKS, TARGET)[TASKS[0].key].match is Match.DEFAULT
+    assert time.monotonic() - started_s < 1.5
+    assert len(lookups.notes) == 2
+
+
+def test_tls_where_there_is_none(make):
+    with planted(answers([])) as url:
+        lookups = make(url.replace("http", "https"))
+        started_s = time.monotonic()
+        assert lookups.lookup(TASKS, TARGET)[TASKS[0].key].match is Match.DEFAULT
+        assert time.monotonic() - started_s < 1.5
+        assert lookups.notes
+
+
+def test_it_is_said_once_in_a_process(make, caplog):
+    with caplog.at_level(logging.WARNING, "tunewright.lookup"):
+        for _ in range(3):
+            make("http://127.0.0.1:1").lookup(TASKS, TARGET)
+    assert len([line for line in caplog.messages if "ConnectError" in line]) == 1
+
+
+def test_one_failure_opens_the_breaker_and_an_answer_closes_it(make, monkeypatch):
+    asked = []
+
+    def behave(connection):
+        asked.append(read_request(connection))
+        if len(asked) > 2:
+            connection.sendall(http(json.dumps(good()).encode()))
+
+    def good():
+        return {"target": TARGET.key, "items": [{"key": TASKS[0].key, "match": "default", "schedule": None}]}
+
+    with planted(behave) as url:
+        lookups = make(url)
+        for _ in range(3):
+            lookups.lookup(TASKS[:1], TARGET)
+        assert len(asked) == 1
+        breaker = tiers._breakers[url]
+        assert 59 < breaker.rest_s <= 60
+        assert breaker.limit_s(1.0) == tiers.PROBE_S
+        monkeypatch.setattr(breaker, "_open_until_s", 0.0)
+        lookups.lookup(TASKS[:1], TARGET)
+        assert len(asked) == 2 and 119 < breaker.rest_s <= 120
+        monkeypatch.setattr(breaker, "_open_until_s", 0.0)
+        lookups.lookup(TASKS[:1], TARGET)
+        assert len(asked) == 3 and breaker.rest_s == 0 and breaker.limit_s(1.0) == 1.0
+
+
+def answer(task=TASKS[0], **changes):
+    good = {
+        "key": task.key,
+        "op": "Relu",
+        "match": "exact",
+        "basis": "measured",
+        "confirmed": True,
+        "expected_ms": 1.0,
+        "interval_ms": [0.9, 1.1],
+        "schedule": points(task)[0].to_json(),
+        "source": None,
+        "provenance": {"llvm": "22.1"},
+    }
+    return good | changes
+
+
+HUGE = dict.fromkeys(answer()["schedule"]["values"], 10**30)
+
+WRONG = {
+    "another task": answer(key=TASKS[1].key),
+    "no schedule": answer(schedule=None),
+    "another sketch": answer(schedule={"sketch": "none", "version": 1, "values": {}}),
+    "another version": answer(schedule=answer()["schedule"] | {"version": 99}),
+    "code for a schedule": answer(schedule={"sketch": "generic", "version": 1, "values": "__import__('os')"}),
+    "an illegal point": answer(schedule=answer()["schedule"] | {"values": HUGE}),
+    "text for numbers": answer(schedule=answer()["schedule"] | {"values": {"x": "y"}}),
+    "negative time": answer(expected_ms=-1.0),
+    "text for a time": answer(expected_ms="soon"),
+    "no time": answer(expected_ms=None),
+    "infinite time": answer(expected_ms=float("inf")),
+    "another rung": answer(match="best"),
+    "a list": answer(match=["exact"]),
+    "interval": answer(interval_ms=[1]),
+    "provenance": answer(provenance=[1]),
+    "source": answer(source="x"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_answers_are_not_used(name, make):
+    with planted(answers([WRONG[name], answer(TASKS[1])])) as url:
+        lookups = make(url)
+        found = lookups.lookup(TASKS[:2], TARGET)
+        assert found[TASKS[0].key].match is Match.DEFAULT
+        assert found[TASKS[1].key].match is Match.EXACT
+        assert "can't be used" in lookups.notes[0]
+        assert make(url)._kept(TASKS[0], TARGET) is None
+
+
+def test_what_comes_along_is_cut_short(make):
+    long = answer(provenance={f"{number}": "x" * 100_000 for number in range(300)}, more="y")
+    with planted(answers([long])) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "ANSWER_BYTES", 1 << 26)
+        found = make(url, timeout_s=20.0).lookup(TASKS[:1], TARGET)[TASKS[0].key]
+    assert found.match is Match.EXACT
+    assert len(found.measurement.provenance) <= 64
+    assert max(map(len, found.measurement.provenance.values())) <= 1000
+
+
+class TestFiles:
+    @pytest.fixture
+    def lookups(self, make):
+        with planted(answers([answer()])) as url:
+            lookups = make(url, timeout_s=20.0)
+            lookups.lookup(TASKS[:1], TARGET)
+            yield lookups
+
+    def path(self, lookups):
+        [path] = lookups._folder.glob("*/*")
+        return path
+
+    def test_names_are_digests(self, lookups, tmp_path):
+        path = self.path(lookups)
+        assert path.name == f"{TASKS[0].key}.json" and path.parent.name == TARGET.key
+        assert path.parent.parent.parent == tmp_path / "lookups"
+        assert path.parent.stat().st_mode & 0o077 == 0
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"{",
+            b"null",
+            b"[]",
+            b'{"kept_s": "x", "answer": {}}',
+            b'{"kept_s": NaN}',
+            NESTED,
+            b"\xff\xfe",
+            b"x" * (2 << 20),
+            json.dumps({"kept_s": 1e18, "answer": WRONG["an illegal point"]}).encode(),
+            json.dumps({"kept_s": 1.0, "answer": answer(TASKS[1])}).encode(),
+        ],
+        ids=str,
+    )
+    def test_damaged_and_foreign_ones_are_passed_over(self, content, lookups, make):
+        self.path(lookups).write_bytes(content)
+        again = make(lookups.server)
+        assert again._kept(TASKS[0], TARGET) is None
+        tiers._breakers[lookups.server].failed()
+        assert again.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.DEFAULT
+
+    def test_a_file_from_the_future_is_asked_for_again(self, lookups, make):
+        path = self.path(lookups)
+        path.write_text(json.dumps({"kept_s": time.time() + 10_000, "answer": answer()}))
+        tiers._breakers[lookups.server].failed()
+        again = make(lookups.server)
+        assert again.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.EXACT
+        assert "is not asked for a while" in again.notes[0]
+
+    def test_a_folder_in_the_way_is_no_failure(self, lookups, make):
+        path = self.path(lookups)
+        path.unlink()
+        path.mkdir()
+        again = make(lookups.server, timeout_s=20.0)
+        assert again.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.EXACT
+        assert "can't be kept" in again.notes[0]
+
+    def test_another_server_has_its_own(self, lookups, make):
+        assert make("http://127.0.0.1:1")._kept(TASKS[0], TARGET) is None
+
+    def test_there_is_an_end_to_them(self, lookups, make, monkeypatch):
+        monkeypatch.setattr(tiers, "KEPT", 3)
+        folder = self.path(lookups).parent
+        for number in range(9):
+            path = folder / f"{number:064x}.json"
+            path.write_text("{}")
+            os.utime(path, (number, number))
+        make(lookups.server, timeout_s=20.0).lookup(TASKS[:1], TARGET)
+        again = make(lookups.server)
+        again._write("ab" * 32, TARGET, answer(), 1.0)
+        assert len(list(folder.iterdir())) <= 4
+
+    def test_memory_too(self, lookups, monkeypatch):
+        monkeypatch.setattr(tiers, "REMEMBERED", 2)
+        for task in TASKS:
+            lookups._keep(Found(task, Match.EXACT, points(task)[0], measured()), TARGET)
+        assert len(lookups._memory) == 2
+
+
+@pytest.mark.parametrize("url", ["", "h.org", "ftp://h.org", "http://", "http://a:b@c", "http://h:x", "http://h?q"])
+def test_an_address_that_is_none(url):
+    with pytest.raises(Refused, match="a server is http"):
+        Lookups(url)
+
+
+def test_nothing_heavy_is_imported(tmp_path):
+    code = """
+import json, sys
+from tunewright.api import tiers
+from tunewright.graph.task import Task
+
+task, target = json.load(sys.stdin)
+found = tiers.lookups("http://127.0.0.1:1").lookup([Task.from_json(task)], target)
+assert [one.match.value for one in found.values()] == ["default"]
+heavy = {"onnx", "llvmlite", "sqlalchemy", "alembic", "xgboost", "ray", "fastapi", "pydantic", "typer"}
+print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
+"""
+    env = os.environ | {"TUNEWRIGHT_HOME": str(tmp_path)}
+    given = json.dumps([TASKS[0].to_json(), TARGET.to_json()])
+    run = subprocess.run(
+        [sys.executable, "-c", code], input=given, capture_output=True, text=True, env=env, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == "[]"
