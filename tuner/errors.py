@@ -7,6 +7,10 @@ class Refused(Exception):
     """What was asked for can't be done, and the user can mend that: one line says how."""
 
 
+class Unavailable(Exception):
+    """Something that is needed does not work, or is out of reach: one line says what."""
+
+
 class InputError(ValueError):
     """The arrays given to a session are not what the model takes: one line."""
 

@@ -16,7 +16,7 @@ from tunewright.codegen.target import Target
 from tunewright.db.errors import StoreError
 from tunewright.db.jobs import UNFINISHED, Budget, Job, Jobs, JobSpec, JobState, JobTask, Lease, LeaseLost
 from tunewright.db.sql_store import SqlStore, open_store
-from tunewright.workers.pool import Pool, PoolError
+from tunewright.workers.pool import Machines, Pool, PoolError
 
 from .errors import Refused
 from .job import Progress, TuningJob, Watch
@@ -212,5 +212,20 @@ def open_pool(name: str, target: Target, ray_address: str | None = None) -> Pool
                 return open_ray_pool(target, settings().objects, address=ray_address)
             except (ModuleNotFoundError, PoolError) as error:
                 raise Refused(str(error)) from error
+        case _:
+            raise Refused(f"no pool is called {name!r}; there are {', '.join(POOLS)}")
+
+
+def open_machines(name: str, ray_address: str | None = None) -> Machines:
+    """The machines of the pools of that name. Raises Refused if there is none, PoolError if they can't be used."""
+    match name:
+        case "local":
+            from tunewright.workers.local import LocalMachine
+
+            return LocalMachine(settings().objects)
+        case "ray":
+            from tunewright.workers.ray_cluster import RayCluster
+
+            return RayCluster(settings().objects, address=ray_address)
         case _:
             raise Refused(f"no pool is called {name!r}; there are {', '.join(POOLS)}")

@@ -2,70 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+import dataclasses
+import json
+import threading
+from collections.abc import Iterator
 from functools import partial
-from typing import Self
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tunewright.codegen.host import detect
-from tunewright.codegen.target import Target
-from tunewright.db.jobs import Budget, JobSpec, JobTask, Lease
+from tunewright.codegen.host import machine
+from tunewright.db.jobs import EventKind, JobState, LeaseLost
 from tunewright.db.sql_store import SqlStore, open_store
-from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
+from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.job import TuningJob
 from tunewright.tuner.lookup import Match, lookup
 from tunewright.tuner.model import Model, open_model
 from tunewright.tuner.report import Report
 from tunewright.tuner.session import InferenceSession
 from tunewright.tuner.settings import settings
+from tunewright.tuner.task_state import FINALISTS
 from tunewright.tuner.tenure import Tenure
-from tunewright.tuner.whole_model import Timing, time_sessions
-from tunewright.workers.pool import DeviceState, ReferenceFailed
+from tunewright.tuner.whole_model import time_sessions
+from tunewright.workers.pool import ReferenceFailed
 
 from .conftest import small_model
-
-TARGET = detect(1)
-FAILED = Measurement(Status.CRASH, error="signal 11")
-
-Outcome = Callable[[Candidate], Measurement]
-
-
-def took(time_s: float) -> Measurement:
-    return Measurement(Status.OK, (time_s,) * 5, time_s, time_s, time_s)
-
-
-class Told:
-    """A pool that measures nothing. The same outcome whether alone or compared, unless `compared` says another."""
-
-    def __init__(self, outcome: Outcome, compared: Outcome | None = None) -> None:
-        self._outcome, self._compared = outcome, compared or outcome
-        self.comparisons: list[list[Schedule]] = []
-
-    def measure(
-        self, candidates: Sequence[Candidate], limit_s: float | None = None
-    ) -> Generator[tuple[Candidate, Measurement]]:
-        yield from ((candidate, self._outcome(candidate)) for candidate in candidates)
-
-    def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
-        self.comparisons.append([candidate.schedule for candidate in candidates])
-        return [self._compared(candidate) for candidate in candidates]
-
-    def devices(self) -> list[DeviceState]:
-        return []
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
+from .told import FAILED, LEASE_S, TARGET, Told, by_key, is_default, job, leased, spec_of, tasks, took, work
 
 
 @pytest.fixture
@@ -77,43 +42,6 @@ def store() -> Iterator[SqlStore]:
 @pytest.fixture(scope="module")
 def network() -> Model:
     return open_model(small_model().SerializeToString())
-
-
-def spec_of(network: Model, store: SqlStore, seed: int = 0, target: Target = TARGET) -> JobSpec:
-    store.add_target(target)
-    for task in tasks(network):
-        store.add_task(task)
-    uses = tuple(JobTask(key, count) for key, (_, count) in network.tasks.items())
-    return JobSpec(network.sha256, target.key, uses, {"seed": seed})
-
-
-def leased(network: Model, store: SqlStore, trials: int = 12, seed: int = 0) -> Lease:
-    lease = store.jobs.open(spec_of(network, store, seed), network.label, Budget(trials), "me", 30.0)
-    assert lease is not None
-    return lease
-
-
-def job(network: Model, store: SqlStore, pool: Told, trials: int = 12, timing: Timing | None = None) -> Report:
-    with Tenure(store.jobs, leased(network, store, trials), 30.0) as tenure:
-        return work(network, store, pool, tenure, timing)
-
-
-def work(network: Model, store: SqlStore, pool: Told, tenure: Tenure, timing: Timing | None = None) -> Report:
-    found = store.jobs.get(tenure.lease.job_id)
-    return TuningJob(found, list(network.tasks.values()), TARGET, store, pool, tenure, timing=timing).run()
-
-
-def is_default(candidate: Candidate) -> bool:
-    return candidate.schedule == default_schedule(candidate.task, candidate.target)
-
-
-def by_key(candidate: Candidate) -> Measurement:
-    """The default takes 1 ms, every other schedule less, each its own time."""
-    return took(1e-3 if is_default(candidate) else 1e-4 + int(candidate.schedule.key[:4], 16) * 1e-9)
-
-
-def tasks(network: Model) -> list[Task]:
-    return [task for task, _ in network.tasks.values()]
 
 
 def test_the_best_are_compared_and_the_winner_is_used(network: Model, store: SqlStore) -> None:
@@ -216,3 +144,166 @@ def test_a_task_without_any_schedule_is_refused(network: Model, store: SqlStore,
     assert {one.match for one in found.values()} == {Match.NONE}
     with pytest.raises(Refused, match="its default and all else that was tried fail"):
         InferenceSession.of_found(network, TARGET, found)
+
+
+def test_a_job_tells_what_happens_to_it(network: Model, store: SqlStore) -> None:
+    report = job(network, store, Told(by_key))
+    events = [event for event in store.jobs.events(report.job_id) if event.kind is not EventKind.PROGRESS]
+    kinds = [event.kind for event in events]
+    assert kinds[:3] == [EventKind.QUEUED, EventKind.STARTED, EventKind.STAGE]
+    assert [e.data["stage"] for e in events if e.kind is EventKind.STAGE] == ["searching", "confirming", "running"]
+    trials = [trial.record for trial in store.jobs.trials(report.job_id)]
+    best_ms: dict[str, float] = {}
+    for event in (event for event in events if event.kind is EventKind.IMPROVED):
+        data = event.data
+        trial = trials[data["trial"]]
+        assert (trial.task_key, 1e3 * (trial.measurement.median_s or 0)) == (data["task_key"], data["best_ms"])
+        assert data["default_ms"] == 1.0 and data["op"] == network.tasks[data["task_key"]][0].op
+        assert data["best_ms"] < best_ms.get(data["task_key"], 1.0)
+        best_ms[data["task_key"]] = data["best_ms"]
+    assert best_ms.keys() == network.tasks.keys()
+    confirmed = [event.data for event in events if event.kind is EventKind.CONFIRMED]
+    assert [data["task_key"] for data in confirmed] == list(network.tasks)
+    assert [data["best_ms"] for data in confirmed] == [1e3 * (task.best_s or 0) for task in report.tasks]
+    assert events[-1].kind is EventKind.SUCCEEDED
+    assert events[-1].data == store.jobs.get(report.job_id).result == report.to_json()
+
+
+def test_a_report_comes_back_from_json(network: Model, store: SqlStore) -> None:
+    report = job(network, store, Told(by_key))
+    data = json.loads(json.dumps(report.to_json()))
+    assert Report.from_json(data).to_json() == data
+
+
+def test_a_lost_lease_ends_the_work_without_a_write(network: Model, store: SqlStore) -> None:
+    lease = leased(network, store)
+
+    def outcome(candidate: Candidate) -> Measurement:
+        if store.counts()["trials"] == 3:
+            store.jobs.give_back(lease)  # as it were: by whoever takes it
+            told.append(len(store.jobs.events(lease.job_id)))
+        return by_key(candidate)
+
+    told: list[int] = []
+    with Tenure(store.jobs, lease, LEASE_S) as tenure, pytest.raises(LeaseLost):
+        work(network, store, Told(outcome), tenure)
+    assert store.counts()["trials"] == 3
+    assert [len(store.jobs.events(lease.job_id))] == told
+    assert store.jobs.get(lease.job_id).state is JobState.PAUSED
+
+
+def test_a_job_ends_when_nothing_is_left_to_try(network: Model, store: SqlStore, monkeypatch) -> None:
+    monkeypatch.setattr("tunewright.tuner.strategies.evolutionary.Evolutionary.ask", asked_at_most(5))
+    report = job(network, store, Told(by_key), trials=1000)
+    assert report.trials == 10
+    assert store.jobs.get(report.job_id).state is JobState.SUCCEEDED
+
+
+def asked_at_most(points: int):
+    """An `ask` of a strategy whose spaces hold so many points."""
+    rng = np.random.default_rng(0)
+
+    def ask(strategy, n: int) -> list[Schedule]:
+        history = strategy._history
+        taken = history.measured + history.pending
+        found = [*history.defaults(), *history.draw(n, rng)]
+        return history.take(found[: min(n, points - taken)])
+
+    return ask
+
+
+OLD = dict.fromkeys(machine(), "old")
+
+
+def test_old_winners_are_timed_again_after_an_upgrade(network: Model, store: SqlStore) -> None:
+    """Though nothing new is tried: the winner of an old compiler and the default are compared with the new one."""
+
+    def made_by(provenance: dict[str, str], slower: float = 1.0):
+        return lambda candidate: dataclasses.replace(
+            took(slower * by_key(candidate).samples_s[0]), provenance=provenance
+        )
+
+    job(network, store, Told(made_by(OLD)))
+    before = store.confirmed_many(network.tasks, TARGET.key)
+    pool = Told(made_by(machine(), slower=3.0))
+    report = job(network, store, pool, trials=1)  # the heavier task gets it
+    after = store.confirmed_many(network.tasks, TARGET.key)
+    assert sum(task.trials for task in report.tasks) == 13
+    for task, schedules in zip(tasks(network), pool.comparisons, strict=True):
+        assert schedules[0] == default_schedule(task, TARGET)
+        assert before[task.key].schedule in schedules
+        assert after[task.key].measurement.provenance == machine()
+        assert after[task.key].measurement.median_s == 3 * (before[task.key].measurement.median_s or 0)
+        assert store.best(task.key, TARGET.key) == after[task.key]
+
+
+def test_new_schedules_are_not_held_against_times_from_before_an_upgrade(network: Model, store: SqlStore) -> None:
+    def old(candidate: Candidate) -> Measurement:
+        return dataclasses.replace(took(1e-9 * by_key(candidate).samples_s[0]), provenance=OLD)
+
+    def new(candidate: Candidate) -> Measurement:
+        return dataclasses.replace(by_key(candidate), provenance=machine())
+
+    job(network, store, Told(old))
+    pool = Told(new)
+    job(network, store, pool, trials=12)
+    for task, schedules in zip(tasks(network), pool.comparisons, strict=True):
+        records = store.records(task.key, TARGET.key)
+        fresh = [record for record in records if record.measurement.provenance == machine()]
+        fastest = sorted(fresh, key=lambda record: record.measurement.median_s or 0)[:FINALISTS]
+        assert {record.schedule for record in fastest} <= set(schedules)
+
+
+def test_a_single_schedule_of_an_old_compiler_is_timed_again(network: Model, store: SqlStore) -> None:
+    spec_of(network, store)
+    for task in tasks(network):
+        measurement = dataclasses.replace(took(1e-3), provenance=OLD)
+        store.record(Record(task.key, TARGET.key, default_schedule(task, TARGET), measurement))
+    pool = Told(lambda candidate: FAILED if not is_default(candidate) else took(2e-3))
+    job(network, store, pool, trials=1)
+    for task, schedules in zip(tasks(network), pool.comparisons, strict=True):
+        assert schedules == [default_schedule(task, TARGET)]
+    assert len(store.confirmed_many(network.tasks, TARGET.key)) == 2
+
+
+def test_two_jobs_of_the_same_tasks_measure_each_candidate_once(network: Model, tmp_path: Path) -> None:
+    """Whatever two jobs at once have in common; each learns what the other has measured."""
+    seen: list[tuple[str, str]] = []
+
+    def outcome(candidate: Candidate) -> Measurement:
+        seen.append((candidate.task.key, candidate.schedule.key))
+        return by_key(candidate)
+
+    reports: list[Report] = []
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    with open_store(url) as mine, open_store(url) as theirs:
+
+        def run(store: SqlStore, seed: int) -> None:
+            reports.append(job(network, store, Told(outcome, by_key), 40, seed))
+
+        threads = [threading.Thread(target=run, args=(store, n)) for n, store in enumerate((mine, theirs))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(seen) == len(set(seen)) == 80
+        assert [report.trials for report in reports] == [40, 40]
+        assert mine.counts()["trials"] == 80
+
+
+def test_a_task_that_another_job_has_is_passed_over(network: Model, store: SqlStore) -> None:
+    """The other task is measured first; this one when the other job lets go of it."""
+    [first, second] = tasks(network)
+    other = leased(network, store, seed=1)
+    assert store.jobs.claim(other, first.key)
+    order: list[str] = []
+
+    def outcome(candidate: Candidate) -> Measurement:
+        order.append(candidate.task.key)
+        if len(order) == 8:
+            store.jobs.give_back(other)
+        return by_key(candidate)
+
+    job(network, store, Told(outcome, by_key), 40)
+    assert set(order[:8]) == {second.key}
+    assert set(order) == {first.key, second.key}

@@ -10,7 +10,7 @@ the options can't be used, 130 interrupted.
 
 from __future__ import annotations
 
-from . import database, keys, knowledge, operate, tuning
+from . import database, keys, knowledge, operate, tuning, work
 from .answers import answer, messages, quiet_stdout
 from .app import app, execute, guarded, main
 
@@ -27,4 +27,5 @@ __all__ = [
     "operate",
     "quiet_stdout",
     "tuning",
+    "work",
 ]

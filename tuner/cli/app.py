@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from ..debug import switch_on
-from ..errors import Refused, message, refusals
+from ..errors import Refused, Unavailable, message, refusals
 from ..settings import settings
 from ..text import printable
 from ..words import plain
@@ -77,6 +77,8 @@ def guarded(work: Callable[[], int], as_json: bool = False) -> int:
     except BrokenPipeError:  # whoever read the answer has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except Unavailable as error:
+        return _failed(message(error), as_json, FAULT)
     except refusals() as error:
         return _failed(message(error), as_json, BAD_INPUT)
 
