@@ -29,9 +29,6 @@ from .pool import DeviceState, Limits, ReferenceFailed
 from .process import NotStarted
 from .timer import Timer
 
-NAME = "TUNEWRIGHT_DEVICE"
-"""Variable that names this machine's device, where machines that look like one are several, or the other way round."""
-
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Where Linux tells a machine that runs from all others, and from itself before it was started."""
 
@@ -184,18 +181,23 @@ def canary(target: Target) -> Candidate:
 
 def own_name() -> str:
     """The name of the device that this process is on: of the machine, and of the cores that it may use."""
-    return f"{platform.node() or 'host'}:{os.environ.get(NAME) or _ranges(available_cores())}"
+    return f"{platform.node() or 'host'}:{_given_name() or _ranges(available_cores())}"
 
 
 def own_identity() -> str:
     """What tells that device from all others: two processes that use the same cores of one machine find the same."""
-    if named := os.environ.get(NAME):
+    if named := _given_name():
         return named
     try:
         machine = BOOT_ID.read_text().strip()
     except OSError:
         machine = platform.node()
     return f"{machine}:{_ranges(available_cores())}"
+
+
+def _given_name() -> str:
+    """What the operator calls this device, where machines that look like one are several, or the other way round."""
+    return os.environ.get("TUNEWRIGHT_DEVICE", "")
 
 
 def _ranges(cores: Sequence[int]) -> str:

@@ -150,10 +150,10 @@ def test_what_is_found_of_this_machine_outlives_its_pools(tmp_path: Path, limits
 
 
 def test_devices_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(devices.NAME, raising=False)
+    monkeypatch.delenv("TUNEWRIGHT_DEVICE", raising=False)
     assert own_identity().endswith(":" + own_name().rpartition(":")[2])
     assert devices.BOOT_ID.read_text().strip() in own_identity()
-    monkeypatch.setenv(devices.NAME, "left half")
+    monkeypatch.setenv("TUNEWRIGHT_DEVICE", "left half")
     assert own_identity() == "left half"
     assert own_name().endswith(":left half")
 
