@@ -105,9 +105,10 @@ def _fastest(row: type[TrialRow | RepeatRow], target_key: str) -> Any:
     Without one it is at the begin of its index. Else the few since then are gone through: the walk along that index
     would come by all that the confirmation superseded.
     """
-    ok = select(row.id).where(row.task_key == TaskRow.key, row.target_key == target_key, row.status == Status.OK.value)
-    first = ok.order_by(row.median_s, row.created_at, row.schedule_key).limit(1)
-    since = ok.where(row.created_at > _confirmed_at(target_key))
+    is_ok = row.task_key == TaskRow.key, row.target_key == target_key, row.status == Status.OK.value
+    least_s = select(func.min(row.median_s)).where(*is_ok).correlate(TaskRow).scalar_subquery()
+    first = select(row.id).where(*is_ok, row.median_s == least_s).order_by(row.created_at, row.schedule_key).limit(1)
+    since = select(row.id).where(*is_ok, row.created_at > _confirmed_at(target_key))
     # The sum keeps planners from the index on median_s.
     least = since.order_by(row.median_s + 0.0, row.created_at, row.schedule_key).limit(1)
     return case(
