@@ -6,6 +6,8 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -13,7 +15,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from tunewright.codegen.host import detect
-from tunewright.tuner.errors import InputError
+from tunewright.db.sql_store import open_store
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.sketches import spaces
+from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.model import open_model
 from tunewright.tuner.session import InferenceSession
 
@@ -95,3 +100,37 @@ def test_arguments_are_described_as_onnx_runtime_does() -> None:
     with InferenceSession.of(open_model(model), detect(1), {}) as ours:
         for mine, right in ((ours.get_inputs(), theirs.get_inputs()), (ours.get_outputs(), theirs.get_outputs())):
             assert [(a.name, a.type, a.shape) for a in mine] == [(a.name, a.type, a.shape) for a in right]
+
+
+class TestPlaces:
+    """Where a session takes its schedules from."""
+
+    def test_one_place_at_most(self, tmp_path: Path) -> None:
+        with pytest.raises(Refused, match="give one of db and server"):
+            InferenceSession(small_model().SerializeToString(), "sqlite://", server="http://127.0.0.1:1")
+
+    def test_a_server_that_is_away_costs_nothing_but_speed(self, tmp_path: Path, monkeypatch) -> None:
+        monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+        with InferenceSession(small_model().SerializeToString(), server="http://127.0.0.1:1") as session:
+            assert (session.coverage().tuned, session.coverage().untuned) == (0, 2)
+            assert "not asked again" in session.notes[0]
+            assert session.run(None, {"x": np.ones((4, 8), np.float32)})[0].shape == (4, 24)
+
+    def test_an_address_that_is_none_is_refused(self) -> None:
+        with pytest.raises(Refused, match="a server is http"):
+            InferenceSession(small_model().SerializeToString(), server="localhost:8433")
+
+    def test_what_is_known_of_a_sibling_is_transferred(self, tmp_path: Path) -> None:
+        model = open_model(small_model().SerializeToString())
+        sibling = replace(detect(1), threads=64)
+        url = f"sqlite:///{tmp_path / 'tuning.db'}"
+        with open_store(url) as store:
+            store.add_target(sibling)
+            for task, _ in model.tasks.values():
+                [space, *_] = spaces(task, sibling)
+                store.add_task(task)
+                good = Measurement(Status.OK, (1e-6,), 1e-6)
+                store.record(Record(task.key, sibling.key, space.schedule(space.points[-1]), good))
+        with InferenceSession(small_model().SerializeToString(), url, threads=1) as session:
+            coverage = session.coverage()
+            assert (coverage.tuned, coverage.transferred, coverage.untuned) == (0, 2, 0)

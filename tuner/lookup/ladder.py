@@ -109,7 +109,7 @@ class Ladder:
             if search.is_over:
                 break
             search.found[task.key] = unmeasured(task, target, search.failed.get(task.key, ()))
-        return search.found
+        return {key: search.found[key] for key in search.wanted if key in search.found}
 
     def _exact(self, search: _Search) -> None:
         best = self._store.known.best(search.wanted, [search.target.key])

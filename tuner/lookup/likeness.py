@@ -14,6 +14,9 @@ from tunewright.graph.task import Task
 
 Numbers = NDArray[np.float64]
 
+LARGEST = 1e300
+"""What stands for infinity."""
+
 
 def siblings(target: Target, others: Iterable[Target]) -> list[Target]:
     """Those of the others on which the same kernels run, the nearest first.
@@ -41,7 +44,7 @@ def numbers(definition: dict[str, Any]) -> Numbers:
     So the difference of two is the logarithm of their ratio, or nearly so for the small ones; 0 has a place too.
     """
     data = {name: definition[name] for name in sorted(definition) if name != "op"}
-    values = np.nan_to_num(np.fromiter(_numbers(data), np.float64), nan=0.0, posinf=1e300, neginf=-1e300)
+    values = np.nan_to_num(np.fromiter(_numbers(data), np.float64), nan=0.0)
     return np.asarray(np.sign(values) * np.log1p(np.abs(values)), np.float64)
 
 
@@ -50,7 +53,7 @@ def _numbers(data: Any) -> Iterator[float]:
         case bool() | str() | None:
             return
         case int() | float():
-            yield float(data)
+            yield float(max(min(data, LARGEST), -LARGEST))
         case list() | tuple():
             for item in data:
                 yield from _numbers(item)

@@ -1,0 +1,147 @@
+"""Lock files: what was found is pinned, and nothing else is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tunewright.codegen.host import detect
+from tunewright.search_space.sketches import spaces
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.lockfile import read_lock, write_lock
+from tunewright.tuner.lookup import Found, Match
+from tunewright.tuner.model import open_model
+from tunewright.tuner.session import InferenceSession
+
+from .conftest import Command, small_model
+
+TARGET = detect(1)
+
+
+def pinned(path: Path) -> dict[str, Found]:
+    """A lock file of the small model with one schedule that is not the default; what it says."""
+    model = open_model(small_model().SerializeToString())
+    found = {}
+    for key, (task, _) in model.tasks.items():
+        [space, *_] = spaces(task, TARGET)
+        found[key] = Found(task, Match.DEFAULT, space.schedule(space.points[-1]), None)
+    write_lock(path, model, TARGET, {}, found)
+    return found
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    path = tmp_path / "small.lock.json"
+    pinned(path)
+    return path
+
+
+def test_a_session_runs_what_is_pinned(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock.json"
+    found = pinned(path)
+    data = small_model().SerializeToString()
+    with InferenceSession(data, lock=path) as session:
+        assert session.schedules == {key: one.schedule for key, one in found.items()}
+        assert session.notes == ()
+        with InferenceSession.of(open_model(data), TARGET, {}) as other:
+            feed = {"x": np.ones((4, 8), np.float32)}
+            np.testing.assert_allclose(session.run(None, feed)[0], other.run(None, feed)[0], rtol=1e-5)
+
+
+def test_the_file_is_plain_data(lock: Path) -> None:
+    data = json.loads(lock.read_text())
+    assert (data["schema"], data["target"], data["dims"]) == (1, TARGET.to_json(), {})
+    assert {"key", "op", "occurrences", "match", "schedule", "expected_ms", "provenance"} <= data["tasks"][0].keys()
+    assert [path.name for path in lock.parent.iterdir()] == [lock.name]
+
+
+def changed(lock: Path, **changes: Any) -> Path:
+    lock.write_text(json.dumps(json.loads(lock.read_text()) | changes))
+    return lock
+
+
+def test_another_file_of_the_same_tasks_is_noted(lock: Path) -> None:
+    with InferenceSession(small_model(names=("in", "out")).SerializeToString(), lock=lock) as session:
+        assert session.notes == (f"'{lock}' was made from another file of the same tasks",)
+
+
+def test_other_tasks_are_refused(lock: Path) -> None:
+    with pytest.raises(Refused, match="is of other tasks: it lacks 2 of the model's, and has 2 that"):
+        InferenceSession(small_model(rows=5).SerializeToString(), lock=lock)
+
+
+def test_another_target_is_noted_where_all_schedules_hold(lock: Path) -> None:
+    changed(lock, target=TARGET.to_json() | {"cpu": "another", "threads": 1})
+    with InferenceSession(small_model().SerializeToString(), lock=lock) as session:
+        [note] = session.notes
+        assert "was made for cpu:another:1x" in note and "hold for" in note
+
+
+def test_and_refused_where_one_does_not(lock: Path) -> None:
+    data = json.loads(lock.read_text())
+    data["tasks"][0]["schedule"]["values"] = dict.fromkeys(data["tasks"][0]["schedule"]["values"], 1 << 20)
+    changed(lock, tasks=data["tasks"], target=TARGET.to_json() | {"cpu": "another"})
+    with pytest.raises(Refused, match="its schedule is not legal for the task; it was made for cpu:another:1x"):
+        InferenceSession(small_model().SerializeToString(), lock=lock)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "no lock file that can be read"),
+        ("{}", "is no lock file; tunewright lock makes one"),
+        ("[]", "is no lock file; tunewright lock makes one"),
+        ('{"schema": 2}', "is of schema 2; this version reads 1"),
+        ('{"schema": 1}', "no lock file that can be read: KeyError"),
+        ('{"schema": 1, "target": {"kind": "cpu"}}', "no lock file that can be read: TypeError"),
+        ("[" * 100_000, "no lock file that can be read"),
+        ("\N{SNOWMAN}", "no lock file that can be read"),
+    ],
+)
+def test_other_files_are_refused(content: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(content)
+    with pytest.raises(Refused, match=said):
+        read_lock(tmp_path / "f")
+
+
+def test_the_file_says_dimensions_and_threads(tmp_path: Path, command: Command) -> None:
+    model = tmp_path / "open.onnx"
+    onnx.save(small_model(rows="n"), model)
+    database = ["--db", f"sqlite:///{tmp_path / 'tuning.db'}"]
+    assert command("tune", model, *database, "--dim", "n=3", "--threads", 1, "--trials", 4, "--json").code == 0
+    lock = tmp_path / "pinned.json"
+    data = command("lock", model, *database, "--dim", "n=3", "--threads", 1, "-o", lock, "--json").data
+    assert (data["file"], data["tasks"], data["matches"], data["notes"]) == (str(lock), 2, {"exact": 2}, [])
+    run = command("run", model, "--lock", lock, "--json")
+    assert run.code == 0, run.err
+    assert run.data["tasks"] == {"tuned": 2, "transferred": 0, "default": 0}
+    assert run.data["outputs"][0]["shape"] == [3, 24] and run.data["target"].startswith("cpu:")
+    assert ":1x" in run.data["target"]
+    other = command("run", model, "--lock", lock, "--dim", "n=4")
+    assert other.code == 2 and "is of other tasks" in other.err
+    both = command("run", model, "--lock", lock, *database)
+    assert both.code == 2 and "give one of db and lock" in both.err
+
+
+def test_lock_names_its_file_and_prints(model: Path, tmp_path: Path, command: Command) -> None:
+    copy = tmp_path / "m.onnx"
+    copy.write_bytes(model.read_bytes())
+    answer = command("lock", copy, "--threads", 1)
+    assert answer.code == 0, answer.err
+    assert (tmp_path / "m.onnx.lock.json").exists()
+    assert "m.onnx.lock.json pins 2 tasks for cpu:" in answer.out and "2 default" in answer.out
+
+
+def test_nothing_is_pinned_that_must_not_run(tmp_path: Path) -> None:
+    model = open_model(small_model().SerializeToString())
+    found = {
+        key: Found(task, Match.NONE, spaces(task, TARGET)[0].default, None) for key, (task, _) in model.tasks.items()
+    }
+    with pytest.raises(Refused, match="has no schedule that works on"):
+        write_lock(tmp_path / "f", model, TARGET, {}, found)
+    assert list(tmp_path.iterdir()) == []
