@@ -13,12 +13,12 @@ import pytest
 import typer.main
 
 import tunewright.api.cli
-from tunewright.tuner import cli
 
 Object = dict[str, Any]
 
 PAGES = ("deploy.md", "operate.md", "security.md")
-assert tunewright.api.cli.main  # importing it adds the commands of the service
+PROGRAM = tunewright.api.cli.app
+"""With the commands of the service, which importing that module adds."""
 
 
 def said(text: str) -> Iterator[list[str]]:
@@ -31,14 +31,14 @@ def said(text: str) -> Iterator[list[str]]:
 
 def of_shell(script: str) -> Iterator[list[str]]:
     """Commands in the script of a container."""
-    for part in re.split(r";|&&", script):
-        words = [word for word in shlex.split(part) if word not in ("exec", "$@")]
+    for part in re.split(r";|&&?", script):
+        words = [word for word in shlex.split(part) if word not in ("{", "}", "exec", "$@")]
         if words:
             yield words
 
 
 def of_container(entrypoint: list[str], command: list[str]) -> Iterator[list[str]]:
-    if entrypoint == ["sh", "-ec"]:
+    if entrypoint == ["sh", "-c"]:
         yield from of_shell(command[0])
     else:
         yield entrypoint + command
@@ -68,7 +68,7 @@ def deployed(root: Path, compose: Object, rendered: dict[str, list[Object]]) -> 
 
 def check(where: str, words: list[str]) -> None:
     """That the command line understands it. Values are not looked at."""
-    command: Any = typer.main.get_command(cli.app)
+    command: Any = typer.main.get_command(PROGRAM)
     rest = words[1:]
     while hasattr(command, "commands"):
         assert rest and rest[0] in command.commands, f"{where}: no command {' '.join(words)}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -35,13 +35,13 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         metrics = Metrics(store)
         found: dict[str, set[str]] = {}
         for metric in metrics.registry.collect():
-            for suffix in SUFFIXES[metric.type]:
+            for suffix in SUFFIXES[str(metric.type)]:
                 found[metric.name + suffix] = {label for s in metric.samples for label in s.labels}
         for part in vars(metrics).values():  # those without a sample yet
             if isinstance(part, MetricWrapperBase):
                 kind = part._type
                 own = set(part._labelnames) | ({"le"} if isinstance(part, Histogram) else set())
-                found |= {part._name + suffix: own for suffix in SUFFIXES[kind]}
+                found |= {part._name + suffix: own for suffix in SUFFIXES[str(kind)]}
         return found | {"up": set(), "tunewright_trials": {"status"}}
     finally:
         store.close()

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,14 @@ EXTRAS = ("serve", "postgres", "otel")
 HEAD = "# A part of constraints.txt, written by `./dev test tests/deploy --update-golden`: {what}.\n"
 
 
-def canonical(name: str) -> str:
-    return re.sub("[-_.]+", "-", name).lower()
+def canonical(text: str) -> str:
+    """The name that a requirement begins with."""
+    found = re.match(r"[A-Za-z0-9._-]+", text)
+    assert found, text
+    return re.sub("[-_.]+", "-", found[0]).lower()
 
 
-def project() -> dict[str, object]:
+def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -32,7 +36,7 @@ def named(requirements: list[str], extras: dict[str, list[str]]) -> Iterator[str
             for extra in found[1].split(","):
                 yield from named(extras[extra], extras)
         elif "== 'darwin'" not in requirement:
-            yield canonical(re.match(r"[A-Za-z0-9._-]+", requirement)[0])
+            yield canonical(requirement)
 
 
 def entries() -> dict[str, list[tuple[str, set[str]]]]:
@@ -40,7 +44,7 @@ def entries() -> dict[str, list[tuple[str, set[str]]]]:
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     found: dict[str, list[tuple[str, set[str]]]] = {}
     for entry in re.findall(r"(?m)^[a-z0-9].*\n(?: +.*\n)+", text):
-        name = canonical(re.match(r"[A-Za-z0-9._-]+", entry)[0])
+        name = canonical(entry)
         pins, _, via = entry.partition("    # via")
         wanted_by = {canonical(word) for word in re.findall(r"^ *#? *([A-Za-z0-9._-]+)", via, re.MULTILINE)}
         found.setdefault(name, []).append((pins, wanted_by))
@@ -91,5 +95,5 @@ def test_every_package_has_hashes_and_nothing_of_the_tests_comes_along() -> None
 
 
 def test_the_wheel_is_built_with_what_the_project_asks_for() -> None:
-    asked = {canonical(re.match(r"[A-Za-z0-9._-]+", text)[0]) for text in project()["build-system"]["requires"]}
+    asked = {canonical(text) for text in project()["build-system"]["requires"]}
     assert asked == {"setuptools"}
