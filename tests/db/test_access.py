@@ -230,10 +230,9 @@ def test_of_many_processes_that_use_a_link_one_gets_it(shared_url):
         _, token = store.keys.create("link", (Scope.LOGIN,), 60)
     command = [sys.executable, "-P", "-c", code, shared_url, token]
     runs = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [run.stdout.readline() for run in runs] == ["ready\n"] * 3
+    assert [run.stdout and run.stdout.readline() for run in runs] == ["ready\n"] * 3
     for run in runs:
-        run.stdin.write("\n")
-        run.stdin.flush()
+        print(file=run.stdin, flush=True)
     assert sorted(run.communicate()[0] for run in runs) == ["False\n", "False\n", "True\n"]
 
 

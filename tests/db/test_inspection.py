@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from tunewright.db import inspection
 from tunewright.db.fleet import Device
-from tunewright.db.inspection import Work, inspect
+from tunewright.db.inspection import Work
 from tunewright.db.jobs import Budget
 from tunewright.db.models import JobRow
 from tunewright.db.sql_store import open_store
@@ -55,15 +55,15 @@ def test_an_older_schema_tells_nothing_of_it(shared_url, look):
     assert look(shared_url).work is None
 
 
-def test_a_large_database_is_checked_in_part(make_url, samples, monkeypatch):
+def test_a_large_database_is_checked_in_part(make_url, look, samples, monkeypatch):
     url = make_url("sqlite")
     with open_store(url) as store:
         samples.fill(store)
         for number in range(50):
             store.record(samples.record(number))
-    assert inspect(url).is_checked
+    assert look(url).is_checked
     monkeypatch.setattr(inspection, "LONGEST_CHECK_S", 0.0)
     monkeypatch.setattr(inspection, "STEPS_BETWEEN_LOOKS", 1)
-    found = inspect(url)
+    found = look(url)
     assert (found.is_checked, found.damage) == (False, "")
     assert found.counts["trials"] == 50
