@@ -1,6 +1,6 @@
 """The app: puts the service together. Read `create_app` first.
 
-Envelope -> Gate -> routes (models, jobs, events, lookups, fleet, operating, page) -> store
+Envelope -> Gate -> routes (models, jobs, events, lookups, records, fleet, operating, page) -> store
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 
 from tunewright.db.sql_store import SqlStore, open_store
 
-from . import events, fleet, jobs, lookups, models, openapi, operating, page, problems
+from . import events, fleet, jobs, lookups, models, openapi, operating, page, problems, records
 from .access import KnownKeys, Rates
 from .changes import Changes
 from .gate import QUIET, Envelope, Gate
@@ -76,7 +76,7 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
         telemetry=_telemetry(),
     )
     app.state.service, app.state.keys, app.state.rates = service, keys, rates
-    for part in (models, jobs, events, lookups, fleet, operating, page):
+    for part in (models, jobs, events, lookups, records, fleet, operating, page):
         app.include_router(part.router)
     problems.install(app)
     events.install(app)
@@ -103,9 +103,9 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
-        await service.changes.close()
         service.readers.close()
-        service.store.close()
+        service.store.close()  # ends the wait that `changes` may be in
+        await service.changes.close()
 
 
 def _telemetry() -> Any:

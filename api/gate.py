@@ -98,6 +98,9 @@ class Envelope:
         metrics.requests.labels(method, route, str(status)).inc()
         if not route.endswith("/events"):
             metrics.seconds.labels(method, route).observe(seconds)
+        problem = scope["state"].get("problem", "")
+        if problem:
+            metrics.refused.labels(problem).inc()
         if status >= 400 or route not in QUIET:
             key: Key | None = scope["state"].get("key")
             _log.log(
@@ -108,6 +111,7 @@ class Envelope:
                     "path": scope["path"],
                     "route": route,
                     "status": status,
+                    "problem": problem,
                     "ms": round(1e3 * seconds, 3),
                     "key_id": key.id if key else "",
                     "address": scope["state"]["address"],

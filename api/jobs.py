@@ -63,7 +63,6 @@ IdempotencyKey = Annotated[
         Kind.NOTHING_TO_TUNE,
         Kind.KEY_REUSED,
         Kind.QUOTA,
-        Kind.TOO_LARGE,
         Kind.BUSY,
     ),
     dependencies=[Depends(counted_as_change)],
@@ -178,7 +177,7 @@ def get_job(here: Here, job_id: JobId) -> JobShown:
 @router.patch(
     "/{job_id:int}",
     summary="Change a job",
-    responses=problems(Kind.NO_SUCH_JOB, Kind.FINISHED, Kind.INVALID, Kind.TOO_LARGE),
+    responses=problems(Kind.NO_SUCH_JOB, Kind.FINISHED, Kind.INVALID),
     dependencies=STEER,
 )
 def change_job(here: Here, job_id: JobId, change: JobChange) -> JobShown:

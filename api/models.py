@@ -37,7 +37,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
     summary="Send a model",
     response_description="The model is kept now.",
     responses=also(200, "The model was known.", ModelSent)
-    | problems(Kind.INVALID, Kind.DIGEST_MISMATCH, Kind.BAD_MODEL, Kind.TOO_LARGE, Kind.TOO_SLOW, Kind.BUSY, Kind.RATE),
+    | problems(Kind.INVALID, Kind.DIGEST_MISMATCH, Kind.BAD_MODEL, Kind.BUSY),
     openapi_extra={"requestBody": MODEL_BYTES},
     dependencies=[Depends(counted_as_change)],
 )
@@ -59,7 +59,7 @@ async def send_model(
     """
     expected = {sha256} | _declared(content_digest)
     with tempfile.NamedTemporaryFile(prefix="tunewright-", suffix=".onnx", dir=here.options.folder) as file:
-        received = await _receive(request, file)
+        received = await receive(request, file)
         here.metrics.upload_bytes.inc(received.size_bytes)
         if expected != {received.sha256}:
             here.metrics.uploads.labels("refused").inc()
@@ -133,7 +133,7 @@ class Received:
     size_bytes: int
 
 
-async def _receive(request: Request, file: IO[bytes]) -> Received:
+async def receive(request: Request, file: IO[bytes]) -> Received:
     """Write the body to a file, beside the event loop: disks make one wait."""
     digest, size_bytes, held = hashlib.sha256(), 0, bytearray()
 

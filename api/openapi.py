@@ -39,6 +39,9 @@ MODEL_BYTES = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
 }
 
+WITH_BODY = (Kind.UNREADABLE, Kind.TOO_LARGE, Kind.TOO_SLOW)
+"""Problems that any route may come to that takes a body."""
+
 SCHEMA = "#/components/schemas/Problem"
 
 
@@ -93,7 +96,17 @@ def complete(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
+def _without_null(schema: dict[str, Any]) -> None:
+    """A parameter may be left out, but there is no way to send null."""
+    kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        del schema["anyOf"]
+        schema |= kinds[0]
+
+
 def _complete(operation: dict[str, Any]) -> None:
+    for parameter in operation.get("parameters", []):
+        _without_null(parameter["schema"])
     responses = operation["responses"]
     for status, answer in list(responses.items()):
         if any("HTTPValidationError" in str(content) for content in answer.get("content", {}).values()):
@@ -102,7 +115,7 @@ def _complete(operation: dict[str, Any]) -> None:
             else:
                 del responses[status]
     if "security" in operation:
-        for kind in EVERYWHERE:
+        for kind in EVERYWHERE + (WITH_BODY if "requestBody" in operation else ()):
             _add(responses, kind, str(kind.status))
     else:
         operation["security"] = []

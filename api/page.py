@@ -144,7 +144,7 @@ async def login(
     return answer
 
 
-@router.post("/logout", summary="End the session", responses=problems(Kind.TOO_LARGE), response_class=HTMLResponse)
+@router.post("/logout", summary="End the session", response_class=HTMLResponse)
 async def logout(request: Request, here: Here, key: Annotated[Key, needs()]) -> HTMLResponse:
     """End the session of this browser. A key that is no session stays as it is."""
     if COOKIE in request.cookies and "authorization" not in request.headers:

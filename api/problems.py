@@ -94,6 +94,12 @@ class Kind(Enum):
         "What arrived is not what the path or the header Content-Digest says. Send it again.",
     )
     BAD_MODEL = ("bad-model", 422, "The model can't be read", "The detail says why, as the model's reader put it.")
+    BAD_RECORDS = (
+        "bad-records",
+        422,
+        "A line is no record",
+        "The lines before it are stored. Mend it and send all of them again: those that are known are passed over.",
+    )
     NOTHING_TO_TUNE = (
         "nothing-to-tune",
         422,
@@ -169,6 +175,7 @@ def document(problem: Problem, scope: Scope) -> dict[str, Any]:
 
 def response(problem: Problem, scope: Scope) -> Response:
     """What is sent. ASCII alone: a path or a name may hold what UTF-8 can't."""
+    scope.setdefault("state", {})["problem"] = problem.kind.slug  # for the log and the metrics
     text = json.dumps(document(problem, scope), ensure_ascii=True)
     headers = dict(problem.headers or {}) | {"Cache-Control": "no-store"}
     return Response(text, problem.kind.status, headers, MEDIA_TYPE)

@@ -314,6 +314,16 @@ class TrialShown(Answer):
         )
 
 
+# Records
+
+
+class ImportedShown(Answer):
+    """What an import did."""
+
+    added: int = Field(description="Records that are new.")
+    known: int = Field(description="Records that were here already, and stayed as they were.")
+
+
 # Fleet
 
 

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,8 @@ def tell(store, lease, *numbers):
 
 def read(client, job_id, most=None, headers=None, **query):
     """(id, event, data) of each event of a stream, until it ends or there are so many."""
-    found, fields = [], {}
+    found: list[tuple[int, str, Any]] = []
+    fields: dict[str, str] = {}
     with client.stream("GET", f"/v1/jobs/{job_id}/events", params=query, headers=headers or {}) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -86,7 +88,7 @@ def test_reconnecting_loses_nothing_and_repeats_nothing(serve, url, begin):
             while not found or found[-1][1] != "succeeded":
                 found += read(client, job_id, most, {"Last-Event-ID": str(found[-1][0])} if found else {})
 
-        all_found = [[] for _ in range(4)]
+        all_found: list[list[Any]] = [[] for _ in range(4)]
         threads = [threading.Thread(target=write)] + [
             threading.Thread(target=follow, args=(most, found))
             for most, found in zip((3, 7, 20, None), all_found, strict=True)
@@ -110,9 +112,7 @@ def test_events_of_another_process_are_told_at_once(serve, url, begin):
 
         def follow():
             with one.client().stream("GET", f"/v1/jobs/{job_id}/events", params={"after": 2}) as answer:
-                for line in answer.iter_lines():
-                    if line.startswith("id:"):
-                        came_s.append(time.monotonic())
+                came_s.extend(time.monotonic() for line in answer.iter_lines() if line.startswith("id:"))
 
         thread = threading.Thread(target=follow)
         thread.start()

@@ -33,7 +33,7 @@ def put(client, data: bytes, sha256: str | None = None, **settings):
 
 def problem_of(answer) -> str:
     assert answer.headers["content-type"] == "application/problem+json", answer.text
-    return answer.json()["type"].removeprefix("/problems/")
+    return str(answer.json()["type"]).removeprefix("/problems/")
 
 
 def test_a_model_is_kept(one, client):

@@ -53,8 +53,8 @@ def test_every_operation_tells_its_problems(described):
     assert "HTTPValidationError" not in json.dumps(described)
 
 
-UNTOLD = {"unreadable-request", "not-found", "method-not-allowed"}
-"""Problems that no route comes to: of bodies that break off, and of paths and methods that are none."""
+UNTOLD = {"not-found", "method-not-allowed"}
+"""Problems of paths and methods that are none."""
 
 
 def test_every_problem_is_told_of(described):

@@ -42,7 +42,8 @@ def test_the_overview(one, client, kit):
         client.post("/v1/jobs", json={"model": model, "seed": seed})
     first = client.get("/").text
     assert first.count("<td>queued</td>") == 50
-    older = client.get(re.search(r'href="(/\?cursor=[^"]+)"', first)[1]).text
+    (link,) = re.findall(r'href="(/\?cursor=[^"]+)"', first)
+    older = client.get(link).text
     assert older.count("<td>queued</td>") == 2
     assert "host-1" in first and "<script" not in first and "style=" not in first
     style = client.get("/static/style.css")

@@ -39,10 +39,10 @@ class Process:
         command = [sys.executable, "-c", PROGRAM, str(tuners), str(linger_s)]
         with (home / "log").open("ab") as log:
             self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=env, text=True)
-        self.lines = [self.popen.stdout.readline().strip() for _ in range(3)]
+        assert self.popen.stdout is not None
+        said = [self.popen.stdout.readline() for _ in range(3)]
         self.popen.stdout.close()
-        self.url = re.search(r"http://[^ ]+", self.lines[0])[0]
-        self.login = re.search(r"http://[^ ]+", self.lines[2])[0]
+        self.url, self.login = re.findall(r"http://\S+", "".join(said))
         self.key = (home / "local_key").read_text().strip()
 
     def client(self):
@@ -144,6 +144,7 @@ def test_the_local_key_is_made_once(tmp_path):
         assert local_key(tmp_path, store).read_text() == first
         assert local_key(tmp_path, other).read_text() == first
         key = store.keys.check(first.strip())
+        assert key is not None
         assert key.scopes == frozenset(Scope) - {Scope.LOGIN}
         assert len(store.keys.list()) == 1
         store.keys.revoke(key.id)
