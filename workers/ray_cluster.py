@@ -11,12 +11,14 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -144,7 +146,8 @@ class RayCluster:
         self._lock = threading.RLock()
         self._connected = not self.ray.is_initialized()
         if self._connected:
-            _connect(self.ray, address)
+            with _own_signals():
+                _connect(self.ray, address)
         try:
             self.refresh(START_S)
         except BaseException:
@@ -332,6 +335,17 @@ def import_ray() -> Any:
     except ModuleNotFoundError as error:
         raise PoolError("the Ray pool needs Ray: pip install 'tunewright[ray]'") from error
     return ray
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray makes SIGTERM end the process at once; what it does is for the program to say."""
+    kept = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if kept is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, kept)
 
 
 def _connect(ray: Any, address: str | None) -> None:

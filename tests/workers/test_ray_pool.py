@@ -64,6 +64,11 @@ def test_the_cluster_wants_a_token(ray_pool: RayPool) -> None:
     assert len(os.environ["RAY_AUTH_TOKEN"]) >= 32
 
 
+def test_ending_is_for_the_program_to_handle(ray_pool: RayPool) -> None:
+    """Ray sets a handler of its own as it starts."""
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 def test_a_lost_builder_is_replaced_once(ray_pool: RayPool, make) -> None:
     found = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("kill_worker"), make.default()])}
     assert len(found) == 2
