@@ -77,8 +77,11 @@ def _decisive(
     given = [_described(name, left_out[name]) for name in left_out if name in read]
     known = [tensor for tensor in model.graph.initializer if tensor.name in read and tensor.name not in left_out]
     plain = [node for node, _ in nodes if node.op_type != "Constant" or not set(node.output).intersection(left_out)]
-    inferred = shape_inference.infer_shapes(_part(model, plain, known, given, ()), data_prop=True)
-    types = {value.name: value.type for value in inferred.graph.value_info}
+    part = _part(model, plain, known, given, ())
+    try:
+        types = {value.name: value.type for value in shape_inference.infer_shapes(part).graph.value_info}
+    except shape_inference.InferenceError:  # import will say what is wrong, where anything is
+        types = {}
     return [name for node in made for name in node.output if name and _matters(types.get(name), most_elements)]
 
 

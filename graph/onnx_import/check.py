@@ -15,6 +15,9 @@ from .errors import ModelError, shown
 MIN_OPSET = 6
 """The oldest opset of the standard domain. (Hardly a model has 6, but many of ONNX's own tests do.)"""
 
+MAX_OPSET = 1_000_000
+"""More than any domain has opsets: onnx keeps them in 32 bits."""
+
 MIN_IR_VERSION = 3
 """The oldest file format: since 3 a model says which opsets it uses."""
 
@@ -52,6 +55,7 @@ def check_structure(model: ModelProto) -> None:
     _check_graph(model.graph, depth=0)
     for function in model.functions:
         _check_text((function.name, function.domain, function.overload, *function.input, *function.output))
+        _check_text(opset.domain for opset in function.opset_import)
         for node in function.node:
             _check_node(node, depth=0)
     nodes = _expanded_nodes(model)
@@ -76,6 +80,8 @@ def _check_opsets(model: ModelProto) -> None:
         raise ModelError("not a usable ONNX model: it doesn't say which opset it uses")
     if len(opsets) != len(model.opset_import):
         raise ModelError("the model gives two versions for one opset domain")
+    if not all(0 <= one <= MAX_OPSET for one in opsets.values()):
+        raise ModelError(f"opset versions are 0 to {MAX_OPSET:,}; the model gives {str(list(opsets.values()))[:80]}")
     version = opsets.get("", MIN_OPSET)
     newest = onnx.defs.onnx_opset_version()
     if version < MIN_OPSET:

@@ -142,7 +142,8 @@ def _conv(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
     else:
         fits, features = x[1] == w[0] and w[0] % group == 0, w[1] * group
     kernel = node.attrs.get("kernel_shape")
-    if not fits or (kernel and tuple(kernel) != w[2:]) or (bias and bias[0] not in ((), (features,))):
+    has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
+    if not fits or (kernel and tuple(kernel) != w[2:]) or (has_bias and bias[0] != (features,)):
         return f"channels, group {group}, kernel and weight don't agree"
     return "" if len(outputs[0]) == len(x) and outputs[0][:2] == (x[0], features) else "the result has other channels"
 

@@ -140,6 +140,8 @@ def _with(model: ModelProto, change: Callable[[ModelProto], Any]) -> ModelProto:
         (lambda m: setattr(m.opset_import[0], "version", 999), ("opset 999", "newer")),
         (lambda m: m.ClearField("opset_import"), ("opset",)),
         (lambda m: m.opset_import.append(helper.make_opsetid("ai.onnx", 17)), ("two versions",)),
+        (lambda m: m.opset_import.append(helper.make_opsetid("other", 2**40)), ("opset versions are", "1099511627776")),
+        (lambda m: m.opset_import.append(helper.make_opsetid("other", -(2**63))), ("opset versions are",)),
         (lambda m: setattr(m, "ir_version", 1000), ("1000",)),
         (lambda m: setattr(m, "ir_version", 2), ("version 2",)),
         (lambda m: setattr(m.graph.node[0], "domain", "com.microsoft"), ("com.microsoft", "not supported")),
@@ -183,6 +185,27 @@ def test_functions_that_never_end():
     refused(_calling("f0", *chain), "deep")
     refused(_calling("a", _function("a"), _function("a")), "same name")
     refused(_calling("gone", _function("a")), "mine")
+
+
+def test_a_function_whose_opset_is_no_text():
+    model = _calling("a", _function("a"))
+    model.functions[0].opset_import.append(helper.make_opsetid("zz", 1))
+    refused(model.SerializeToString().replace(b"zz", b"\xff\xfe"), "UTF-8")
+
+
+def test_a_bias_without_extents():
+    model = parsed("g (float[1, 3, 4, 4] x, float[2, 3, 1, 1] w, float b) => (float[] y) { y = Conv(x, w, b) }")
+    refused(model, "channels")
+
+
+def test_a_check_that_looks_for_no_file():
+    """A tensor among the attributes that lies in a file must not be looked for by anybody but `Weights`."""
+    model = parsed("g (float[4] x) => (float[4] y) { y = Relu(x) }")
+    tensor = TensorProto(data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="/etc/hostname")
+    model.graph.node.append(helper.make_node("ConstantOfShape", ["s"], ["z"], value=tensor))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([4]), "s"))
+    refused(model, "external file")
 
 
 def test_too_deep_and_too_many(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,35 @@
+"""Damaged models get a problem document each, and do no harm: a part of `./dev bench uploads`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tunewright.bench import mutation, uploads
+
+
+def test_damaged_models_are_answered() -> None:
+    found = uploads.run(count=300, seed=11)
+    assert not found.faults
+    sent = {name: count for name, count in found.answers.items() if name.startswith("send ")}
+    assert sum(sent.values()) == 300
+    assert sum(count for name, count in found.answers.items() if name.startswith("job ")) == (
+        found.answers["send 201"] + found.answers["send 200"]
+    )
+    for name in ("send 201", "send 422 bad-model", "job 202", "job 422 bad-model"):
+        assert found.answers[name] > 10, name
+    assert not any("error of the reader" in name for name in found.answers)
+
+
+def test_damage_follows_from_the_seed() -> None:
+    one, other = mutation.Mutations(5), mutation.Mutations(5)
+    assert [one.made(n) for n in range(40)] == [other.made(n) for n in range(39, -1, -1)][::-1]
+    assert one.made(1) != mutation.Mutations(6).made(1)
+    assert one.made(100) in one.corpus
+
+
+def test_messages_are_taken_apart_and_put_together() -> None:
+    for data in mutation.corpus():
+        assert mutation.unparse(mutation.parse(data)) == data
+    for data in (b"\xff", b"\x0a\x05ab", b"\x0b", b"\x00\x01", b"\x08" + b"\xff" * 20):
+        with pytest.raises(mutation.Malformed):
+            mutation.parse(data)
