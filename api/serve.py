@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,8 +39,6 @@ REQUESTS_S = 10
 
 TUNERS_S = 25.0
 """How long tuner processes may take to finish the candidate in hand, from when they are asked to end."""
-
-_log = logging.getLogger("tunewright.api")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,8 @@ def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> 
     except BaseException:
         store.close()
         raise
-    configure()
+    # On a terminal a line for each request would bury what matters.
+    configure(logging.WARNING if sys.stderr.isatty() else logging.INFO)
     app = assemble(store, options.service)
     tuners = Tuners(options.tuners, _work(options), _tuner_env(options))
     server = Server(_config(app, options), app.state.service, tuners, options.linger_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,7 +27,13 @@ SETTLED_S = 120.0
 
 PR_SET_PDEATHSIG = 1
 
-_log = logging.getLogger("tunewright.api")
+LINE = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) (.*)")
+"""A line of a tuner process's log, behind its moment."""
+
+JOB = re.compile(r"job (\d{1,18})\b")
+"""How such a line begins that is about a job."""
+
+_log = logging.getLogger("tunewright.tuners")
 
 
 class Tuners:
@@ -108,9 +115,15 @@ class Place:
     def _begin(self, now_s: float) -> None:
         # A session of its own: Ctrl-C reaches the service alone, which then asks its tuners to end.
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=self._env, start_new_session=True
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self._env,
+            start_new_session=True,
         )
         self._started_at_s = now_s
+        threading.Thread(target=_pass_on, args=(self._process,), name="tunewright-tuner-log", daemon=True).start()
 
     def ask_to_end(self) -> None:
         """It finishes the candidate in hand, gives its job back, and ends."""
@@ -126,6 +139,19 @@ class Place:
         """Until it has ended."""
         if self._process is not None:
             self._process.wait()
+
+
+def _pass_on(process: subprocess.Popen[bytes]) -> None:
+    """Have what a tuner process says in the log of the service."""
+    assert process.stdout is not None
+    with process.stdout as said:
+        for line in said:
+            text = line.decode(errors="replace").rstrip()
+            found = LINE.fullmatch(text)
+            level, message = (found[1], found[2]) if found else ("INFO", text)
+            job = JOB.match(message)
+            extra = {"pid": process.pid} | ({"job_id": int(job[1])} if job else {})
+            _log.log(logging.getLevelNamesMapping()[level], "%s", message, extra=extra)
 
 
 def _end_with(parent: int) -> None:

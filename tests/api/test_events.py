@@ -108,7 +108,7 @@ def test_events_of_another_process_are_told_at_once(serve, url, begin):
 
     with serve(url=url) as one, open_store(url) as other:
         job_id, lease = begin(other)
-        came_s = []
+        came_s: list[float] = []
 
         def follow():
             with one.client().stream("GET", f"/v1/jobs/{job_id}/events", params={"after": 2}) as answer:

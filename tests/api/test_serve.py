@@ -1,5 +1,6 @@
 """`serve` as a process: keys, links, ports, tuner processes, and how it ends."""
 
+import logging
 import os
 import re
 import signal
@@ -214,6 +215,19 @@ def test_those_that_can_not_start_are_tried_ever_more_seldom(tuners, tmp_path, m
     time.sleep(2.0)
     assert 1 <= len((tmp_path / "starts").read_text()) <= 2
     assert one._places[0]._pause_s >= 2.0
+
+
+def test_what_they_say_is_logged(tuners, kit, caplog):
+    lines = ["2026-11-21 01:18:13,625 WARNING job 12: lost", "1 jobs", "\x1b[2J\xff"]
+    with caplog.at_level(logging.INFO, "tunewright.tuners"):
+        one = tuners(1, f"import sys; print({lines[0]!r}, file=sys.stderr); print({lines[1:]!r}); raise SystemExit(3)")
+        kit.soon(lambda: any("ended" in record.message for record in caplog.records))
+        one.close(5.0)
+    said = {record.getMessage(): record for record in caplog.records}
+    first = said["job 12: lost"]
+    assert (first.levelname, first.job_id, first.pid > 1) == ("WARNING", 12, True)
+    assert str(lines[1:]) in said
+    assert said["a tuner process ended"].code == 3
 
 
 def test_those_that_do_not_end_are_killed(tuners, kit, tmp_path):
