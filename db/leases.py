@@ -102,7 +102,6 @@ class Change:
         """End a lease that is over, which its holder may not know. What becomes of the job is for the caller."""
         if row.leased_until is not None:
             self.tell(row, EventKind.LOST, holder=row.holder)
-        row.epoch += 1
         row.leased_until = None
 
     def requeue_lost(self, row: JobRow) -> bool:

@@ -156,12 +156,12 @@ class SqlJobs(Jobs):
             if row is None:
                 row = change.job(lease.job_id)
             else:
+                row.leased_until = change.until(lease_s)
                 row.spent_s += spent_s
                 if progress is not None:
                     row.progress = dict(progress)
                     self.database.announce(change.session)
                 change.tell_all(row, events)
-            row.leased_until = change.until(lease_s)
             return None if row.wish is None else Wish(row.wish)
 
     def give_back(self, lease: Lease) -> None:

@@ -480,8 +480,9 @@ class TestClaims:
         new, other = (jobs.open(samples.spec(n), "", BUDGET, f"h{n}") for n in range(2))
         assert jobs.claim(other, task)
         assert not jobs.claim(new, task)
+        assert jobs.claim(new, samples.task(9).key)
         jobs.release_claims(old)
-        assert not jobs.claim(new, task)
+        assert not jobs.claim(new, task) and not jobs.claim(other, samples.task(9).key)
 
     def test_of_unknown_tasks_are_refused(self, jobs, samples):
         lease = jobs.open(samples.spec(), "", BUDGET, "h")

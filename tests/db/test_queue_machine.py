@@ -56,6 +56,10 @@ def machine(store, clock, samples):
             self.known = {}
             self.claims = {}  # task key -> lease
             self.schedules = itertools.count()
+            for number in range(SPECS):
+                self.submit(number, 0)
+            for holder in HOLDERS[:2]:
+                self.lease(holder, 20.0)
 
         # What the model says
 
@@ -96,7 +100,7 @@ def machine(store, clock, samples):
             if work(job_id).state is not JobState.RUNNING:
                 known.lease = None
 
-        jobs = st.integers(0, 5)
+        jobs = st.integers(0, 2)
         durations = st.sampled_from([5.0, 20.0])
 
         def job_id(self, number):
