@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -166,7 +167,7 @@ class Lookups:
     def _ask(self, tasks: Sequence[Task], target: Target) -> dict[str, Found]:
         """What the server says; what it doesn't, or says wrongly, is left out."""
         if self._breaker.rest_s:
-            self._note(f"{self.server} failed before, so it is not asked for a while")
+            self._note(f"{self.server} failed before, so it is not asked for a while", is_news=False)
             return {}
         exchange = Exchange(self.server, self._found_key(), self._breaker.limit_s(self._timeout_s))
         answers, failure = exchange.lookups(tasks, target)
@@ -191,11 +192,11 @@ class Lookups:
             return key_for(self.server)
         return self._key
 
-    def _note(self, text: str) -> None:
+    def _note(self, text: str, *, is_news: bool = True) -> None:
         with self._lock:
             if text not in self.notes:
                 self.notes.append(text)
-            if text in _said:
+            if not is_news or text in _said:
                 return
             _said.add(text)
         _log.warning("%s", text)
@@ -204,7 +205,7 @@ class Lookups:
 
     def _kept(self, task: Task, target: Target) -> tuple[Found, float] | None:
         """From memory or a file, with the moment when it was kept; None where there is nothing that can be used."""
-        place = target.key, task.key
+        place = _key(target), task.key
         with self._lock:
             if place in self._memory:
                 self._memory.move_to_end(place)
@@ -226,13 +227,13 @@ class Lookups:
 
     def _remember(self, found: Found, target: Target, kept_s: float) -> None:
         with self._lock:
-            self._memory[target.key, found.task.key] = found, kept_s
-            self._memory.move_to_end((target.key, found.task.key))
+            self._memory[_key(target), found.task.key] = found, kept_s
+            self._memory.move_to_end((_key(target), found.task.key))
             while len(self._memory) > REMEMBERED:
                 self._memory.popitem(last=False)
 
     def _path(self, task_key: str, target: Target) -> Path:
-        return self._folder / target.key / f"{task_key}.json"
+        return self._folder / _key(target) / f"{task_key}.json"
 
     def _write(self, task_key: str, target: Target, answer: Mapping[str, Any], now_s: float) -> bool:
         """Whether it could be kept. A reader sees the old file or the whole new one."""
@@ -268,6 +269,12 @@ def _fresh_s(found: Found) -> float:
     if found.confirmed:
         return CONFIRMED_FRESH_S
     return FRESH_S if found.match in (Match.EXACT, Match.SIBLING, Match.NEAREST) else 0.0
+
+
+@lru_cache(maxsize=64)
+def _key(target: Target) -> str:
+    """Its key, which takes longer to make than an answer to find."""
+    return target.key
 
 
 def _is_left_to_us(answer: Any) -> bool:
