@@ -1,5 +1,8 @@
 """The queue between processes, and a server that goes away."""
 
+import dataclasses
+import itertools
+import random
 import subprocess
 import sys
 import threading
@@ -8,7 +11,7 @@ import time
 import pytest
 
 from tunewright.db.errors import Unreachable
-from tunewright.db.jobs import Budget, EventKind, JobState, NewEvent
+from tunewright.db.jobs import UNFINISHED, Budget, Conflict, EventKind, JobState, LeaseLost, NewEvent, QuotaExceeded
 from tunewright.db.sql_store import open_store
 
 WORKER = """
@@ -87,6 +90,69 @@ def test_a_wait_is_ended_by_another_process(shared_url, samples, run):
         store.jobs.submit(samples.spec(), "", Budget(1))
         assert waiter.stdout.readline() == "True 1\n"
         assert time.monotonic() - started_s < 1.0
+
+
+def test_threads_at_once_keep_the_rules(shared_url, samples):
+    """Short leases, many threads, every method: no deadlock, and the history of each job tells one story."""
+    with open_store(shared_url) as store:
+        samples.fill(store)
+        targets = [samples.target(threads).key for threads in (2, 4)]
+        numbers, failures, finished = itertools.count(), [], []
+        over_s = time.monotonic() + 1.5
+
+        def work(seed):
+            rng = random.Random(seed)
+            lease = None
+            while time.monotonic() < over_s:
+                try:
+                    spec = samples.spec(rng.randrange(3), threads=rng.choice([2, 4]))
+                    match rng.randrange(12):
+                        case 0 | 1:
+                            store.jobs.submit(spec, "", Budget(1), owner="k", most_unfinished=5)
+                        case 2:
+                            lease = store.jobs.open(spec, "", Budget(1), f"h{seed}", 0.03) or lease
+                        case 3 | 4:
+                            lease = store.jobs.lease(targets, f"h{seed}", 0.03) or lease
+                        case 5 | 6 | 7 if lease:
+                            target_key = store.jobs.get(lease.job_id).spec.target_key
+                            record = samples.record(next(numbers), extent=rng.choice([8, 9]))
+                            record = dataclasses.replace(record, target_key=target_key)
+                            store.record(record, lease, [NewEvent(EventKind.IMPROVED)] * 2)
+                        case 8 if lease:
+                            store.jobs.claim(lease, samples.task(rng.choice([8, 9])).key)
+                        case 9 if lease:
+                            store.jobs.renew(lease, 0.03, events=[NewEvent(EventKind.STAGE)])
+                        case 10 if lease and rng.random() < 0.3:
+                            store.jobs.finish(lease, JobState.SUCCEEDED)
+                            finished.append(lease.job_id)
+                        case 11 if lease:
+                            steer = rng.choice([store.jobs.pause, store.jobs.resume, store.jobs.cancel])
+                            steer(lease.job_id)
+                except (LeaseLost, Conflict, QuotaExceeded):
+                    pass
+                except BaseException as error:
+                    failures.append(error)
+                    raise
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures
+        assert next(numbers) > 20
+        assert len(finished) == len(set(finished))
+        for job in store.jobs.list():
+            events = store.jobs.events(job.id, limit=10_000)
+            assert [event.number for event in events] == list(range(1, len(events) + 1))
+            trials = store.jobs.trials(job.id)
+            assert [trial.ordinal for trial in trials] == list(range(len(trials)))
+            kinds = [event.kind for event in events]
+            assert kinds.count(EventKind.IMPROVED) == 2 * len(trials)
+            assert (job.id in finished) == (EventKind.SUCCEEDED in kinds) == (job.state is JobState.SUCCEEDED)
+            final = {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.CANCELLED}
+            assert not final.intersection(kinds[:-1])
+            assert (kinds[-1] in final) == (job.state not in UNFINISHED)
 
 
 @pytest.mark.postgres

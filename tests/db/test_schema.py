@@ -114,6 +114,18 @@ def test_a_frozen_database_is_upgraded_and_read(path, tmp_path, look):
         assert lease is not None and lease.job_id != job.id
 
 
+@pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
+def test_a_frozen_database_gets_the_tables_of_a_new_one(path, tmp_path):
+    shutil.copy(path, tmp_path / "old.sqlite")
+    with (
+        open_store(f"sqlite:///{tmp_path}/old.sqlite") as old,
+        open_store(f"sqlite:///{tmp_path}/new.sqlite") as new,
+        old.database.engine.connect() as ours,
+        new.database.engine.connect() as theirs,
+    ):
+        assert described(ours) == described(theirs)
+
+
 def test_an_empty_database_says_so(make_url):
     url = make_url("sqlite")
     with open_store(url) as store:
