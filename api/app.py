@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from importlib import metadata
 from typing import Any, cast
 
+import anyio
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
@@ -59,6 +60,7 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
         readers=Readers(make_reader or _model_reader, options.readers),
         metrics=metrics,
         health=Health(store, metrics.lag),
+        receiving=anyio.CapacityLimiter(options.bodies),
     )
     keys = KnownKeys(store.keys)
     rates = Rates(options.requests_per_minute, options.changes_per_minute, options.failures_per_minute)

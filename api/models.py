@@ -7,13 +7,14 @@ import binascii
 import hashlib
 import re
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Annotated
 
+import anyio
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from tunewright.db.access import Key, Scope
@@ -58,7 +59,10 @@ async def send_model(
     weights. Sending a model that is known changes nothing.
     """
     expected = {sha256} | _declared(content_digest)
-    with tempfile.NamedTemporaryFile(prefix="tunewright-", suffix=".onnx", dir=here.options.folder) as file:
+    with (
+        place_to_receive(here),
+        tempfile.NamedTemporaryFile(prefix="tunewright-", suffix=".onnx", dir=here.options.folder) as file,
+    ):
         received = await receive(request, file)
         here.metrics.upload_bytes.inc(received.size_bytes)
         if expected != {received.sha256}:
@@ -123,6 +127,20 @@ async def model_file(here: Service, sha256: str) -> AsyncIterator[Path]:
 
         await in_thread(fill)
         yield Path(file.name)
+
+
+@contextmanager
+def place_to_receive(here: Service) -> Iterator[None]:
+    """One of the places for those who send large bodies. Raises Problem where all are taken."""
+    sender = object()
+    try:
+        here.receiving.acquire_on_behalf_of_nowait(sender)
+    except anyio.WouldBlock:
+        raise Problem(Kind.BUSY, "too many large bodies are being received", retry_after_s=10) from None
+    try:
+        yield
+    finally:
+        here.receiving.release_on_behalf_of(sender)
 
 
 @dataclass(frozen=True, slots=True)

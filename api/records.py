@@ -15,7 +15,7 @@ from tunewright.db.sql_store import SqlStore
 from tunewright.db.store import Imported
 
 from .access import counted_as_change, needs
-from .models import receive
+from .models import place_to_receive, receive
 from .openapi import problems
 from .problems import Kind, Problem
 from .schemas import ImportedShown
@@ -37,13 +37,13 @@ router = APIRouter(prefix="/v1/records", tags=["lookups"])
     "",
     summary="Import records",
     response_description="All lines are stored.",
-    responses=problems(Kind.BAD_RECORDS),
+    responses=problems(Kind.BAD_RECORDS, Kind.BUSY),
     openapi_extra={"requestBody": JSON_LINES},
     dependencies=[needs(Scope.RECORDS_WRITE), Depends(counted_as_change)],
 )
 async def import_records(request: Request, here: Here) -> ImportedShown:
     """Add what another database measured. Records are added, never changed: sending them again is harmless."""
-    with tempfile.TemporaryFile(prefix="tunewright-", dir=here.options.folder) as file:
+    with place_to_receive(here), tempfile.TemporaryFile(prefix="tunewright-", dir=here.options.folder) as file:
         await receive(request, file)
         file.seek(0)
         imported = await in_thread(partial(_import, here.store, file))

@@ -36,6 +36,7 @@ class Options:
     changes_per_minute: int = 600  # uploads, submissions, steering and imports of a key
     failures_per_minute: int = 30  # wrong keys from an address
     readers: int = 2  # processes that read models, at most
+    bodies: int = 8  # models and imports that are received at once: each has a file until it is stored
     folder: Path | None = None  # where bodies wait while they are read; None: the system's folder for such files
 
 
@@ -49,6 +50,7 @@ class Service:
     readers: Readers
     metrics: Metrics
     health: Health
+    receiving: anyio.CapacityLimiter  # who receives a large body
     draining: threading.Event = field(default_factory=threading.Event)
 
     def drain(self) -> None:

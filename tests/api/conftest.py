@@ -116,6 +116,10 @@ class Running:
         self._clients.append(made)
         return made
 
+    def line(self) -> socket.socket:
+        """A connection to say anything on."""
+        return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), 10)
+
     def key(self, *scopes: Scope, expires_in_s: float | None = None) -> str:
         """A token of a new key."""
         return self.store.keys.create("test", scopes or SCOPES, expires_in_s)[1]

@@ -53,6 +53,7 @@ def test_every_kind_of_event_is_listed():
         f"{Options().upload_bytes >> 20} MB (`--upload-mb`)",
         f"{Options().import_bytes >> 20} MB |",
         f"{Options().body_bytes >> 20} MB |",
+        f"being received | {Options().bodies} |",
         f"{Options().requests_per_minute:,} a minute, of which {Options().changes_per_minute}",
         f"{Options().failures_per_minute} a minute |",
         f"| {Options().most_unfinished} |",

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import socket
 import threading
 import time
 from types import SimpleNamespace
@@ -98,7 +97,10 @@ def test_a_body_that_is_too_large(serve, is_declared):
 
 
 def test_a_body_that_does_not_come(serve):
-    with serve(Options(body_s=0.3)) as one, socket.create_connection(("127.0.0.1", int(one.url[-5:])), 10) as line:
+    with (
+        serve(Options(body_s=0.3)) as one,
+        one.line() as line,
+    ):
         line.sendall(
             f"PUT /v1/models/{'0' * 64} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {one.token}\r\n"
             "Content-Length: 10\r\n\r\nabc".encode()
@@ -137,6 +139,23 @@ def test_what_no_model_is(serve):
             assert (answer.status_code, problem_of(answer)) == (422, "bad-model"), data
             assert "Traceback" not in answer.text and "/tmp" not in answer.text
         assert client.get("/v1/models").json()["items"] == []
+
+
+def test_large_bodies_are_few_at_once(serve, kit):
+    with (
+        serve(Options(bodies=1)) as one,
+        one.line() as line,
+    ):
+        line.sendall(
+            f"PUT /v1/models/{digest(b'[8]')} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {one.token}\r\n"
+            "Content-Length: 3\r\n\r\n[".encode()
+        )
+        kit.soon(lambda: one.service.receiving.borrowed_tokens == 1)
+        answer = put(one.client(), b"[9]")
+        assert (answer.status_code, problem_of(answer)) == (503, "busy")
+        line.sendall(b"8]")
+        assert b" 201 " in line.recv(4000).split(b"\r\n")[0]
+        assert put(one.client(), b"[9]").status_code == 201
 
 
 class SlowReader:

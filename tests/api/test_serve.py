@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -35,8 +37,9 @@ serve(ServeOptions(port=0, tuners=int(sys.argv[1]), linger_s=float(sys.argv[2]))
 class Process:
     """A service in a process of its own."""
 
-    def __init__(self, home: Path, tuners: int = 0, linger_s: float = 0.0):
-        env = dict(os.environ) | {"TUNEWRIGHT_HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2] / ".types")}
+    def __init__(self, home: Path, tuners: int = 0, linger_s: float = 0.0, env: Mapping[str, str] | None = None):
+        here = {"TUNEWRIGHT_HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2] / ".types")}
+        env = {**os.environ, **here, **(env or {})}
         command = [sys.executable, "-c", PROGRAM, str(tuners), str(linger_s)]
         with (home / "log").open("ab") as log:
             self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=env, text=True)
@@ -121,6 +124,39 @@ def test_it_drains_before_it_ends(process, tmp_path, kit):
     assert ended_s[0] - asked_s < 1.5
     assert one.popen.wait(10) == 0
     assert 1.4 < time.monotonic() - asked_s < 6
+
+
+class Sink(BaseHTTPRequestHandler):
+    """Takes what is sent to it."""
+
+    found: list[tuple[str, bytes]]
+
+    def do_POST(self):
+        self.found.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_traces_are_sent_where_the_environment_says(process):
+    class Found(Sink):
+        found = []
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Found) as sink:
+        threading.Thread(target=sink.serve_forever).start()
+        one = process(env={"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{sink.server_port}"})
+        with one.client() as client:
+            assert client.get("/v1/jobs/7").status_code == 404
+            assert client.get("/livez").status_code == 200
+        assert one.end()[0] == 0
+        sink.shutdown()
+    assert {path for path, _ in Found.found} == {"/v1/traces"}
+    sent = b"".join(body for _, body in Found.found)
+    assert b"/v1/jobs/{job_id" in sent
+    assert b"livez" not in sent
+    assert one.key.encode() not in sent
 
 
 def test_a_port_that_is_taken(tmp_path, monkeypatch):
