@@ -18,6 +18,7 @@ from tunewright.db.jobs import JobState
 from tunewright.db.sql_store import open_store
 from tunewright.tuner.report import Report
 
+from .processes import freeze
 from .test_cli import python_path
 
 TRIALS = 40
@@ -114,11 +115,8 @@ def test_two_processes_at_once(job: Job) -> None:
 
 def test_the_second_takes_over(job: Job) -> None:
     first = job.start_and_wait_for(1)
-    first.send_signal(signal.SIGSTOP)
+    freeze(first, job.url)
     second = job.start()
-    assert second.stderr is not None
-    while WAITING not in (line := second.stderr.readline()):
-        assert line
     with open_store(job.url) as store:
         while not store.jobs.get(1).holder.endswith(f":{second.pid}"):
             store.jobs.wait(1.0)

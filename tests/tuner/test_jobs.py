@@ -207,7 +207,8 @@ def asked_at_most(points: int):
         history = strategy._history
         taken = history.measured + history.pending
         found = [*history.defaults(), *history.draw(n, rng)]
-        return history.take(found[: min(n, points - taken)])
+        schedules: list[Schedule] = history.take(found[: min(n, points - taken)])
+        return schedules
 
     return ask
 

@@ -1,0 +1,439 @@
+"""A tuner process: what it takes, how it is stopped, and what becomes of jobs whose process hangs or dies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from tunewright.codegen.host import detect
+from tunewright.codegen.target import Target
+from tunewright.db.jobs import ATTEMPTS, UNFINISHED, Budget, EventKind, Job, JobSpec, JobState
+from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.search_space.measurement import Candidate, Measurement
+from tunewright.tuner.model import Model, open_model
+from tunewright.tuner.settings import settings
+from tunewright.tuner.whole_model import ModelTimes, UploadTiming, Wanted
+from tunewright.tuner.work import Draining, Work
+from tunewright.workers.pool import DeviceState, Pool, PoolError
+from tunewright.workers.process import NotStarted
+
+from .conftest import small_model
+from .processes import freeze
+from .test_cli import python_path
+from .told import TARGET, Outcome, Told, by_key, spec_of
+
+MACHINE = detect(2)
+
+OTHER = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a76", "+neon", 128, 32, 4, 1 << 16, 1 << 19, 0)
+
+LEASE_S = 2.0
+
+
+class Machine:
+    """One device, for pools that say what the test wants."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.pools: list[Told] = []
+        self._outcome = outcome
+
+    def targets(self) -> list[Target]:
+        return [MACHINE]
+
+    def devices(self) -> list[DeviceState]:
+        return [DeviceState("here", MACHINE)]
+
+    def pool(self, target: Target) -> Pool:
+        self.pools.append(Told(self._outcome, by_key))
+        return self.pools[-1]
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def untimed(wanted: Wanted) -> ModelTimes:
+    return ModelTimes(reason="a test")
+
+
+def tuner(store: SqlStore, machine: Machine, draining: Draining | None = None, lease_s: float = LEASE_S) -> Work:
+    return Work(
+        store,
+        machine,
+        pool="told",
+        lease_s=lease_s,
+        objects=Path("unused"),
+        draining=draining,
+        timing=lambda job, target: untimed,
+    )
+
+
+@contextmanager
+def at_work(store: SqlStore, machine: Machine) -> Iterator[Draining]:
+    """A tuner in another thread, drained in the end."""
+    draining = Draining()
+    thread = threading.Thread(target=tuner(store, machine, draining).run)
+    thread.start()
+    try:
+        yield draining
+    finally:
+        draining.asked.set()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def network() -> Model:
+    return open_model(small_model().SerializeToString())
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'tuning.db'}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlStore]:
+    with open_store(url) as opened:
+        yield opened
+
+
+class Submit:
+    """Jobs of the small network, each of another seed."""
+
+    def __init__(self, network: Model, store: SqlStore) -> None:
+        self._network, self._store, self._seeds = network, store, iter(range(1000))
+
+    def __call__(self, trials: int = 6, seconds: float = float("inf"), priority: int = 0, **more: object) -> Job:
+        spec = spec_of(self._network, self._store, next(self._seeds))
+        spec = JobSpec(spec.model_sha256, spec.target_key, spec.tasks, spec.settings | more)
+        return self._store.jobs.submit(spec, "small", Budget(trials, seconds), priority=priority).job
+
+
+@pytest.fixture
+def submit(network: Model, store: SqlStore) -> Submit:
+    return Submit(network, store)
+
+
+class Gate:
+    """An outcome that each candidate waits for."""
+
+    def __init__(self) -> None:
+        self._passes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.entered = threading.Event()
+
+    def __call__(self, candidate: Candidate) -> Measurement:
+        self.entered.set()
+        self._passes.get(timeout=30)
+        return by_key(candidate)
+
+    def open(self, candidates: int = 1000) -> None:
+        for _ in range(candidates):
+            self._passes.put(None)
+
+
+def until(store: SqlStore, met: Callable[[], bool], limit_s: float = 30.0) -> None:
+    """Wait for a condition on what is stored."""
+    deadline = time.monotonic() + limit_s
+    while not met():
+        assert time.monotonic() < deadline
+        store.jobs.wait(0.1)
+
+
+def kinds(store: SqlStore, job_id: int) -> list[EventKind]:
+    quiet = (EventKind.PROGRESS, EventKind.STAGE, EventKind.IMPROVED, EventKind.CONFIRMED)
+    return [event.kind for event in store.jobs.events(job_id) if event.kind not in quiet]
+
+
+def check(store: SqlStore, job_id: int, trials: int) -> None:
+    """A job that has succeeded, measured so many candidates, and lost none."""
+    job = store.jobs.get(job_id)
+    assert (job.state, job.error) == (JobState.SUCCEEDED, "")
+    assert [trial.ordinal for trial in store.jobs.trials(job_id)] == list(range(trials))
+    assert [event.number for event in store.jobs.events(job_id)] == list(range(1, len(store.jobs.events(job_id)) + 1))
+
+
+def test_jobs_are_done_by_priority_on_one_pool(store: SqlStore, submit: Submit) -> None:
+    jobs = [submit(priority=priority) for priority in (0, 5, 0)]
+    machine = Machine(by_key)
+    assert tuner(store, machine).run(once=True) == 3
+    for job in jobs:
+        check(store, job.id, 6)
+    done = sorted(jobs, key=lambda job: store.jobs.get(job.id).updated_at)
+    assert [job.id for job in done] == [jobs[1].id, jobs[0].id, jobs[2].id]
+    assert len(machine.pools) == 1
+    result = store.jobs.get(jobs[0].id).result
+    assert result is not None
+    assert (result["default_ms"], result["tuned_ms"], result["whole_model"]) == (None, None, "a test")
+
+
+def test_jobs_of_other_machines_are_left_alone(store: SqlStore, network: Model) -> None:
+    job = store.jobs.submit(spec_of(network, store, target=OTHER), "small", Budget(5)).job
+    assert tuner(store, Machine(by_key)).run(once=True) == 0
+    assert store.jobs.get(job.id).state is JobState.QUEUED
+
+
+def test_who_is_at_work_is_known(store: SqlStore, submit: Submit) -> None:
+    gate, job = Gate(), submit()
+    with at_work(store, Machine(gate)):
+        until(store, lambda: any(one.job_id == job.id for one in store.fleet.tuners()))
+        [one] = store.fleet.tuners()
+        assert (one.pid, one.pool, one.draining) == (os.getpid(), "told", False)
+        assert [(device.name, device.target_key) for device in one.devices] == [("here", MACHINE.key)]
+        assert store.fleet.targets() == [MACHINE]
+        gate.open()
+        until(store, lambda: store.jobs.get(job.id).state is JobState.SUCCEEDED)
+        until(store, lambda: store.fleet.tuners()[0].job_id is None)
+    assert store.fleet.tuners() == []
+
+
+def test_pause_resume_and_cancel_while_it_runs(store: SqlStore, submit: Submit) -> None:
+    gate, job, other = Gate(), submit(trials=20), submit(trials=3)
+    with at_work(store, Machine(gate)):
+        gate.open(2)
+        until(store, lambda: store.counts()["trials"] == 2)
+        assert store.jobs.pause(job.id).state is JobState.RUNNING
+        time.sleep(1.5 * LEASE_S / 3)  # until it has heard
+        gate.open(1)
+        until(store, lambda: store.jobs.get(job.id).state is JobState.PAUSED)
+        assert store.counts()["trials"] == 3
+        gate.open(3)
+        until(store, lambda: store.jobs.get(other.id).state is JobState.SUCCEEDED)
+        store.jobs.resume(job.id)
+        gate.open(1)
+        until(store, lambda: len(store.jobs.trials(job.id)) == 4)
+        store.jobs.cancel(job.id)
+        time.sleep(1.5 * LEASE_S / 3)
+        gate.open()
+        until(store, lambda: store.jobs.get(job.id).state is JobState.CANCELLED)
+    assert len(store.jobs.trials(job.id)) == 5
+
+
+def test_a_drained_tuner_gives_its_job_back_and_another_goes_on(store: SqlStore, submit: Submit) -> None:
+    gate, job = Gate(), submit(trials=10)
+    with at_work(store, Machine(gate)) as draining:
+        gate.open(3)
+        until(store, lambda: store.counts()["trials"] == 3)
+        draining.asked.set()
+        gate.open(1)
+    assert store.jobs.get(job.id).state is JobState.QUEUED
+    assert store.jobs.get(job.id).attempts == 0
+    assert tuner(store, Machine(by_key)).run(once=True) == 1
+    check(store, job.id, 10)
+    assert kinds(store, job.id)[-4:] == [
+        EventKind.STARTED,
+        EventKind.RETURNED,
+        EventKind.STARTED,
+        EventKind.SUCCEEDED,
+    ]
+
+
+def test_minutes_are_counted_over_processes(store: SqlStore, submit: Submit) -> None:
+    def slow(candidate: Candidate) -> Measurement:
+        time.sleep(0.05)
+        return by_key(candidate)
+
+    job = submit(trials=10_000, seconds=3.0)
+    with at_work(store, Machine(slow)) as draining:
+        until(store, lambda: store.counts()["trials"] >= 20)
+        draining.asked.set()
+    assert 1.0 <= store.jobs.get(job.id).spent_s < 3.0
+    started = time.monotonic()
+    tuner(store, Machine(slow)).run(once=True)
+    assert time.monotonic() - started < 3.0
+    done = store.jobs.get(job.id)
+    assert done.state is JobState.SUCCEEDED
+    assert 3.0 <= done.spent_s < 4.0
+
+
+def test_a_bug_ends_its_job_and_not_the_tuner(store: SqlStore, submit: Submit, caplog) -> None:
+    def outcome(candidate: Candidate) -> Measurement:
+        if not store.jobs.list([JobState.FAILED]):
+            raise ZeroDivisionError("a bug\nin the middle")
+        return by_key(candidate)
+
+    first, second = submit(), submit()
+    assert tuner(store, Machine(outcome)).run(once=True) == 2
+    failed = store.jobs.get(first.id)
+    assert (failed.state, failed.error) == (JobState.FAILED, "ZeroDivisionError: in the middle")
+    assert "Traceback" in caplog.text
+    check(store, second.id, 6)
+
+
+@pytest.mark.parametrize("fault", [PoolError("no device", 0.0), NotStarted("no child process")])
+def test_where_nothing_can_be_measured_the_job_waits(store: SqlStore, submit: Submit, monkeypatch, fault) -> None:
+    monkeypatch.setattr("tunewright.tuner.work.BACKOFF_S", 0.2)
+    calls = iter([True, True, False])
+
+    def outcome(candidate: Candidate) -> Measurement:
+        if next(calls, False):
+            raise fault
+        return by_key(candidate)
+
+    job = submit()
+    with at_work(store, Machine(outcome)):
+        until(store, lambda: store.jobs.get(job.id).state is JobState.SUCCEEDED)
+    check(store, job.id, 6)
+    assert kinds(store, job.id).count(EventKind.RETURNED) == 2
+
+
+def test_a_job_that_kills_every_tuner_fails(store: SqlStore, submit: Submit, monkeypatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def outcome(candidate: Candidate) -> Measurement:
+        raise Killed
+
+    monkeypatch.setattr("tunewright.db.leases.BACKOFF_S", 0.01)
+    job, attempts = submit(), 0
+    while store.jobs.get(job.id).state in UNFINISHED:
+        try:
+            tuner(store, Machine(outcome), lease_s=0.2).run(once=True)
+        except Killed:  # it says nothing more, as a process that was killed
+            attempts += 1
+    assert attempts == ATTEMPTS
+    failed = store.jobs.get(job.id)
+    assert failed.state is JobState.FAILED
+    assert "processes in a row" in failed.error
+
+
+def test_tuners_share_the_tasks_of_their_jobs(url: str, store: SqlStore, submit: Submit) -> None:
+    """Six jobs of the same tasks, three tuners: each candidate is measured once, and no job measures fewer."""
+    seen: list[tuple[str, str]] = []
+
+    def outcome(candidate: Candidate) -> Measurement:
+        seen.append((candidate.task.key, candidate.schedule.key))
+        return by_key(candidate)
+
+    jobs = [submit(trials=10) for _ in range(6)]
+    with open_store(url) as second, open_store(url) as third:
+        threads = [
+            threading.Thread(target=tuner(one, Machine(outcome)).run, args=(True,)) for one in (store, second, third)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for job in jobs:
+        check(store, job.id, 10)
+    measured = [(t.record.task_key, t.record.schedule.key) for job in jobs for t in store.jobs.trials(job.id)]
+    assert len(measured) == len(set(measured)) == 60
+    assert sorted(set(seen)) == sorted(measured)
+
+
+class Process:
+    """`tunewright work` on small models. Killed at the end of the test where it still runs."""
+
+    def __init__(self, url: str) -> None:
+        command = [sys.executable, "-P", "-m", "tunewright.tuner.cli", "work", "--db", url, "--json"]
+        environment = os.environ | python_path() | {"TUNEWRIGHT_LEASE_S": "1"}
+        self.child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.child.kill()
+        self.child.communicate()
+
+    def end(self) -> tuple[str, str]:
+        """Asked to end: what it said."""
+        self.child.send_signal(signal.SIGTERM)
+        out, err = self.child.communicate(timeout=30)
+        assert self.child.returncode == 0, err
+        return out, err
+
+
+def test_sigterm_drains_a_process_and_another_goes_on(url: str, store: SqlStore, submit: Submit) -> None:
+    job = submit(trials=40)
+    with Process(url) as first:
+        until(store, lambda: store.counts()["trials"] >= 3)
+        out, err = first.end()
+    assert json.loads(out) == {"jobs": 1}
+    assert f"job {job.id}: given back, asked to drain" in err
+    assert store.jobs.get(job.id).state is JobState.QUEUED
+    with Process(url) as second:
+        until(store, lambda: store.jobs.get(job.id).state is JobState.SUCCEEDED)
+        second.end()
+    check(store, job.id, 40)
+
+
+def test_a_tuner_that_hung_changes_nothing(url: str, store: SqlStore, submit: Submit) -> None:
+    job = submit(trials=40)
+    with Process(url) as first:
+        until(store, lambda: store.counts()["trials"] >= 3)
+        freeze(first.child, url)
+        stored = store.counts()["trials"]
+        lease = None
+        while lease is None:
+            time.sleep(0.1)
+            lease = store.jobs.lease([TARGET.key], "another", 60.0)
+        events = len(store.jobs.events(job.id))
+        first.child.send_signal(signal.SIGCONT)
+        assert first.child.stderr is not None
+        while "lost to another process" not in (line := first.child.stderr.readline()):
+            assert line
+        assert store.counts()["trials"] == stored
+        assert len(store.jobs.events(job.id)) == events
+        assert store.jobs.get(job.id).holder == "another"
+        store.jobs.give_back(lease)
+        until(store, lambda: store.jobs.get(job.id).state is JobState.SUCCEEDED)
+        first.end()
+    check(store, job.id, 40)
+
+
+def test_a_process_ends_where_the_database_is_out_of_reach(monkeypatch, capfd) -> None:
+    from tunewright.tuner import cli
+
+    monkeypatch.setattr("tunewright.tuner.commands.work.PATIENCE_S", 0.2)
+    assert cli.execute(["work", "--db", "postgresql://nobody@127.0.0.1:9/none"]) == 1
+    assert capfd.readouterr().err.startswith("error: postgresql")
+
+
+# The whole model
+
+
+def timing(store: SqlStore, data: bytes, sha256: str, target: Target = TARGET) -> UploadTiming:
+    store.uploads.add(sha256, [data[:100], data[100:]], label="a model", with_weights=True, description={})
+    return UploadTiming(store.uploads, sha256, {"n": 4}, target, settings().objects)
+
+
+def test_an_uploaded_model_is_timed_in_a_child(store: SqlStore) -> None:
+    data = small_model("n").SerializeToString()
+    times = timing(store, data, hashlib.sha256(data).hexdigest())({"default": {}, "tuned": {}})
+    assert times.reason == ""
+    assert times.times_s.keys() == {"default", "tuned"}
+    assert all(0 < seconds < 1 for seconds in times.times_s.values())
+
+
+def test_why_a_model_is_not_timed(store: SqlStore) -> None:
+    broken = b"no model at all"
+    found = timing(store, broken, hashlib.sha256(broken).hexdigest())({"default": {}})
+    assert found.times_s == {}
+    assert found.reason
+    assert "\n" not in found.reason
+
+    def reason(sha256: str, target: Target = TARGET) -> str:
+        return UploadTiming(store.uploads, sha256, {}, target, settings().objects)({"default": {}}).reason
+
+    assert "cdcd" in reason("cd" * 32)
+    assert "is no cpu:cortex-a76" in reason("cd" * 32, OTHER)
+    assert "without a model" in reason("")
