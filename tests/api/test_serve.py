@@ -141,10 +141,8 @@ class Sink(BaseHTTPRequestHandler):
 
 
 def test_traces_are_sent_where_the_environment_says(process):
-    class Found(Sink):
-        found = []
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Found) as sink:
+    found: list[tuple[str, bytes]] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Sink", (Sink,), {"found": found})) as sink:
         threading.Thread(target=sink.serve_forever).start()
         one = process(env={"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{sink.server_port}"})
         with one.client() as client:
@@ -152,8 +150,8 @@ def test_traces_are_sent_where_the_environment_says(process):
             assert client.get("/livez").status_code == 200
         assert one.end()[0] == 0
         sink.shutdown()
-    assert {path for path, _ in Found.found} == {"/v1/traces"}
-    sent = b"".join(body for _, body in Found.found)
+    assert {path for path, _ in found} == {"/v1/traces"}
+    sent = b"".join(body for _, body in found)
     assert b"/v1/jobs/{job_id" in sent
     assert b"livez" not in sent
     assert one.key.encode() not in sent
