@@ -6,6 +6,7 @@ Run it once, when a migration is added. A file of a schema that was released is 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import sqlite3
 import tempfile
 from pathlib import Path
@@ -13,7 +14,9 @@ from pathlib import Path
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
 from tunewright.codegen.target import Target
-from tunewright.db.jobs import Budget, JobSpec, JobState, JobTask
+from tunewright.db.access import Scope
+from tunewright.db.fleet import Device
+from tunewright.db.jobs import Budget, EventKind, Idempotency, JobSpec, JobState, JobTask, NewEvent
 from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
@@ -22,7 +25,10 @@ from tunewright.search_space.schedule import Schedule
 
 
 def fill(store: SqlStore) -> None:
-    """One finished job of three trials, the second being the best and confirmed, the third a failure."""
+    """One finished job of three trials, the second being the best and confirmed, the third a failure.
+
+    And one that a tuner is at work on, of a model that was sent to the service.
+    """
     x, y = Tensor("t0", (8,), DType.F32), Tensor("t1", (8,), DType.F32)
     stage = Stage("t1", (Axis("a0", 8),), op("max", Load("t0", (Var("a0"),), DType.F32), 0.0))
     task = Task("Relu", (x,), (y,), (), (stage,))
@@ -44,6 +50,25 @@ def fill(store: SqlStore) -> None:
     chosen = Record(task.key, target.key, Schedule("tiled", 1, (("tile_m", 1), ("a", 1))), measurements[1])
     store.confirm(chosen, lease)
     store.jobs.finish(lease, JobState.SUCCEEDED, result={"tuned_ms": 1.5})
+    _fill_service(store, dataclasses.replace(spec, model_sha256=MODEL_SHA256), target)
+
+
+MODEL = b"a model"
+MODEL_SHA256 = hashlib.sha256(MODEL).hexdigest()
+
+
+def _fill_service(store: SqlStore, spec: JobSpec, target: Target) -> None:
+    key, _ = store.keys.create("frozen key", [Scope.JOBS_READ, Scope.JOBS_WRITE])
+    sent = {"label": "sent.onnx", "with_weights": False, "description": {"inputs": []}, "owner": key.id}
+    store.uploads.add(MODEL_SHA256, [MODEL], **sent)
+    once = Idempotency(key.id, "once", "ef" * 32)
+    job = store.jobs.submit(spec, "sent.onnx", Budget(9), priority=2, owner=key.id, idempotency=once).job
+    store.fleet.enlist("tuner", "host", 42, "0.1", "ray")
+    lease = store.jobs.lease([target.key], "host:42")
+    assert lease is not None and lease.job_id == job.id
+    store.jobs.claim(lease, spec.tasks[0].task_key)
+    store.jobs.renew(lease, progress={"trials": 0}, events=[NewEvent(EventKind.STAGE, {"stage": "search"})])
+    store.fleet.report("tuner", [Device("host/cpu", target.key)], job.id)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from tunewright.db import schema
 from tunewright.db.engine import WRITES, make_engine, parse_url
 from tunewright.db.errors import StoreError
-from tunewright.db.jobs import UNFINISHED, Budget, JobState
+from tunewright.db.jobs import UNFINISHED, Budget, EventKind, Idempotency, JobState
 from tunewright.db.models import IS_UNFINISHED, Row, TaskRow
 from tunewright.db.sql_store import open_store
 
@@ -98,7 +98,7 @@ def test_a_frozen_database_is_upgraded_and_read(path, tmp_path, look):
     with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:
         assert store.schema_before == path.stem
         assert look(f"sqlite:///{tmp_path}/old.sqlite").damage == ""
-        (job,) = store.jobs.list()
+        (job,) = store.jobs.list([JobState.SUCCEEDED])
         trials = store.jobs.trials(job.id)
         assert (job.state, job.label, job.result) == (JobState.SUCCEEDED, "frozen.onnx", {"tuned_ms": 1.5})
         assert [trial.record.measurement.status.value for trial in trials] == ["ok", "ok", "wrong_result"]
@@ -112,6 +112,26 @@ def test_a_frozen_database_is_upgraded_and_read(path, tmp_path, look):
         assert all(store.task(key).family == row_family(store, key) for key in store.task_keys())
         lease = store.jobs.open(job.spec, "", Budget(1), "h")
         assert lease is not None and lease.job_id != job.id
+
+
+@pytest.mark.parametrize("path", [path for path in FROZEN if path.stem >= "0002"], ids=lambda path: path.stem)
+def test_a_frozen_service_is_upgraded_and_goes_on(path, tmp_path):
+    shutil.copy(path, tmp_path / "old.sqlite")
+    with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:
+        (job,) = store.jobs.list([JobState.RUNNING])
+        (key,) = store.keys.list()
+        (upload,) = store.uploads.list()
+        (tuner,) = store.fleet.tuners(silent_s=1e9)
+        assert (job.label, job.budget, job.priority, job.owner) == ("sent.onnx", Budget(9), 2, key.id)
+        assert (job.spec.model_sha256, upload.owner) == (upload.sha256, key.id)
+        assert b"".join(store.uploads.read(upload.sha256)) == b"a model"
+        assert (tuner.job_id, tuner.devices[0].target_key) == (job.id, job.spec.target_key)
+        kinds = [event.kind for event in store.jobs.events(job.id)]
+        assert kinds == [EventKind.QUEUED, EventKind.STARTED, EventKind.STAGE]
+        again = store.jobs.submit(job.spec, "", Budget(1), idempotency=Idempotency(key.id, "once", "ef" * 32))
+        assert again.job.id == job.id
+        lease = store.jobs.lease([job.spec.target_key], "h")
+        assert lease is not None and store.jobs.claim(lease, job.spec.tasks[0].task_key)
 
 
 @pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
