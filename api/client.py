@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tunewright.graph.task import Task
     from tunewright.tuner.lookup.found import Found
 
+    from .tiers import Lookups
+
 Result = TypeVar("Result")
 
 __all__ = ["FINAL_STATES", "Client", "Job", "JobEvent", "ServiceError"]
@@ -157,6 +159,7 @@ class Client:
         self.server = normal(server)
         self._key = key_for(self.server) if key is None else key
         self._connection = Connection(self.server, self._key, timeout_s, patience_s, waits)
+        self._lookups: Lookups | None = None
 
     def close(self) -> None:
         """End all connections."""
@@ -316,9 +319,11 @@ class Client:
 
     def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, Found]:
         """Task key -> the schedule to use, and where it is from. Never fails for the server's sake: see `tiers`."""
-        from .tiers import Lookups
+        if self._lookups is None:
+            from .tiers import Lookups
 
-        return Lookups(self.server, self._key).lookup(tasks, target)
+            self._lookups = Lookups(self.server, self._key)
+        return self._lookups.lookup(tasks, target)
 
     # Requests
 

@@ -102,6 +102,12 @@ def test_events_are_followed_to_the_end(one: Any, kit: Any, mine: Client) -> Non
     assert mine.wait(job_id).result == {"tasks": []}
 
 
+def test_lookups_never_fail(kit: Any) -> None:
+    with Client("http://127.0.0.1:1") as client:
+        found = client.lookup([kit.task()], kit.target())
+    assert found.keys() == {kit.task().key}
+
+
 def test_a_key_with_strange_letters() -> None:
     with pytest.raises(ServiceError, match="letters that no key has"):
         Client("http://127.0.0.1:1", "schlüssel")

@@ -178,7 +178,7 @@ def test_one_that_takes_too_long(sent: Any) -> None:
             "g",
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, [])],
             [helper.make_empty_tensor_value_info("t60000")],
-            [numpy_helper.from_array(np.int64(3), "n")],
+            [numpy_helper.from_array(np.array(3), "n")],
         )
         path = sent(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
         start = time.monotonic()
