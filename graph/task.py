@@ -192,7 +192,11 @@ def _check(task: Task) -> None:
     Names are short words and declared, extents positive, indices of the rank of what they index.
     """
     tensors = {t.name: t for t in task.inputs + task.outputs + task.temporaries}
+    if not task.stages or {t.name for t in task.outputs} - {stage.output for stage in task.stages}:
+        raise ValueError("no stage writes an output")
     for stage in task.stages:
+        if set(free_vars(*stage.index)) - {axis.name for axis in stage.axes}:
+            raise ValueError("a stage writes to places that its reduction moves")
         axes = [axis.name for axis in stage.axes + stage.reduce]
         used = {x.tensor for x in loads(stage.body)} | {stage.output}
         unknown = (used - tensors.keys()) | (set(free_vars(stage.body, *stage.index)) - set(axes))

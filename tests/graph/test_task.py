@@ -163,9 +163,12 @@ def test_unsound_stages_from_elsewhere_are_refused() -> None:
         lambda d: d["inputs"][0]["shape"].append(1),
         lambda d: d["inputs"][0]["shape"].__setitem__(0, -1),
         lambda d: d["inputs"][0].update(dtype="int64"),
+        lambda d: d.update(stages=[]),
+        lambda d: d["stages"].pop(),
+        lambda d: d["stages"][0]["index"].__setitem__(0, ["var", "r0"]),
     )
     for change in changes:
-        with pytest.raises(ValueError, match=r"combiner|extent|rank|empty|type"):
+        with pytest.raises(ValueError, match=r"combiner|extent|rank|empty|type|no stage writes|reduction moves"):
             Task.from_json(broken(change))
 
 
