@@ -210,7 +210,7 @@ def test_backups_of_every_schema_are_restored(path, kind, make_url, tmp_path):
     assert (tmp_path / "b.sqlite").read_bytes() == before
     with open_store(url) as store:
         assert store.schema_before == HEAD
-        (job,) = store.jobs.list()
+        (job,) = store.jobs.list([JobState.SUCCEEDED])
         assert len(store.jobs.trials(job.id)) == 3
 
 
