@@ -28,7 +28,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 def work(db: str | None, pool: str, ray_address: str | None, once: bool = False) -> dict[str, Any]:
     """Work until asked to end: how many jobs were taken. Raises Unavailable where database or machines went away."""
     draining, given = Draining(), settings()
-    with draining.on_signals(), _logged():
+    with draining.on_signals(), logged():
         try:
             with (
                 open_store(db or given.db, patience_s=PATIENCE_S) as store,
@@ -48,7 +48,7 @@ def work(db: str | None, pool: str, ray_address: str | None, once: bool = False)
 
 
 @contextmanager
-def _logged() -> Iterator[None]:
+def logged() -> Iterator[None]:
     """What is told of jobs goes to standard error, a line each; tracebacks of bugs have more."""
     log, handler = logging.getLogger("tunewright"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))

@@ -1,0 +1,144 @@
+"""The processes of a service on one database, to be killed and started again, and what is asked of them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+import httpx
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+HERE = Path(__file__).parent
+
+SHAPES = [(4, 8, 24), (5, 8, 24), (6, 16, 24), (7, 8, 40), (8, 16, 40), (9, 24, 24)]
+"""Of the products that models are made of: rows, depth, columns."""
+
+
+def model(number: int) -> bytes:
+    """Two products with their activations: neighbours in `SHAPES`, so that models have tasks in common."""
+    rng = np.random.default_rng(0)
+    nodes, weights, inputs, outputs = [], [], [], []
+    for place in (number % len(SHAPES), (number + 1) % len(SHAPES)):
+        rows, depth, columns = SHAPES[place]
+        x, w, xw, y = (f"{name}{place}" for name in ("x", "w", "xw", "y"))
+        weights.append(numpy_helper.from_array(rng.standard_normal((depth, columns)).astype(np.float32), w))
+        nodes += [helper.make_node("MatMul", [x, w], [xw]), helper.make_node("Relu", [xw], [y])]
+        inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, [rows, depth]))
+        outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, [rows, columns]))
+    graph = helper.make_graph(nodes, "two", inputs, outputs, weights)
+    made: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return made.SerializeToString()
+
+
+class Service:
+    """Processes by name, each with a log in `folder`. All are killed at the end."""
+
+    def __init__(self, url: str, folder: Path, lease_s: float) -> None:
+        self.url, self.folder, self.notes = url, folder, folder / "notes"
+        self.notes.touch()
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.addresses: dict[str, str] = {}  # URLs of the API processes
+        self._roles = folder / "roles"
+        self._roles.mkdir()
+        paths = [str(HERE.parents[1] / ".types"), str(HERE), os.environ.get("PYTHONPATH", "")]
+        self._env = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "TUNEWRIGHT_HOME": str(folder / "home"),
+            "TUNEWRIGHT_LEASE_S": f"{lease_s:g}",
+            "TW_TEST_ROLES": str(self._roles),
+        }
+
+    def start_tuner(self, name: str) -> None:
+        self._start(name, [str(HERE / "tuner.py"), self.url, str(self.notes)])
+
+    def start_api(self, name: str) -> None:
+        """Started; `await_api` waits until it answers."""
+        command = ["-m", "tunewright.api.cli", "serve", "--tuners", "0", "--port", "0", "--db", self.url]
+        self._start(name, command)
+
+    def await_api(self, name: str) -> None:
+        said: TextIO | None = self.processes[name].stdout
+        assert said is not None
+        lines = iter(said.readline, "")
+        found = next((re.search(r"http://\S+", line) for line in lines if " serves " in line), None)
+        assert found, self.log(name)
+        self.addresses[name] = found[0]
+
+    def _start(self, name: str, arguments: list[str]) -> None:
+        with (self.folder / f"{name}.log").open("a") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-P", *arguments],
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def kill(self, name: str) -> int:
+        """As the system does when memory runs out: nothing is said. The id that the process had."""
+        process = self.processes.pop(name)
+        self.addresses.pop(name, None)
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+        return process.pid
+
+    def child(self, role: str, tuner: str) -> int | None:
+        """A child of a tuner that builds or times; None where it has none now."""
+        parent = self.processes[tuner].pid
+        for file in self._roles.glob(f"*.{role}"):
+            try:
+                fields = Path(f"/proc/{file.stem}/stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it is dead
+                continue
+            if int(fields[1]) == parent:
+                return int(file.stem)
+        return None
+
+    def close(self) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+
+    # Over HTTP, through whichever API process answers
+
+    def ask(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """What one of the API processes answers. Those that are down or lack their database are asked again."""
+        headers = {"Authorization": f"Bearer {(self.folder / 'home' / 'local_key').read_text().strip()}"}
+        headers |= arguments.pop("headers", {})
+        deadline = time.monotonic() + 60
+        while True:
+            for address in list(self.addresses.values()):
+                try:
+                    answer = httpx.request(
+                        method, address + path, headers=headers, timeout=20, trust_env=False, **arguments
+                    )
+                except httpx.TransportError:  # it was killed
+                    continue
+                if answer.status_code not in (429, 503):
+                    return answer
+            assert time.monotonic() < deadline, path
+            time.sleep(0.05)
+
+    def submit(self, number: int, seed: int, target_key: str, trials: int) -> int:
+        """A job's number. Sent again and again until it is answered, it is one job."""
+        data = model(number)
+        sha256 = hashlib.sha256(data).hexdigest()
+        assert self.ask("PUT", f"/v1/models/{sha256}", content=data).status_code in (200, 201)
+        body = {"model": sha256, "target": target_key, "trials": trials, "seed": seed}
+        answer = self.ask("POST", "/v1/jobs", json=body, headers={"Idempotency-Key": f"{number}-{seed}"})
+        assert answer.status_code == 202, answer.text
+        job_id: int = answer.json()["id"]
+        return job_id

@@ -1,0 +1,226 @@
+"""Any process of the service may be killed at any moment, and its database server may crash: no job is lost, nothing is
+measured twice but what was in hand then, and no result counts twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tunewright.codegen.host import detect
+from tunewright.db.jobs import JobState
+from tunewright.db.sql_store import SqlStore, open_store
+
+from .conftest import Server
+from .service import SHAPES, Service
+
+JOBS, TRIALS = 50, 4
+
+LEASE_S = 2.0
+
+LIMIT_S = 180.0
+"""More than it may take on any machine."""
+
+IN_HAND_S = 10.0
+"""A role is looked for this long: a child of it may be about to start."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A note of a tuner process."""
+
+    pid: int
+    moment_s: float
+    word: str
+    candidate: str
+
+    @staticmethod
+    def parse(text: str) -> Line:
+        pid, moment_s, word, candidate = text.split()
+        return Line(int(pid), float(moment_s), word, candidate)
+
+
+class Chaos:
+    """What is done to a service, each thing once so many trials are stored."""
+
+    def __init__(self, service: Service, store: SqlStore, seed: int) -> None:
+        self.service, self.store = service, store
+        self.killed: set[int] = set()  # ids of tuner processes
+        self.done: list[str] = []
+        self._rng = random.Random(seed)
+
+    def run(self, steps: list[tuple[int, Callable[[], None]]]) -> None:
+        for trials, step in steps:
+            deadline = time.monotonic() + LIMIT_S
+            while self.store.counts()["trials"] < trials:
+                assert time.monotonic() < deadline, self.states()
+                self.store.jobs.wait(0.05)
+            step()
+
+    def states(self) -> dict[JobState, int]:
+        return self.store.jobs.counts()
+
+    def _pick(self, prefix: str) -> str:
+        return self._rng.choice(sorted(name for name in self.service.processes if name.startswith(prefix)))
+
+    def kill_api(self) -> None:
+        name = self._pick("api")
+        self.service.kill(name)
+        self.service.start_api(name)
+        self.service.await_api(name)
+        self.done.append("api")
+
+    def kill_tuner(self) -> None:
+        name = self._pick("tuner")
+        self.killed.add(self.service.kill(name))
+        self.service.start_tuner(name)
+        self.done.append("tuner")
+
+    def kill_child(self, role: str) -> None:
+        deadline = time.monotonic() + IN_HAND_S
+        while time.monotonic() < deadline:
+            child = self.service.child(role, self._pick("tuner"))
+            if child is not None:
+                os.kill(child, signal.SIGKILL)
+                self.done.append(role)
+                return
+            time.sleep(0.01)
+
+
+def check(service: Service, store: SqlStore, jobs: list[int], chaos: Chaos, away: list[tuple[float, float]]) -> None:
+    """Nothing is lost, nothing counts twice. `away`: when the database was."""
+    trials: list[tuple[str, str]] = []
+    for job_id in jobs:
+        job = store.jobs.get(job_id)
+        assert (job.state, job.error) == (JobState.SUCCEEDED, ""), job
+        found = store.jobs.trials(job_id)
+        assert [trial.ordinal for trial in found] == list(range(TRIALS))
+        events = store.jobs.events(job_id)
+        assert [event.number for event in events] == list(range(1, len(events) + 1))
+        assert job.result is not None
+        assert job.result["trials"] == TRIALS
+        trials += [(trial.record.task_key, trial.record.schedule.key) for trial in found]
+    assert len(trials) == len(set(trials)) == store.counts()["trials"] == JOBS * TRIALS
+    check_notes(service, {f"{task[:16]}/{schedule[:16]}" for task, schedule in trials}, chaos, away)
+
+
+def check_notes(service: Service, stored: set[str], chaos: Chaos, away: list[tuple[float, float]]) -> None:
+    """Each candidate was measured once; once more only where the first was in hand as its process or database died."""
+    hands: dict[str, list[tuple[Line, Line | None]]] = defaultdict(list)  # measured, and dealt with
+    for line in map(Line.parse, service.notes.read_text().splitlines()):
+        if line.word == "measured":
+            hands[line.candidate].append((line, None))
+        else:
+            measured, _ = hands[line.candidate][-1]
+            assert measured.pid == line.pid
+            hands[line.candidate][-1] = measured, line
+    assert stored <= hands.keys()
+    last = {}  # of each process
+    for line in map(Line.parse, service.notes.read_text().splitlines()):
+        last[line.pid] = line
+
+    def was_disturbed(measured: Line, kept: Line | None) -> bool:
+        until_s = kept.moment_s if kept else float("inf")
+        died = measured.pid in chaos.killed and last[measured.pid] == measured
+        return died or any(measured.moment_s < up_s + LEASE_S and until_s > down_s for down_s, up_s in away)
+
+    for candidate, measured in hands.items():
+        undisturbed = [one for one in measured if not was_disturbed(*one)]
+        assert len(undisturbed) <= 1, (candidate, measured)
+    assert sum(len(measured) - 1 for measured in hands.values()) <= len(chaos.killed) + 3 * len(away)
+
+
+def submitted(service: Service, count: int, between: dict[int, Callable[[], None]]) -> list[int]:
+    """Jobs, with something done before some of them."""
+    target, jobs = detect(1).key, []
+    for number in range(count):
+        between.get(number, lambda: None)()
+        jobs.append(service.submit(number % len(SHAPES), number // len(SHAPES), target, TRIALS))
+    return jobs
+
+
+def finished(store: SqlStore, count: int, service: Service) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while store.jobs.counts()[JobState.SUCCEEDED] < count:
+        assert time.monotonic() < deadline, store.jobs.counts()
+        store.jobs.wait(0.5)
+
+
+@pytest.fixture
+def make_service(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
+    made: list[Service] = []
+
+    def make(url: str) -> Service:
+        made.append(Service(url, tmp_path, LEASE_S))
+        return made[-1]
+
+    yield make
+    for service in made:
+        service.close()
+
+
+def run(service: Service, apis: int, tuners: int, restart: Callable[[], tuple[float, float]] | None) -> None:
+    """Fifty jobs while everything is killed in turn."""
+    for n in range(apis):
+        service.start_api(f"api{n}")
+    for n in range(tuners):
+        service.start_tuner(f"tuner{n}")
+    for n in range(apis):
+        service.await_api(f"api{n}")
+    with open_store(service.url, patience_s=60.0) as store:
+        store.add_target(detect(1))
+        chaos, away, faults = Chaos(service, store, seed=1), [], []
+
+        def restart_server() -> None:
+            if restart is not None:
+                away.append(restart())
+
+        steps: list[tuple[int, Callable[[], None]]] = [
+            (10, lambda: chaos.kill_child("time")),
+            (25, chaos.kill_tuner),
+            (45, lambda: chaos.kill_child("build")),
+            (65, restart_server),
+            (85, chaos.kill_tuner),
+            (105, lambda: chaos.kill_child("time")),
+            (120, restart_server),
+            (140, chaos.kill_tuner),
+            (160, lambda: chaos.kill_child("build")),
+            (180, chaos.kill_tuner),
+        ]
+
+        def disturb() -> None:
+            try:
+                chaos.run(steps)
+            except BaseException as fault:  # noqa: BLE001 - it is raised again where the test sees it
+                faults.append(fault)
+
+        thread = threading.Thread(target=disturb)
+        thread.start()
+        jobs = submitted(service, JOBS, {10: chaos.kill_api, 30: chaos.kill_api})
+        finished(store, JOBS, service)
+        thread.join()
+        assert not faults, faults
+        assert Counter(chaos.done) == {"api": 2, "tuner": 4, "time": 2, "build": 2}
+        check(service, store, jobs, chaos, away)
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_postgres(make_service: Callable[[str], Service], server: Server) -> None:
+    """Two API processes, three tuners, and a server that crashes twice."""
+    run(make_service(server.url), apis=2, tuners=3, restart=server.restart)
+
+
+@pytest.mark.slow
+def test_sqlite(make_service: Callable[[str], Service], tmp_path: Path) -> None:
+    """One process of each kind."""
+    run(make_service(f"sqlite:///{tmp_path / 'tuning.db'}"), apis=1, tuners=1, restart=None)
