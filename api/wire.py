@@ -39,6 +39,7 @@ LINE_BYTES = 1 << 20
 STATUSES = {
     401: "it refuses the API key (401)",
     403: "the API key lacks the scope records:read (403)",
+    404: "it has no such route, or knows nothing of this target (404)",
     429: "it is asked too often (429)",
 }
 """What people should know of some answers."""

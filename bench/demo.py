@@ -13,7 +13,10 @@ from pathlib import Path
 
 from tunewright.bench.light import light_model
 from tunewright.tuner import cli
+from tunewright.tuner.cli.answers import Interrupted
+from tunewright.tuner.cli.tuning import KEPT
 from tunewright.tuner.commands import bench, tune
+from tunewright.tuner.place import Place
 
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "demo"
 
@@ -47,10 +50,10 @@ def main() -> int:
     try:
         tuned = tune.tune(console, model, db=db, trials=TRIALS, minutes=MINUTES)
     except KeyboardInterrupt:
-        raise cli.Interrupted(cli.KEPT) from None
+        raise Interrupted(KEPT) from None
     cli.answer(tuned, tune.render)
     console.print(f"\nnow beside {PEER}, in one run")
-    cli.answer(bench.bench(model, [PEER], db, default=True), bench.render)
+    cli.answer(bench.bench(model, [PEER], Place(db), default=True), bench.render)
     console.print(_next_steps(model, db), soft_wrap=True)
     return 0
 

@@ -20,6 +20,7 @@ from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.model import open_model
+from tunewright.tuner.place import Place
 from tunewright.tuner.session import InferenceSession
 
 from .conftest import small_model
@@ -134,3 +135,11 @@ class TestPlaces:
         with InferenceSession(small_model().SerializeToString(), url, threads=1) as session:
             coverage = session.coverage()
             assert (coverage.tuned, coverage.transferred, coverage.untuned) == (0, 2, 0)
+
+    def test_the_environment_names_a_server_where_options_name_nothing(self, monkeypatch) -> None:
+        monkeypatch.setenv("TUNEWRIGHT_SERVER", "http://127.0.0.1:1")
+        assert Place.of_options() == Place(server="http://127.0.0.1:1")
+        assert Place.of_options("sqlite://") == Place("sqlite://")
+        assert Place.of_options(lock=Path("f")) == Place(lock=Path("f"))
+        monkeypatch.setenv("TUNEWRIGHT_SERVER", "")
+        assert Place.of_options() == Place()
