@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -182,3 +184,14 @@ def test_a_thousand_tasks_take_a_few_queries(filled, samples):
         filled.known.failures(keys, target_key)
         filled.known.relatives([f"{number:064x}" for number in range(100)], [target_key], 10)
     assert len([line for line in said if line.startswith("SELECT")]) <= 8
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parent / "frozen").glob("*.sqlite")), ids=lambda path: path.stem
+)
+def test_a_migration_finds_the_best_of_what_there_was(path, tmp_path):
+    shutil.copy(path, tmp_path / "old.sqlite")
+    with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:
+        for target in store.targets():
+            assert agreed(store, store.task_keys(), target.key)
+            assert store.known.best_on(target.key)
