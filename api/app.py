@@ -20,13 +20,14 @@ from starlette.middleware import Middleware
 
 from tunewright.db.sql_store import SqlStore, open_store
 
-from . import events, fleet, jobs, lookups, models, openapi, operating, page, problems, records
+from . import openapi, problems
 from .access import KnownKeys, Rates
 from .changes import Changes
 from .gate import QUIET, Envelope, Gate
 from .health import Health
 from .metrics import Metrics
 from .readers import ModelReader, Readers
+from .routes import events, fleet, jobs, lookups, models, operating, page, records
 from .service import Options, Service
 
 _log = logging.getLogger("tunewright.api")

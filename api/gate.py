@@ -21,8 +21,8 @@ from tunewright.db.errors import StoreError
 from tunewright.db.sql_access import TOKEN
 
 from .access import LOGIN, OPEN, PAGES, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
-from .page import page
 from .problems import Kind, Problem, internal, response, unavailable
+from .routes.page import page
 from .service import Service
 
 GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")

@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from tunewright.api import tiers
-from tunewright.api.tiers import Lookups
+from tunewright.api.client import tiers
+from tunewright.api.client.tiers import Lookups
 from tunewright.bench.light import light_model
 from tunewright.bench.made import Made, fill, make_tasks
 from tunewright.codegen.host import detect, machine

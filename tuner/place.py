@@ -16,7 +16,7 @@ from .lookup import Found, look_up_in
 from .model import Model, open_model
 from .settings import settings
 
-TIERS = "tunewright.api.tiers"
+TIERS = "tunewright.api.client.tiers"
 """The client of a server. It is above this folder, so it is found by its name when it is needed."""
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 import pytest
 
 from tunewright.api.client import Client, Job, JobEvent, ServiceError
-from tunewright.api.connection import LINE_BYTES, is_local, key_for
+from tunewright.api.client.connection import LINE_BYTES, is_local, key_for
 from tunewright.db.access import Scope
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
 from tunewright.tuner.errors import Refused
@@ -62,7 +62,7 @@ def test_jobs_are_listed_and_steered(one: Any, kit: Any, mine: Client) -> None:
 
 
 def test_lists_go_over_pages(one: Any, kit: Any, mine: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunewright.api.client.PAGE", 2)
+    monkeypatch.setattr("tunewright.api.client.client.PAGE", 2)
     ids = [queue(one, kit, extent) for extent in range(8, 13)]
     assert [job.id for job in mine.jobs()] == ids[::-1]
     assert [job.id for job in mine.jobs(limit=3)] == ids[:1:-1]
@@ -317,7 +317,7 @@ def test_events_that_make_no_sense(raw: bytes) -> None:
 
 
 def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunewright.api.connection.LINE_BYTES", 1000)
+    monkeypatch.setattr("tunewright.api.client.connection.LINE_BYTES", 1000)
     assert LINE_BYTES > 1000
     faulty = Faulty(stream(raw=b"data: " + b"x" * 5000))
     with (

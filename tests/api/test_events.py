@@ -159,7 +159,7 @@ def test_a_client_that_goes_away_is_forgotten(one, begin, kit):
 def test_streams_outlive_a_database_that_is_away(one, begin, monkeypatch):
     from tunewright.db.errors import Unreachable
 
-    monkeypatch.setattr("tunewright.api.events.AWAY_S", 0.1)
+    monkeypatch.setattr("tunewright.api.routes.events.AWAY_S", 0.1)
     job_id, lease = begin(one.store)
     jobs, events, fails = one.store.jobs, one.store.jobs.events, iter([False, False, True, True])
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tunewright.api import lookups, prepared
+from tunewright.api.routes import lookups, prepared
 from tunewright.db.access import Scope
 from tunewright.db.jobs import JobState
 from tunewright.db.known import Marks

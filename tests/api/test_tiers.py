@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import pytest
 
-from tunewright.api import tiers, wire
-from tunewright.api.tiers import Lookups
+from tunewright.api.client import tiers, wire
+from tunewright.api.client.tiers import Lookups
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.errors import Refused
@@ -484,7 +484,7 @@ def test_an_address_that_is_none(url):
 def test_nothing_heavy_is_imported(tmp_path):
     code = """
 import json, sys
-from tunewright.api import tiers
+from tunewright.api.client import tiers
 from tunewright.graph.task import Task
 
 task, target = json.load(sys.stdin)

@@ -14,12 +14,12 @@ from tunewright.db.exchange import BadLine
 from tunewright.db.sql_store import SqlStore
 from tunewright.db.store import Imported
 
-from .access import counted_as_change, needs
+from ..access import counted_as_change, needs
+from ..openapi import problems
+from ..problems import Kind, Problem
+from ..schemas import ImportedShown
+from ..service import Here, in_thread
 from .models import place_to_receive, receive
-from .openapi import problems
-from .problems import Kind, Problem
-from .schemas import ImportedShown
-from .service import Here, in_thread
 
 LINE_BYTES = 4 << 20
 """The longest line: a record has a few kilobytes, most of them its task."""

@@ -18,13 +18,13 @@ from tunewright.db.errors import NotFound
 from tunewright.db.jobs import Budget, Conflict, Idempotency, JobSpec, JobState, JobTask, Submitted
 from tunewright.db.uploads import Upload
 
-from .access import counted_as_change, needs
+from ..access import counted_as_change, needs
+from ..openapi import problems
+from ..problems import Kind, Problem
+from ..readers import Tasks
+from ..schemas import SHA256, Cursor, JobAsked, JobChange, JobId, JobShown, Limit, Page, TrialShown, cursor_of, place_of
+from ..service import Here, Service, in_thread
 from .models import find_upload, model_file
-from .openapi import problems
-from .problems import Kind, Problem
-from .readers import Tasks
-from .schemas import SHA256, Cursor, JobAsked, JobChange, JobId, JobShown, Limit, Page, TrialShown, cursor_of, place_of
-from .service import Here, Service, in_thread
 
 ASK_AGAIN_S = 2
 """When to look at a new job again, as the header Retry-After says."""

@@ -10,9 +10,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from tunewright.db.access import Scope
 
-from .access import needs
-from .schemas import Alive, Ready
-from .service import Here
+from ..access import needs
+from ..schemas import Alive, Ready
+from ..service import Here
 
 router = APIRouter(tags=["operating"])
 

@@ -19,12 +19,12 @@ from tunewright.db.access import Scope
 from tunewright.db.errors import StoreError
 from tunewright.db.jobs import UNFINISHED, Event, EventKind
 
-from .access import needs
+from ..access import needs
+from ..openapi import also, problems
+from ..problems import Kind, Problem
+from ..schemas import LARGEST_ID, EventShown, JobId
+from ..service import Here, Service, in_thread
 from .jobs import of_job
-from .openapi import also, problems
-from .problems import Kind, Problem
-from .schemas import LARGEST_ID, EventShown, JobId
-from .service import Here, Service, in_thread
 
 AT_ONCE = 500
 """Events read at once."""

@@ -23,12 +23,12 @@ from tunewright.graph.task import Task
 from tunewright.tuner.lookup import Basis, Ladder
 from tunewright.tuner.lookup.predictor import Predictor
 
-from .access import needs
-from .openapi import problems
+from ..access import needs
+from ..openapi import problems
+from ..problems import Kind, Problem, pointer
+from ..schemas import EXAMPLE_TARGET, EXAMPLE_TASK, SHA256, Answer, Asked, Digest
+from ..service import Here, Service, in_thread
 from .prepared import Item, Prepared, exact, other, unanswered, unknown
-from .problems import Kind, Problem, pointer
-from .schemas import EXAMPLE_TARGET, EXAMPLE_TASK, SHA256, Answer, Asked, Digest
-from .service import Here, Service, in_thread
 
 MOST_TASKS = 1024
 """Tasks of one lookup."""

@@ -21,11 +21,11 @@ from tunewright.db.access import Key, Scope
 from tunewright.db.errors import NotFound
 from tunewright.db.uploads import Upload
 
-from .access import counted_as_change, needs
-from .openapi import MODEL_BYTES, also, problems
-from .problems import Kind, Problem
-from .schemas import Cursor, DigestInPath, Limit, ModelSent, Page, bad_cursor, cursor_of, place_of
-from .service import Here, Service, in_thread
+from ..access import counted_as_change, needs
+from ..openapi import MODEL_BYTES, also, problems
+from ..problems import Kind, Problem
+from ..schemas import Cursor, DigestInPath, Limit, ModelSent, Page, bad_cursor, cursor_of, place_of
+from ..service import Here, Service, in_thread
 
 PIECE_BYTES = 1 << 20
 

@@ -18,11 +18,11 @@ from tunewright.db.access import Key, Scope
 from tunewright.db.jobs import UNFINISHED, Job
 from tunewright.db.sql_access import TOKEN
 
-from .access import COOKIE, KnownKeys, Rates, needs
-from .openapi import problems
-from .problems import Kind, Problem
-from .schemas import Cursor, cursor_of, place_of
-from .service import Here, in_thread
+from ..access import COOKIE, KnownKeys, Rates, needs
+from ..openapi import problems
+from ..problems import Kind, Problem
+from ..schemas import Cursor, cursor_of, place_of
+from ..service import Here, in_thread
 
 SESSION_S = 12 * 3600.0
 """How long a browser's session lasts."""

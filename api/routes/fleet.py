@@ -6,9 +6,9 @@ from fastapi import APIRouter
 
 from tunewright.db.access import Scope
 
-from .access import needs
-from .schemas import Page, TargetShown, WorkerShown
-from .service import Here
+from ..access import needs
+from ..schemas import Page, TargetShown, WorkerShown
+from ..service import Here
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
