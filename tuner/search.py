@@ -136,8 +136,9 @@ class Search:
         is_new = assigned.store.record(record, assigned.tenure.lease, self._improvement(state, schedule, measurement))
         state.tell(schedule, measurement)
         self._scheduler.tell(index, [time_s(measurement)])
-        self._learning.note(is_new)
-        self.own += is_new
+        self._learning.note(1)
+        # One that was stored already may be our own, where the database went away in the middle of it.
+        self.own = self.own + 1 if is_new else sum(assigned.store.jobs.statuses(assigned.tenure.lease.job_id).values())
         self._watch(state, schedule, measurement)
 
     def _improvement(self, state: TaskState, schedule: Schedule, measurement: Measurement) -> list[NewEvent]:

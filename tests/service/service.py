@@ -9,11 +9,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import httpx
 import numpy as np
-import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 HERE = Path(__file__).parent
@@ -34,8 +33,8 @@ def model(number: int) -> bytes:
         inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, [rows, depth]))
         outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, [rows, columns]))
     graph = helper.make_graph(nodes, "two", inputs, outputs, weights)
-    made: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return made.SerializeToString()
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(made.SerializeToString())
 
 
 class Service:
@@ -65,7 +64,7 @@ class Service:
         self._start(name, command)
 
     def await_api(self, name: str) -> None:
-        said: TextIO | None = self.processes[name].stdout
+        said = self.processes[name].stdout
         assert said is not None
         lines = iter(said.readline, "")
         found = next((re.search(r"http://\S+", line) for line in lines if " serves " in line), None)

@@ -133,10 +133,10 @@ def check_notes(service: Service, stored: set[str], chaos: Chaos, away: list[tup
         died = measured.pid in chaos.killed and last[measured.pid] == measured
         return died or any(measured.moment_s < up_s + LEASE_S and until_s > down_s for down_s, up_s in away)
 
-    for candidate, measured in hands.items():
-        undisturbed = [one for one in measured if not was_disturbed(*one)]
-        assert len(undisturbed) <= 1, (candidate, measured)
-    assert sum(len(measured) - 1 for measured in hands.values()) <= len(chaos.killed) + 3 * len(away)
+    for candidate, times in hands.items():
+        undisturbed = [one for one in times if not was_disturbed(*one)]
+        assert len(undisturbed) <= 1, (candidate, times)
+    assert sum(len(times) - 1 for times in hands.values()) <= len(chaos.killed) + 3 * len(away)
 
 
 def submitted(service: Service, count: int, between: dict[int, Callable[[], None]]) -> list[int]:

@@ -308,3 +308,16 @@ def test_a_task_that_another_job_has_is_passed_over(network: Model, store: SqlSt
     job(network, store, Told(outcome, by_key), 40)
     assert set(order[:8]) == {second.key}
     assert set(order) == {first.key, second.key}
+
+
+def test_a_trial_whose_answer_was_lost_counts_once(network: Model, store: SqlStore, monkeypatch) -> None:
+    """It is stored, but storing it again, after another write under the lease, finds it there."""
+    stored = store.record
+
+    def lost(*arguments, **more) -> bool:
+        stored(*arguments, **more)
+        return stored(*arguments, **more)
+
+    monkeypatch.setattr(store, "record", lost)
+    report = job(network, store, Told(by_key))
+    assert report.trials == store.counts()["trials"] == 12
