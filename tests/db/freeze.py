@@ -59,8 +59,9 @@ MODEL_SHA256 = hashlib.sha256(MODEL).hexdigest()
 
 def _fill_service(store: SqlStore, spec: JobSpec, target: Target) -> None:
     key, _ = store.keys.create("frozen key", [Scope.JOBS_READ, Scope.JOBS_WRITE])
-    sent = {"label": "sent.onnx", "with_weights": False, "description": {"inputs": []}, "owner": key.id}
-    store.uploads.add(MODEL_SHA256, [MODEL], **sent)
+    store.uploads.add(
+        MODEL_SHA256, [MODEL], label="sent.onnx", with_weights=False, description={"inputs": []}, owner=key.id
+    )
     once = Idempotency(key.id, "once", "ef" * 32)
     job = store.jobs.submit(spec, "sent.onnx", Budget(9), priority=2, owner=key.id, idempotency=once).job
     store.fleet.enlist("tuner", "host", 42, "0.1", "ray")

@@ -618,7 +618,7 @@ class TestTriedAgain:
         """Make the next write commit, and then say that the server is away."""
         store.database.patience_s = 5.0
         write = store.database.write
-        left = []
+        left: list[bool] = []
 
         @contextmanager
         def cut_off():
@@ -629,7 +629,7 @@ class TestTriedAgain:
                 raise Unreachable("the connection was lost")
 
         monkeypatch.setattr(store.database, "write", cut_off)
-        return lambda: left.append(1)
+        return lambda: left.append(True)
 
     def test_happens_once(self, filled, jobs, samples, target, twice):
         twice()

@@ -161,8 +161,11 @@ class TestRestart:
         with open_store(own_server.url, patience_s=30) as store, open_store(own_server.url) as hasty:
             samples.fill(store)
             lease = store.jobs.open(samples.spec(), "", Budget(1000), "h", 60)
+            assert lease is not None
             assert hasty.jobs.get(lease.job_id).state is JobState.RUNNING
-            over, stored, failures = threading.Event(), [], []
+            over = threading.Event()
+            stored: list[int] = []
+            failures: list[BaseException] = []
 
             def write():
                 try:

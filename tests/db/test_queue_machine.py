@@ -39,7 +39,7 @@ class Known:
     until: object = None  # when it is over
     epoch: int = 0
     trials: int = 0
-    events: list = dataclasses.field(default_factory=list)
+    events: list[object] = dataclasses.field(default_factory=list)
     final: object = None  # the job, once it was seen in a final state
 
 
