@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
@@ -45,15 +46,15 @@ LEASE_S = 2.0
 class Machine:
     """One device, for pools that say what the test wants."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: Outcome, quarantined_until: datetime | None = None) -> None:
         self.pools: list[Told] = []
-        self._outcome = outcome
+        self._outcome, self._quarantined_until = outcome, quarantined_until
 
     def targets(self) -> list[Target]:
-        return [MACHINE]
+        return [] if self._quarantined_until else [MACHINE]
 
     def devices(self) -> list[DeviceState]:
-        return [DeviceState("here", MACHINE)]
+        return [DeviceState("here", MACHINE, self._quarantined_until, "it burns" if self._quarantined_until else "")]
 
     def pool(self, target: Target) -> Pool:
         self.pools.append(Told(self._outcome, by_key))
@@ -203,6 +204,16 @@ def test_who_is_at_work_is_known(store: SqlStore, submit: Submit) -> None:
     assert store.fleet.tuners() == []
 
 
+def test_a_device_in_quarantine_is_told_and_gets_no_jobs(store: SqlStore, submit: Submit) -> None:
+    until_s, job = datetime(2100, 1, 1, tzinfo=UTC), submit()
+    with at_work(store, Machine(by_key, until_s)):
+        until(store, lambda: any(one.devices for one in store.fleet.tuners()))
+        [device] = store.fleet.tuners()[0].devices
+        assert (device.quarantined_until, device.reason) == (until_s, "it burns")
+        assert store.fleet.targets() == []
+    assert store.jobs.get(job.id).state is JobState.QUEUED
+
+
 def test_pause_resume_and_cancel_while_it_runs(store: SqlStore, submit: Submit) -> None:
     gate, job, other = Gate(), submit(trials=20), submit(trials=3)
     with at_work(store, Machine(gate)):
@@ -242,6 +253,25 @@ def test_a_drained_tuner_gives_its_job_back_and_another_goes_on(store: SqlStore,
         EventKind.STARTED,
         EventKind.SUCCEEDED,
     ]
+
+
+def test_a_candidate_that_takes_too_long_is_dropped_by_a_drain(store: SqlStore, submit: Submit, monkeypatch) -> None:
+    monkeypatch.setattr("tunewright.tuner.work.DRAIN_S", 0.3)
+
+    def outcome(candidate: Candidate) -> Measurement:
+        if store.counts()["trials"] == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(30)
+        return by_key(candidate)
+
+    job, draining, started = submit(), Draining(), time.monotonic()
+    with draining.on_signals():
+        assert tuner(store, Machine(outcome), draining).run() == 1
+    assert time.monotonic() - started < 10
+    assert store.jobs.get(job.id).state is JobState.QUEUED
+    assert store.fleet.tuners() == []
+    tuner(store, Machine(by_key)).run(once=True)
+    check(store, job.id, 6)
 
 
 def test_minutes_are_counted_over_processes(store: SqlStore, submit: Submit) -> None:
