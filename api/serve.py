@@ -26,6 +26,7 @@ from .access import is_loopback
 from .app import assemble
 from .local_key import local_key
 from .logs import configure
+from .protocol import BoundedProtocol
 from .service import Options, Service
 from .tuners import Tuners
 
@@ -113,7 +114,7 @@ def _admit(store: SqlStore, options: ServeOptions) -> Path | None:
     """The file of the local key. Raises Refused where others can reach the service and nobody would have a key."""
     host = options.service.host
     if is_loopback(host):
-        return local_key(settings().home, store)
+        return local_key(settings().local_key, store)
     if not store.keys.any():
         raise Refused(
             f"others could reach {host}, and there is no key that lets anybody in: tunewright key create makes one"
@@ -163,6 +164,7 @@ def _tuner_env(options: ServeOptions) -> dict[str, str]:
 def _config(app: object, options: ServeOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]  # an ASGI app of whatever kind
+        http=BoundedProtocol,
         log_config=None,
         access_log=False,  # Envelope writes what is worth it
         server_header=False,

@@ -25,6 +25,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tunewright.api.app import create_app
+from tunewright.api.protocol import BoundedProtocol
 from tunewright.api.service import Options, Service
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
@@ -137,7 +138,9 @@ def running(
     app = create_app(url, options or Options(), make_reader)
     _, token = app.state.service.store.keys.create("all", SCOPES)
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5, proxy_headers=False))
+    server = uvicorn.Server(
+        uvicorn.Config(app, http=BoundedProtocol, log_config=None, timeout_graceful_shutdown=5, proxy_headers=False)
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
