@@ -103,7 +103,7 @@ class Tenure:
                 self.lease,
                 self._lease_s,
                 progress=progress,
-                events=[*events, *news],
+                events=[*news, *events],
                 spent_s=max(spent_s - self._told_s, 0.0),
             )
             self._renewed_at, self._told_s, self._fault = asked_at, spent_s, None

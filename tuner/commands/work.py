@@ -66,4 +66,4 @@ def logged() -> Iterator[None]:
 
 def render(console: Console, data: Mapping[str, Any]) -> None:
     """How many jobs it was."""
-    console.print(f"{data['jobs']} jobs")
+    console.print("1 job" if data["jobs"] == 1 else f"{data['jobs']} jobs")
