@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, bindparam, delete, func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -17,6 +17,9 @@ from .models import BestRow, ConfirmationRow, Measured
 COPIED = ("target_key", "task_key", "schedule", "sketch", "sketch_version", "median_s", "low_s", "high_s", "provenance")
 """What a best takes over from the row that it is."""
 
+TURNS, LANES = 0x62657374, 256  # "best"
+"""PostgreSQL's advisory locks: their space, and how many there are. A large import must not use up the lock table."""
+
 
 def note(database: Database, session: Session, pairs: Iterable[tuple[str, str]]) -> None:
     """Something was stored of these pairs of target and task: choose anew. The last thing that a transaction does.
@@ -26,9 +29,9 @@ def note(database: Database, session: Session, pairs: Iterable[tuple[str, str]])
     by_target: dict[str, list[str]] = {}
     for target_key, task_key in sorted(set(pairs)):
         by_target.setdefault(target_key, []).append(task_key)
+    _take_turn(database, session, by_target)
     for target_key, task_keys in by_target.items():
         for keys in batches(task_keys, KEYS_AT_ONCE):
-            _take_turn(database, session, target_key, keys)
             best = best_rows(session, keys, target_key)
             _put(database, session, [_values(best[key]) for key in keys if key in best])
             gone = [key for key in keys if key not in best]
@@ -36,18 +39,19 @@ def note(database: Database, session: Session, pairs: Iterable[tuple[str, str]])
                 session.execute(delete(BestRow).where(BestRow.target_key == target_key, BestRow.task_key.in_(gone)))
 
 
-def _take_turn(database: Database, session: Session, target_key: str, task_keys: list[str]) -> None:
-    """Wait for others who change these; SQLite has one writer anyway. Numbers ascend, so nobody waits in a circle."""
+def _take_turn(database: Database, session: Session, by_target: Mapping[str, Sequence[str]]) -> None:
+    """Wait for others who change these; SQLite has one writer anyway. Lanes ascend, so nobody waits in a circle."""
     if database.is_sqlite:
         return
-    lock = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger)))
-    for number in sorted(_number(target_key, task_key) for task_key in task_keys):
-        session.execute(lock, {"number": number})
+    lanes = {_lane(target_key, task_key) for target_key, task_keys in by_target.items() for task_key in task_keys}
+    for lane in sorted(lanes):
+        session.execute(select(func.pg_advisory_xact_lock(TURNS, lane)))
 
 
-def _number(target_key: str, task_key: str) -> int:
+def _lane(target_key: str, task_key: str) -> int:
+    """Which of the locks a pair is under."""
     digest = hashlib.sha256(f"{target_key} {task_key}".encode()).digest()
-    return int.from_bytes(digest[:8], "big", signed=True)
+    return int.from_bytes(digest[:8], "big") % LANES
 
 
 def _values(row: Measured) -> dict[str, Any]:

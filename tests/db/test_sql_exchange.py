@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 import json
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
-from tunewright.db import exchange, sql_exchange
+from tunewright.db import bests, exchange, sql_exchange
 from tunewright.db.exchange import BadLine
 from tunewright.db.models import BestRow, ConfirmationRow, RepeatRow, TrialRow
 from tunewright.db.sql_store import open_store
@@ -165,6 +167,33 @@ def test_databases_that_read_each_others_exports_agree(three, samples, operation
     assert len(best) == len(confirmed) == 1
     for store in three:
         assert counted(store.import_(ever)) == (0, len(ever))
+
+
+@pytest.mark.postgres
+def test_imports_at_once_do_not_wait_for_each_other_in_a_circle(make_url, samples, monkeypatch):
+    monkeypatch.setattr(bests, "KEYS_AT_ONCE", 2)
+    tasks = {samples.task(extent).key: samples.task(extent) for extent in range(8, 48)}
+    target, url = samples.target(), make_url("postgres")
+    started = threading.Barrier(2)
+
+    def lines(number, keys):
+        for key in keys:
+            record = dataclasses.replace(samples.record(number), task_key=key)
+            yield json.dumps(exchange.to_json(tasks[key].to_json(), target.to_json(), record, START))
+
+    def imports(first):
+        with open_store(url) as store:
+            for turn in range(10):
+                page = list(lines(2 * turn + first, sorted(tasks)[first:]))  # so batches are others
+                started.wait(20)
+                store.import_(page)
+
+    open_store(url).close()
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(imports, first) for first in (0, 1)]:
+            done.result()
+    with open_store(url) as store:
+        assert len(store.best_many(tasks, target.key)) == len(tasks)
 
 
 class TestStreams:
