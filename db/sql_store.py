@@ -224,7 +224,7 @@ class SqlStore(Store):
         tasks: dict[str, Task] = {}
         targets: dict[str, Target] = {}
         chosen = select(TargetRow.key).where(TargetRow.kind == target_kind)
-        for page in self._pages(select(TrialRow).where(TrialRow.target_key.in_(chosen)), newest_first=True):
+        for page in self._pages(select(TrialRow).where(TrialRow.target_key.in_(chosen))):
             self._fetch(TaskRow, {row.task_key for row in page}, tasks, Task.from_json)
             self._fetch(TargetRow, {row.target_key for row in page}, targets, Target.from_json)
             for row in page:
@@ -276,24 +276,24 @@ class SqlStore(Store):
             missing = f"task {record.task_key} or target {record.target_key} is not stored"
             raise NotFound(f"{self}: {missing}") from error
 
-    def _pages(self, query: Select[TrialRow], newest_first: bool) -> Iterator[list[TrialRow]]:
-        """The trials of a query, a page a transaction: none stays open while the caller works.
+    def _pages(self, query: Select[TrialRow]) -> Iterator[list[TrialRow]]:
+        """The trials of a query, the newest first, a page a transaction: none stays open while the caller works.
 
         Rows are never changed or removed, so the pages together are one consistent answer.
         """
-        with self.database.read() as session:
-            last = session.scalar(select(func.max(TrialRow.id))) or 0
-        low, high = 0, last + 1  # ids between these are still to come
-        order = TrialRow.id.desc() if newest_first else TrialRow.id
-        while True:
-            with self.database.read() as session:
-                rest = query.where(TrialRow.id > low, TrialRow.id < high)
-                page = list(session.scalars(rest.order_by(order).limit(PAGE)))
-            if not page:
-                return
+        before: int | None = None
+        while page := self._page(query, before):
             yield page
-            low, high = (low, page[-1].id) if newest_first else (page[-1].id, high)
+            before = page[-1].id
 
+    @patient
+    def _page(self, query: Select[TrialRow], before: int | None) -> list[TrialRow]:
+        if before is not None:
+            query = query.where(TrialRow.id < before)
+        with self.database.read() as session:
+            return list(session.scalars(query.order_by(TrialRow.id.desc()).limit(PAGE)))
+
+    @patient
     def _fetch(
         self,
         row: type[TaskRow | TargetRow],
