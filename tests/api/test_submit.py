@@ -19,12 +19,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from typer.main import get_command
 
 from tunewright.api import cli
 from tunewright.api.client import Client, Job, JobEvent
 from tunewright.api.watching import Watched
 from tunewright.db.jobs import EventKind, JobState, NewEvent
 from tunewright.graph.structure import strip
+from tunewright.tuner.cli.app import PANELS, Program
 from tunewright.tuner.model import open_model
 
 MODEL_ROWS = 4
@@ -306,6 +308,12 @@ def test_the_view_bears_nonsense() -> None:
         watched.tell(event(number + 1, kind, **data))
     assert watched.snapshot().tasks == before
     assert watched.snapshot().note.isprintable()
+
+
+def test_each_command_has_its_place_in_the_help() -> None:
+    program = get_command(cli.app)
+    assert isinstance(program, Program)
+    assert list(program.commands) == [name for names in PANELS.values() for name in names]
 
 
 def test_help_is_quick() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from ..debug import switch_on
@@ -21,8 +22,31 @@ from .answers import Interrupted
 FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 """Exit codes; 130 is what shells give to what Ctrl-C ended."""
 
+PANELS = {
+    "Tune and run": ("tune", "bench", "run"),
+    "Look at": ("tasks", "lookup", "lock", "show"),
+    "Service": ("serve", "submit", "jobs", "work", "key"),
+    "Database": ("export", "import", "backup", "restore", "db"),
+    "This machine": ("doctor",),
+}
+"""The parts of the help, and the commands in each, in order; also of those that the service adds."""
+
+
+class Program(TyperGroup):
+    """All commands. Their order is that of `PANELS`, whatever the order in which modules declare them."""
+
+    def __init__(self, *, commands: MutableMapping[str, TyperCommand | TyperGroup], **attributes: Any) -> None:
+        placed = {}
+        for panel, names in PANELS.items():
+            for name in filter(commands.__contains__, names):
+                placed[name] = commands[name]
+                placed[name].rich_help_panel = panel
+        super().__init__(commands={**placed, **commands}, **attributes)
+
+
 app = typer.Typer(
     name="tunewright",
+    cls=Program,
     help="Finds fast kernels for an ONNX model on this machine, keeps every result, and runs the tuned model.",
     add_completion=False,
     no_args_is_help=True,
