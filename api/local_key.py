@@ -14,22 +14,20 @@ from tunewright.db.access import Scope, new_token
 from tunewright.db.sql_access import TOKEN
 from tunewright.db.sql_store import SqlStore
 
-NAME = "local_key"
-
 SCOPES = frozenset(Scope) - {Scope.LOGIN}
 
 
-def local_key(home: Path, store: SqlStore) -> Path:
+def local_key(path: Path, store: SqlStore) -> Path:
     """The file of the local key, which the database knows; made where there is none. Raises OSError, StoreError."""
-    path = home / NAME
+    name = f"local key in {path.parent}"
     token = _read(path) or _write(path)
     try:
-        key, _ = store.keys.create(f"local key in {home}", SCOPES, token=token)
+        key, _ = store.keys.create(name, SCOPES, token=token)
     except ValueError:  # the database has another secret under its name
         key = None
     if key is None or key.revoked_at is not None:
         path.unlink()
-        store.keys.create(f"local key in {home}", SCOPES, token=_write(path))
+        store.keys.create(name, SCOPES, token=_write(path))
     return path
 
 
@@ -54,7 +52,7 @@ def _write(path: Path) -> str:
     """Make a token and the file. Of two processes that make one at the same time, the first one's is taken."""
     path.parent.mkdir(parents=True, exist_ok=True)
     token = new_token()
-    passing = path.with_name(f"{NAME}.{secrets.token_hex(4)}")
+    passing = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:

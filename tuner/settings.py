@@ -16,6 +16,9 @@ DEBUG_LADDER = ("", "timing", "schedule", "ir", "llvm", "assembly", "rewrites")
 LEASE_S, SHORTEST_LEASE_S = 30.0, 1.0
 """How long a lease lasts unless the environment says otherwise, and the least that it may say."""
 
+PATIENCE_S = 10.0
+"""How long a command waits for a database server that is away."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -32,6 +35,11 @@ class Settings:
     def objects(self) -> Path:
         """Folder of the object code cache."""
         return self.home / "objects"
+
+    @property
+    def local_key(self) -> Path:
+        """File of the key that `serve` makes for the account it runs under, and that commands show to a local server."""
+        return self.home / "local_key"
 
 
 def settings(env: Mapping[str, str] = os.environ) -> Settings:

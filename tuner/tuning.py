@@ -22,7 +22,7 @@ from .errors import Refused
 from .job import Progress, TuningJob, Watch
 from .model import Model, open_model
 from .report import Report
-from .settings import settings
+from .settings import PATIENCE_S, settings
 from .stage import Stage
 from .strategy import STRATEGIES
 from .tenure import SHARE, Stopped, Tenure
@@ -36,9 +36,6 @@ SEEDS = 2**32
 
 POOLS = ("local", "ray")
 """Where candidates can be measured: in processes of this machine, or on a Ray cluster."""
-
-PATIENCE_S = 10.0
-"""How long a command waits for a database server that is away."""
 
 WAIT_S = 1.0
 """How long a command waits for another process's job before it looks again."""

@@ -20,9 +20,6 @@ from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import printable
 
-LOCAL_KEY = "local_key"
-"""File in the data folder with the key that `serve` made for the account it runs under."""
-
 ANSWER_BYTES = 128 << 20
 """How long an answer may be."""
 
@@ -90,7 +87,7 @@ def key_for(server: str) -> str | None:
     if not is_local(server):
         return None
     try:
-        return (here.home / LOCAL_KEY).read_text(encoding="ascii").strip() or None
+        return here.local_key.read_text(encoding="ascii").strip() or None
     except (OSError, ValueError):
         return None
 

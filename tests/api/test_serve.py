@@ -175,15 +175,15 @@ def test_nobody_listens_beyond_loopback_without_keys(tmp_path, monkeypatch, host
 
 def test_the_local_key_is_made_once(tmp_path):
     with open_store(f"sqlite:///{tmp_path}/a.db") as store, open_store(f"sqlite:///{tmp_path}/b.db") as other:
-        first = local_key(tmp_path, store).read_text()
-        assert local_key(tmp_path, store).read_text() == first
-        assert local_key(tmp_path, other).read_text() == first
+        first = local_key(tmp_path / "local_key", store).read_text()
+        assert local_key(tmp_path / "local_key", store).read_text() == first
+        assert local_key(tmp_path / "local_key", other).read_text() == first
         key = store.keys.check(first.strip())
         assert key is not None
         assert key.scopes == frozenset(Scope) - {Scope.LOGIN}
         assert len(store.keys.list()) == 1
         store.keys.revoke(key.id)
-        second = local_key(tmp_path, store).read_text()
+        second = local_key(tmp_path / "local_key", store).read_text()
         assert second != first
         assert store.keys.check(second.strip())
         assert list(tmp_path.glob("local_key*")) == [tmp_path / "local_key"]
@@ -192,7 +192,7 @@ def test_the_local_key_is_made_once(tmp_path):
 @pytest.mark.parametrize("harm", ["open to others", "other text", "a link"])
 def test_a_local_key_that_others_may_know_is_replaced(tmp_path, harm):
     with open_store(f"sqlite:///{tmp_path}/a.db") as store:
-        path = local_key(tmp_path, store)
+        path = local_key(tmp_path / "local_key", store)
         first = path.read_text()
         if harm == "open to others":
             path.chmod(0o644)
@@ -201,7 +201,7 @@ def test_a_local_key_that_others_may_know_is_replaced(tmp_path, harm):
         else:
             path.rename(tmp_path / "elsewhere")
             path.symlink_to(tmp_path / "elsewhere")
-        assert local_key(tmp_path, store).read_text() != first
+        assert local_key(tmp_path / "local_key", store).read_text() != first
         assert stat.S_IMODE(path.lstat().st_mode) == 0o600
 
 

@@ -108,7 +108,7 @@ def test_no_command_is_help(command: Command) -> None:
     ("option", "offered"), [("strategy", STRATEGIES), ("pool", tuning.POOLS), ("target", tuning.TARGETS)]
 )
 def test_choices_are_what_there_is(option: str, offered: Any) -> None:
-    literal = get_type_hints(cli.tune)[option]
+    literal = get_type_hints(cli.tuning.tune)[option]
     assert get_origin(literal) is not None
     assert list(get_args(literal)) == list(offered)
 
@@ -170,8 +170,9 @@ def silence() -> None:
 
 
 def trials(command: Command, database: str) -> list[tuple[str, str]]:
-    lines = command("export", "--db", database).out.splitlines()
-    return [(data["task_key"], json.dumps(data["schedule"])) for data in map(json.loads, lines)]
+    """Task and schedule of each, in order of storing."""
+    entries = map(json.loads, command("export", "--db", database).out.splitlines())
+    return [(data["task_key"], json.dumps(data["schedule"])) for data in entries if data["kind"] == "trial"]
 
 
 def test_debug_ladder(command: Command, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,8 @@ from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import open_store
 
 from ..errors import Refused
-from ..settings import settings
+from ..settings import PATIENCE_S, settings
 from ..text import large, printable
-
-PATIENCE_S = 10.0
-"""How long a command waits for a database server that is away."""
 
 LINE_BYTES = 16 << 20
 """Longest line of an export."""

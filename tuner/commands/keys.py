@@ -13,9 +13,8 @@ from tunewright.db.reading import open_reader
 from tunewright.db.sql_store import open_store
 
 from ..errors import Refused
-from ..settings import settings
+from ..settings import PATIENCE_S, settings
 from ..text import printable
-from .database import PATIENCE_S
 from .tables import new_table, print_table
 
 USUAL = (Scope.JOBS_READ, Scope.JOBS_WRITE, Scope.RECORDS_READ)
