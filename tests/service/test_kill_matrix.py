@@ -56,6 +56,7 @@ class Chaos:
         self.service, self.store = service, store
         self.killed: set[int] = set()  # ids of tuner processes
         self.done: list[str] = []
+        self.ended = threading.Event()  # the test is over, however that came
         self._rng = random.Random(seed)
 
     def run(self, steps: list[tuple[int, Callable[[], None]]]) -> None:
@@ -64,6 +65,8 @@ class Chaos:
             while self.store.counts()["trials"] < trials:
                 assert time.monotonic() < deadline, self.states()
                 self.store.jobs.wait(0.05)
+                if self.ended.is_set():
+                    return
             step()
 
     def states(self) -> dict[JobState, int]:
@@ -148,7 +151,8 @@ def submitted(service: Service, count: int, between: dict[int, Callable[[], None
     return jobs
 
 
-def finished(store: SqlStore, count: int, service: Service) -> None:
+def finished(store: SqlStore, count: int) -> None:
+    """Wait until so many jobs have succeeded."""
     deadline = time.monotonic() + LIMIT_S
     while store.jobs.counts()[JobState.SUCCEEDED] < count:
         assert time.monotonic() < deadline, store.jobs.counts()
@@ -205,9 +209,12 @@ def run(service: Service, apis: int, tuners: int, restart: Callable[[], tuple[fl
 
         thread = threading.Thread(target=disturb)
         thread.start()
-        jobs = submitted(service, JOBS, {10: chaos.kill_api, 30: chaos.kill_api})
-        finished(store, JOBS, service)
-        thread.join()
+        try:
+            jobs = submitted(service, JOBS, {10: chaos.kill_api, 30: chaos.kill_api})
+            finished(store, JOBS)
+        finally:
+            chaos.ended.set()
+            thread.join()
         assert not faults, faults
         assert Counter(chaos.done) == {"api": 2, "tuner": 4, "time": 2, "build": 2}
         check(service, store, jobs, chaos, away)
