@@ -24,6 +24,7 @@ from .claims import Claims
 from .confirming import Confirming
 from .learning import Learning
 from .limits import Rates, measure
+from .lookup import TRANSFERRED, lookup
 from .report import Report, TaskReport
 from .search import Assignment, Search
 from .stage import Stage
@@ -117,6 +118,7 @@ class TuningJob:
             )
             for task, occurrences in tasks
         ]
+        _borrow(store, target, [state for state in self._states if not state.measured])
         self._earlier = sum(store.jobs.statuses(job.id).values())
         self._claims = Claims(store, target.key, tenure)
         self._assigned = Assignment(store, pool, target, tenure, self._claims, self._states)
@@ -228,6 +230,14 @@ class TuningJob:
             if not any(state.fails(schedules[state.task.key]) for state in self._states)
         }
         return self._timing(wanted)
+
+
+def _borrow(store: SqlStore, target: Target, untried: Sequence[TaskState]) -> None:
+    """Have what is best for a similar target or task tried early: it is often near the best for this one."""
+    found = lookup(store, [state.task for state in untried], target)
+    for state in untried:
+        if found[state.task.key].match in TRANSFERRED:
+            state.borrowed.append(found[state.task.key].schedule)
 
 
 @cache

@@ -108,7 +108,7 @@ class Search:
 
     def _try(self, index: int, size: int) -> None:
         """Measure so many more schedules of a task, which is claimed."""
-        schedules = self._assigned.states[index].strategy.ask(size)
+        schedules = self._assigned.states[index].ask(size)
         if not schedules:
             self._scheduler.exhaust(index)
             return

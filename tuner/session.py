@@ -23,7 +23,7 @@ from tunewright.workers.lock import HostLock
 
 from .compiled import CompiledModel, build_kernels
 from .errors import InputError, Refused
-from .lookup import Found, Match
+from .lookup import TRANSFERRED, Found, Match
 from .model import Model
 from .place import Place
 from .settings import settings
@@ -33,10 +33,6 @@ _schedule_log = logging.getLogger("tunewright.schedule")
 
 OTHER_NAMES = {"float32": "float", "float64": "double"}
 """ONNX Runtime's names of element types where they are not numpy's."""
-
-
-TRANSFERRED = frozenset({Match.SIBLING, Match.NEAREST, Match.PREDICTED})
-"""Rungs of the ladder whose schedules were not measured for the task on the target."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Settings:
 
     @property
     def local_key(self) -> Path:
-        """File of the key that `serve` makes for the account it runs under, and that commands show to a local server."""
+        """File of the key that `serve` makes for its account, and that commands show to a server on this machine."""
         return self.home / "local_key"
 
 

@@ -50,6 +50,7 @@ class TaskState:
     measured: dict[str, tuple[Schedule, Measurement]] = field(default_factory=dict)  # by schedule key
     refuted: set[str] = field(default_factory=set)  # keys of schedules that worked once, but not when compared
     best: tuple[Schedule, Measurement] | None = None  # the fastest trial; the first of equals
+    borrowed: list[Schedule] = field(default_factory=list)  # best for a similar target or task, and yet to be proposed
 
     @staticmethod
     def of(
@@ -69,6 +70,17 @@ class TaskState:
         for record in records:
             state._add(record.schedule, record.measurement)
         return state
+
+    def ask(self, n: int) -> list[Schedule]:
+        """Up to `n` schedules to measure next, none where the spaces hold no more: what the strategy proposes.
+
+        It begins with the defaults; in the first batch that has room for more, what is borrowed is among them.
+        """
+        taken = [s for s in self.borrowed if s.key not in self.measured][: max(n - 1, 0)]
+        proposed = self.strategy.ask(n - len(taken))
+        proposed += [schedule for schedule in taken if schedule not in proposed]
+        self.borrowed = [schedule for schedule in self.borrowed if schedule not in proposed]
+        return proposed
 
     def tell(self, schedule: Schedule, measurement: Measurement) -> None:
         """One more trial. Of two of one schedule the first stays."""

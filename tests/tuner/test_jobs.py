@@ -22,6 +22,7 @@ from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup import Match, lookup
 from tunewright.tuner.model import Model, open_model
 from tunewright.tuner.report import Report
+from tunewright.tuner.scheduler import SMALLEST
 from tunewright.tuner.session import InferenceSession
 from tunewright.tuner.settings import settings
 from tunewright.tuner.task_state import FINALISTS
@@ -94,6 +95,19 @@ def test_faster_trials_after_a_comparison_are_used(network: Model, store: SqlSto
     store.record(Record(first.key, TARGET.key, fresh, took(1e-9)))
     found = lookup(store, [first], TARGET)[first.key]
     assert (found.schedule, found.confirmed) == (fresh, False)
+
+
+def test_what_is_best_for_a_similar_task_is_tried_early(network: Model, store: SqlStore) -> None:
+    job(network, store, Told(by_key))
+    similar = open_model(small_model(rows=8).SerializeToString())
+    nearest = lookup(store, tasks(similar), TARGET)
+    assert {one.match for one in nearest.values()} == {Match.NEAREST}
+    job(similar, store, Told(by_key))
+    for key, one in nearest.items():
+        tried = [record.schedule for record in store.records(key, TARGET.key)]
+        assert tried[0] == default_schedule(one.task, TARGET) != one.schedule
+        assert tried.index(one.schedule) <= SMALLEST  # in the first batch after the default
+        assert len(set(tried)) == len(tried)
 
 
 def test_a_job_on_which_nothing_works(network: Model, store: SqlStore) -> None:

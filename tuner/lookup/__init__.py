@@ -10,10 +10,21 @@ from collections.abc import Sequence
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from .found import Basis, Found, Match, Source, unmeasured
+from .found import TRANSFERRED, Basis, Found, Match, Source, unmeasured
 from .ladder import Ladder, Recorded, lookup
 
-__all__ = ["Basis", "Found", "Ladder", "Match", "Recorded", "Source", "look_up_in", "lookup", "unmeasured"]
+__all__ = [
+    "TRANSFERRED",
+    "Basis",
+    "Found",
+    "Ladder",
+    "Match",
+    "Recorded",
+    "Source",
+    "look_up_in",
+    "lookup",
+    "unmeasured",
+]
 
 
 def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> dict[str, Found]:

@@ -41,6 +41,10 @@ class Match(StrEnum):
     NONE = "none"  # the default is known to fail, and so is every replacement that was drawn
 
 
+TRANSFERRED = frozenset({Match.SIBLING, Match.NEAREST, Match.PREDICTED})
+"""Rungs whose schedules were not measured for the task on the target."""
+
+
 class Basis(StrEnum):
     """What the expected time of an answer is."""
 

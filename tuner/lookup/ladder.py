@@ -182,7 +182,8 @@ class Ladder:
     def _known_numbers(self, keys: Collection[str]) -> Mapping[str, Numbers]:
         fresh = [key for key in keys if key not in self._numbers]
         made = {key: numbers(data) for key, data in self._store.known.definitions(fresh).items()} if fresh else {}
-        known = {key: self._numbers[key] for key in keys if key in self._numbers} | made
+        # Another thread may be dropping the oldest.
+        known = {key: kept for key in keys if (kept := self._numbers.get(key)) is not None} | made
         self._numbers.update(made)
         while len(self._numbers) > REMEMBERED:
             self._numbers.popitem(last=False)
