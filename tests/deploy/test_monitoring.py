@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml  # type: ignore[import-untyped]
 from prometheus_client import Histogram
@@ -107,6 +108,15 @@ def test_every_series_and_label_is_there(deploy: Path, labels: dict[str, set[str
         "tunewright_lookups",
         "tunewright_database_up",
     }
+
+
+def test_every_expression_is_promql(deploy: Path) -> None:
+    parsed = 0
+    for where, expression in expressions(deploy):
+        if not expression.startswith("label_values("):  # Grafana's own
+            assert promql_parser.parse(expression.replace("$__rate_interval", "5m")), where
+            parsed += 1
+    assert parsed > 20
 
 
 def test_every_alert_says_what_it_means(deploy: Path) -> None:
