@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,9 @@ class Database:
         self.patience_s = patience_s
         self.clock = clock
         self.bell = Bell(engine)
+        # Held over a write under a lease until its answer is known: the database remembers the newest such write of a
+        # job alone, so one that is tried again must not be overtaken by another thread's.
+        self.leased_write = threading.Lock()
         self.is_sqlite = engine.dialect.name == "sqlite"
         self._insert: Callable[[type[Row]], sqlite.Insert | postgresql.Insert] = (
             sqlite.insert if self.is_sqlite else postgresql.insert

@@ -139,7 +139,8 @@ class SqlJobs(Jobs):
         events: Sequence[NewEvent] = (),
         spent_s: float = 0.0,
     ) -> Wish | None:
-        return self._renew(secrets.token_hex(8), lease, lease_s, progress, events, spent_s)
+        with self.database.leased_write:
+            return self._renew(secrets.token_hex(8), lease, lease_s, progress, events, spent_s)
 
     @patient
     def _renew(
@@ -165,7 +166,8 @@ class SqlJobs(Jobs):
             return None if row.wish is None else Wish(row.wish)
 
     def give_back(self, lease: Lease) -> None:
-        self._give_back(secrets.token_hex(8), lease)
+        with self.database.leased_write:
+            self._give_back(secrets.token_hex(8), lease)
 
     @patient
     def _give_back(self, write: str, lease: Lease) -> None:
@@ -177,7 +179,8 @@ class SqlJobs(Jobs):
                 change.settle(row, JobState.PAUSED if row.attached else JobState.QUEUED)
 
     def pause_leased(self, lease: Lease) -> None:
-        self._pause_leased(secrets.token_hex(8), lease)
+        with self.database.leased_write:
+            self._pause_leased(secrets.token_hex(8), lease)
 
     @patient
     def _pause_leased(self, write: str, lease: Lease) -> None:
@@ -190,7 +193,8 @@ class SqlJobs(Jobs):
     def finish(self, lease: Lease, state: JobState, *, result: Mapping[str, Any] | None = None, error: str = "") -> Job:
         if state in UNFINISHED:
             raise ValueError(f"{state} is no way for a job to end")
-        return self._finish(secrets.token_hex(8), lease, state, result, error)
+        with self.database.leased_write:
+            return self._finish(secrets.token_hex(8), lease, state, result, error)
 
     @patient
     def _finish(self, write: str, lease: Lease, state: JobState, result: Mapping[str, Any] | None, error: str) -> Job:

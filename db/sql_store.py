@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import Engine, Select, func, select
@@ -153,7 +153,8 @@ class SqlStore(Store):
 
     def record(self, record: Record, lease: Lease | None = None, events: Sequence[NewEvent] = ()) -> bool:
         exchange.check(record.measurement)
-        return self._record(secrets.token_hex(8), record, lease, events)
+        with self._in_turn(lease):
+            return self._record(secrets.token_hex(8), record, lease, events)
 
     @patient
     def _record(self, write: str, record: Record, lease: Lease | None, events: Sequence[NewEvent]) -> bool:
@@ -178,7 +179,8 @@ class SqlStore(Store):
 
     def confirm(self, record: Record, lease: Lease | None = None, events: Sequence[NewEvent] = ()) -> None:
         exchange.check(record.measurement)
-        self._confirm(secrets.token_hex(8), record, lease, events)
+        with self._in_turn(lease):
+            self._confirm(secrets.token_hex(8), record, lease, events)
 
     @patient
     def _confirm(self, write: str, record: Record, lease: Lease | None, events: Sequence[NewEvent]) -> None:
@@ -267,6 +269,10 @@ class SqlStore(Store):
     def _pragma(self, name: str) -> str:
         with clear_errors(self.database.engine.url), self.database.engine.connect() as connection:
             return str(connection.exec_driver_sql(f"PRAGMA {name}").scalar())
+
+    def _in_turn(self, lease: Lease | None) -> AbstractContextManager[object]:
+        """See `Database.leased_write`."""
+        return nullcontext() if lease is None else self.database.leased_write
 
     @contextmanager
     def _known(self, record: Record) -> Iterator[None]:

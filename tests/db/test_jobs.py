@@ -615,21 +615,21 @@ class TestTriedAgain:
 
     @pytest.fixture
     def twice(self, store, monkeypatch):
-        """Make the next write commit, and then say that the server is away."""
+        """Make the next write of this thread commit, and then say that the server is away."""
         store.database.patience_s = 5.0
         write = store.database.write
-        left: list[bool] = []
+        left: list[int] = []
 
         @contextmanager
         def cut_off():
             with write() as session:
                 yield session
-            if left:
-                left.pop()
+            if threading.get_ident() in left:
+                left.clear()
                 raise Unreachable("the connection was lost")
 
         monkeypatch.setattr(store.database, "write", cut_off)
-        return lambda: left.append(True)
+        return lambda: left.append(threading.get_ident())
 
     def test_happens_once(self, filled, jobs, samples, target, twice):
         twice()
@@ -652,6 +652,27 @@ class TestTriedAgain:
         assert jobs.get(job.id).spent_s == 1.5
         assert kinds(jobs, job.id) == ["queued", "started", *["stage"] * 3, "changed", "succeeded"]
         assert len(jobs.trials(job.id)) == 1
+
+    def test_happens_once_though_another_thread_writes_under_the_lease(self, jobs, samples, target, twice):
+        job = submit(jobs, samples)
+        lease = jobs.lease([target], "h")
+        done = threading.Event()
+
+        def keep():  # as the thread that renews the lease
+            while not done.is_set():
+                jobs.renew(lease)
+
+        other = threading.Thread(target=keep)
+        other.start()
+        try:
+            for _ in range(3):
+                twice()
+                jobs.renew(lease, spent_s=1.0, events=[NewEvent(EventKind.STAGE, {})])
+        finally:
+            done.set()
+            other.join()
+        assert jobs.get(job.id).spent_s == 3.0
+        assert kinds(jobs, job.id) == ["queued", "started", *["stage"] * 3]
 
     @pytest.mark.parametrize("end", ["give_back", "pause_leased"])
     def test_leaving_happens_once(self, jobs, samples, target, twice, end):
