@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, and_, func, or_, select
+from sqlalchemy import URL, Connection, Engine, and_, func, select
 from sqlalchemy import exc as sql
 
 from .database import Database
 from .engine import clear_errors, is_memory, make_engine, parse_url, shown, sqlite_name, sqlite_version, wal_is_safe
 from .fleet import Device
 from .jobs import JobState
+from .leases import is_lost
 from .models import JobRow, TargetRow, TaskRow, TrialRow
 from .schema import HEAD, current_revision, refuse_foreign
 from .sql_fleet import SqlFleet
@@ -113,12 +114,9 @@ def _work(engine: Engine) -> Work:
         before = datetime.now(UTC)
         now = database.now(session)
         here = before + (datetime.now(UTC) - before) / 2
-        is_lost = and_(
-            JobRow.state == JobState.RUNNING.value, or_(JobRow.leased_until.is_(None), JobRow.leased_until <= now)
-        )
         is_waiting = and_(JobRow.state == JobState.QUEUED.value, JobRow.attached.is_(False))
         jobs = select(func.count()).select_from(JobRow)
-        queued, lost = (session.scalar(jobs.where(which)) or 0 for which in (is_waiting, is_lost))
+        queued, lost = (session.scalar(jobs.where(which)) or 0 for which in (is_waiting, is_lost(now)))
     tuners = SqlFleet(database).tuners()
     devices = dict.fromkeys(device for tuner in tuners for device in tuner.devices)
     return Work(

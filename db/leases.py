@@ -160,14 +160,16 @@ class Change:
         return True
 
 
+def is_lost(now: datetime) -> ColumnElement[bool]:
+    """Of a JobRow: it is running, and its lease is over."""
+    is_over = or_(JobRow.leased_until.is_(None), JobRow.leased_until <= now)
+    return and_(JobRow.state == JobState.RUNNING.value, is_over)
+
+
 def may_be_taken(now: datetime) -> ColumnElement[bool]:
     """Of a JobRow: any process may take it up, or settle it since its lease is over."""
     is_queued = and_(
         JobRow.state == JobState.QUEUED.value,
         or_(JobRow.not_before.is_(None), JobRow.not_before <= now),
     )
-    is_over = and_(
-        JobRow.state == JobState.RUNNING.value,
-        or_(JobRow.leased_until.is_(None), JobRow.leased_until <= now),
-    )
-    return and_(JobRow.attached.is_(False), or_(is_queued, is_over))
+    return and_(JobRow.attached.is_(False), or_(is_queued, is_lost(now)))
