@@ -13,7 +13,15 @@ import typer
 
 from tunewright.tuner.cli import answer, app, execute, guarded, main, messages, quiet_stdout
 from tunewright.tuner.cli.app import FAULT
-from tunewright.tuner.cli.options import DbOption, DimOption, JsonOption, ModelArgument
+from tunewright.tuner.cli.options import (
+    DbOption,
+    DimOption,
+    JsonOption,
+    ModelArgument,
+    RayAddressOption,
+    SeedOption,
+    StrategyOption,
+)
 from tunewright.tuner.commands.options import parse_dims
 from tunewright.tuner.errors import Refused
 
@@ -50,15 +58,13 @@ def submit(
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Most minutes of searching.", show_default="no limit")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed tries candidates in the same order.")] = 0,
+    seed: SeedOption = 0,
     threads: Annotated[
         int | None,
         typer.Option(min=1, max=4096, help="Threads that kernels run on.", show_default="all of the target's"),
     ] = None,
     dims: DimOption = None,
-    strategy: Annotated[
-        Literal["evolutionary", "random"], typer.Option(help="How candidates are chosen.")
-    ] = "evolutionary",
+    strategy: StrategyOption = "evolutionary",
     priority: PriorityOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,9 +99,7 @@ def serve(
     db: DbOption = None,
     tuners: Annotated[int, typer.Option(min=0, max=64, help="Tuner processes to run beside it.")] = 1,
     pool: Annotated[Literal["local", "ray"], typer.Option(help="Where these measure.")] = "ray",
-    ray_address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="The Ray cluster to join.", show_default="one started here")
-    ] = None,
+    ray_address: RayAddressOption = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A name that clients may use for this server; may be given several times."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -77,4 +77,12 @@ ThreadsOption = Annotated[
         show_default="all processors",
         callback=sensible,
     ),
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed tries candidates in the same order.")]
+StrategyOption = Annotated[
+    Literal["evolutionary", "random"], typer.Option("--strategy", help="How candidates are chosen.")
+]
+RayAddressOption = Annotated[
+    str | None,
+    typer.Option("--ray-address", metavar="ADDRESS", help="The Ray cluster to join.", show_default="one started here"),
 ]

@@ -12,7 +12,18 @@ from ..settings import settings
 from ..text import printable
 from .answers import Interrupted, answer, messages, quiet_stdout, tell
 from .app import app
-from .options import DbOption, DimOption, JsonOption, LockOption, ModelArgument, ServerOption, ThreadsOption
+from .options import (
+    DbOption,
+    DimOption,
+    JsonOption,
+    LockOption,
+    ModelArgument,
+    RayAddressOption,
+    SeedOption,
+    ServerOption,
+    StrategyOption,
+    ThreadsOption,
+)
 
 KEPT = "stopped; what was measured is kept, and the same command goes on from there"
 """What is said after Ctrl-C in a tuning job."""
@@ -30,15 +41,11 @@ def tune(
     ] = None,
     db: DbOption = None,
     pool: Annotated[Literal["local", "ray"], typer.Option(help="Where candidates are measured.")] = "local",
-    ray_address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="The Ray cluster to join.", show_default="one started here")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed tries candidates in the same order.")] = 0,
+    ray_address: RayAddressOption = None,
+    seed: SeedOption = 0,
     threads: ThreadsOption = None,
     dims: DimOption = None,
-    strategy: Annotated[
-        Literal["evolutionary", "random"], typer.Option(help="How candidates are chosen.")
-    ] = "evolutionary",
+    strategy: StrategyOption = "evolutionary",
     as_json: JsonOption = False,
 ) -> None:
     """Search for fast kernels of a model's tasks. The same command goes on where it was stopped."""

@@ -8,16 +8,14 @@ import typer
 
 from .answers import answer, quiet_stdout
 from .app import app
-from .options import DbOption, JsonOption
+from .options import DbOption, JsonOption, RayAddressOption
 
 
 @app.command()
 def work(
     db: DbOption = None,
     pool: Annotated[Literal["local", "ray"], typer.Option(help="Where candidates are measured.")] = "local",
-    ray_address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="The Ray cluster to join.", show_default="one started here")
-    ] = None,
+    ray_address: RayAddressOption = None,
     once: Annotated[bool, typer.Option("--once", help="End when no job is left that this machine could do.")] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -46,16 +46,16 @@ def bench(
     With `default` ours on default schedules too.
     """
     peers.check_peers(against)
-    read = subject.read(model, place, dims or {}, threads)
-    dims = read.dims
-    arrays, _ = subject.feeds(read.model, ())
-    opened, failures = _open(against, model, arrays, read.target.threads, dims)
+    prepared = place.prepare(model, dims or {}, threads)
+    dims = prepared.dims
+    arrays, _ = subject.feeds(prepared.model, ())
+    opened, failures = _open(against, model, arrays, prepared.target.threads, dims)
     max_rel_err, mismatch = None, None
     with ExitStack() as stack:
-        tuned = stack.enter_context(read.session())
+        tuned = stack.enter_context(subject.session_of(prepared))
         calls: dict[str, Callable[[], Any]] = {OURS: lambda: tuned.run(None, arrays)}
         if default:
-            untuned = stack.enter_context(InferenceSession.of(read.model, read.target, {}, object_cache()))
+            untuned = stack.enter_context(InferenceSession.of(prepared.model, prepared.target, {}, object_cache()))
             calls[DEFAULT] = lambda: untuned.run(None, arrays)
         calls |= {name: peer.run for name, peer in opened.items()}
         if REFERENCE in opened:
@@ -66,8 +66,8 @@ def bench(
             latencies = side_by_side(calls)
         coverage = tuned.coverage()
     return {
-        "model": read.model.label,
-        "threads": read.target.threads,
+        "model": prepared.model.label,
+        "threads": prepared.target.threads,
         "tunewright_ms": latencies[OURS].median_ms,
         "default_ms": latencies[DEFAULT].median_ms if default else None,
         "peers": {name: latencies[name].median_ms for name in opened},
@@ -76,14 +76,14 @@ def bench(
         "reference": REFERENCE if REFERENCE in opened else None,
         "failures": failures,
         "tasks": subject.shares(coverage),
-        "notes": list(read.notes),
+        "notes": list(prepared.notes),
         "fallback": dict(coverage.fallback),
         "samples": len(latencies[OURS].samples_s),
         "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
         "intervals_ms": {name: _interval_ms(latency) for name, latency in latencies.items()},
         "versions": _own_version() | {name: peer.version for name, peer in opened.items()},
         "machine": machine(),
-        "target": str(read.target),
+        "target": str(prepared.target),
     }
 
 

@@ -17,7 +17,6 @@ from ..lockfile import write_lock
 from ..lookup import Basis, Found
 from ..place import Place, download
 from ..text import duration, large, printable, shape, slow_nodes
-from . import subject
 from .tables import WIDE, key_letters, new_table, print_table
 
 SCHEDULE_COLUMNS = 40
@@ -26,7 +25,7 @@ SCHEDULE_COLUMNS = 40
 
 def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> dict[str, Any]:
     """The tasks of a model, and how many of its nodes they cover."""
-    read = subject.read(model, Place(db), dims, threads)
+    prepared = Place(db).prepare(model, dims, threads)
     rows = [
         {
             "key": key,
@@ -36,19 +35,19 @@ def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | N
             "flops": task.flops,
             "traffic_bytes": task.traffic_bytes,
             "occurrences": count,
-            "best_ms": _best_ms(read.found[key]),
+            "best_ms": _best_ms(prepared.found[key]),
         }
-        for key, (task, count) in read.model.tasks.items()
+        for key, (task, count) in prepared.model.tasks.items()
     ]
     return {
-        "model": read.model.label,
-        "target": str(read.target),
+        "model": prepared.model.label,
+        "target": str(prepared.target),
         "tasks": rows,
-        "flops": sum(task.flops * count for task, count in read.model.tasks.values()),
+        "flops": sum(task.flops * count for task, count in prepared.model.tasks.values()),
         "coverage": {
-            "native": read.model.native_nodes,
-            "fallback": read.model.fallback_ops,
-            "reasons": read.model.fallback_reasons,
+            "native": prepared.model.native_nodes,
+            "fallback": prepared.model.fallback_ops,
+            "reasons": prepared.model.fallback_reasons,
         },
     }
 
@@ -97,12 +96,14 @@ def lookup(
     With `snapshot` everything is kept that the server knows of this machine. Raises Refused where that fails.
     """
     kept = download(place, threads) if snapshot else None
-    read = subject.read(model, place, dims, threads)
+    prepared = place.prepare(model, dims, threads)
     return {
-        "model": read.model.label,
-        "target": str(read.target),
-        "tasks": [{**found.to_json(), "occurrences": read.model.tasks[key][1]} for key, found in read.found.items()],
-        "notes": list(read.notes),
+        "model": prepared.model.label,
+        "target": str(prepared.target),
+        "tasks": [
+            {**found.to_json(), "occurrences": prepared.model.tasks[key][1]} for key, found in prepared.found.items()
+        ],
+        "notes": list(prepared.notes),
         "kept": kept,
     }
 
@@ -111,17 +112,17 @@ def lock(
     model: Path, place: Place, dims: Mapping[str, int], threads: int | None, output: Path | None
 ) -> dict[str, Any]:
     """Write a lock file of what is found for a model. Raises Refused where a task has no schedule that works."""
-    read = subject.read(model, place, dims, threads)
+    prepared = place.prepare(model, dims, threads)
     path = output or model.with_name(f"{model.name}.lock.json")
-    write_lock(path, read.model, read.target, read.dims, read.found)
-    matches = Counter(found.match.value for found in read.found.values())
+    write_lock(path, prepared.model, prepared.target, prepared.dims, prepared.found)
+    matches = Counter(found.match.value for found in prepared.found.values())
     return {
-        "model": read.model.label,
-        "target": str(read.target),
+        "model": prepared.model.label,
+        "target": str(prepared.target),
         "file": str(path),
-        "tasks": len(read.found),
+        "tasks": len(prepared.found),
         "matches": dict(matches),
-        "notes": list(read.notes),
+        "notes": list(prepared.notes),
     }
 
 

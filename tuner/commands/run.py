@@ -30,9 +30,9 @@ def run(
     threads: int | None = None,
 ) -> dict[str, Any]:
     """Run the model once; the outputs go to numbered files in folder `output`, where given."""
-    read = subject.read(model, place, dims or {}, threads)
-    arrays, sources = subject.feeds(read.model, inputs)
-    with read.session() as session:
+    prepared = place.prepare(model, dims or {}, threads)
+    arrays, sources = subject.feeds(prepared.model, inputs)
+    with subject.session_of(prepared) as session:
         start_s = time.perf_counter()
         results = session.run(None, arrays)
         run_s = time.perf_counter() - start_s
@@ -40,15 +40,15 @@ def run(
         arguments = session.get_outputs()
     outputs = [_described(argument.name, result) for argument, result in zip(arguments, results, strict=True)]
     data = {
-        "model": read.model.label,
-        "target": str(read.target),
+        "model": prepared.model.label,
+        "target": str(prepared.target),
         "inputs": [{"name": name, **_kind(arrays[name]), "source": source} for name, source in sources.items()],
         "outputs": outputs,
         "first_run_ms": 1e3 * run_s,
         "tasks": subject.shares(coverage),
-        "notes": list(read.notes),
+        "notes": list(prepared.notes),
         "fallback": dict(coverage.fallback),
-        "reasons": read.model.fallback_reasons,
+        "reasons": prepared.model.fallback_reasons,
     }
     if output is not None:
         _save(output, data, results)

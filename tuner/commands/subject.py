@@ -1,47 +1,24 @@
-"""What commands work on: a model with its dimensions bound, what is known of its tasks, and a session of it."""
+"""What commands make of a model that is prepared: a session of it, arrays to run it on, and what to say of both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tunewright.codegen.target import Target
-
 from ..errors import Refused
 from ..inputs import example_feeds
-from ..lookup import Found
 from ..model import Model
-from ..place import Place
+from ..place import Prepared
 from ..session import Coverage, InferenceSession, object_cache
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A model on this machine's processor, with what is known of it."""
-
-    model: Model
-    target: Target
-    dims: Mapping[str, int]
-    found: Mapping[str, Found]  # by task key
-    notes: tuple[str, ...] = ()  # what people should know, a line each
-
-    def session(self) -> InferenceSession:
-        """A session on the schedules found. Raises Refused where a task has none that may work."""
-        return InferenceSession.of_found(self.model, self.target, self.found, object_cache())
-
-
-def read(model: Path, place: Place, dims: Mapping[str, int], threads: int | None) -> Subject:
-    """Open a model and look its tasks up. Nothing is known of them where there is no default database yet.
-
-    Raises NoDatabase where the one that the place names is not there.
-    """
-    prepared = place.prepare(model, dims, threads)
-    return Subject(prepared.model, prepared.target, prepared.dims, prepared.found, prepared.notes)
+def session_of(prepared: Prepared) -> InferenceSession:
+    """A session on the schedules found. Raises Refused where a task has none that may work."""
+    return InferenceSession.of_found(prepared.model, prepared.target, prepared.found, object_cache())
 
 
 def shares(coverage: Coverage) -> dict[str, int]:
