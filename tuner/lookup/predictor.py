@@ -92,9 +92,10 @@ class Predictor:
 
     def _model(self, kind: str) -> CostModel | None:
         with self._lock:
-            _, looked_s = self._fitted.get(kind, (0, -PAUSE_S))
+            newest, looked_s = self._fitted.get(kind, (0, -PAUSE_S))
             busy = self._thread is not None and self._thread.is_alive()
             if not busy and time.monotonic() - looked_s >= PAUSE_S:
+                self._fitted[kind] = newest, time.monotonic()  # whatever comes of it, the next one is not begun at once
                 self._thread = threading.Thread(target=self._fit, args=(kind,), name="tunewright-fit", daemon=True)
                 self._thread.start()
             return self._models.get(kind)
