@@ -29,7 +29,11 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run on several cores, a file stays together, and all that starts Ray: there is one cluster a run."""
+    """Where tests run on several cores, a file stays together, and all that starts Ray: there is one cluster a run.
+
+    Slow ones begin, so that no core waits for them in the end.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
         group = "ray" if item.get_closest_marker("ray") else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
