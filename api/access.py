@@ -24,6 +24,7 @@ from limits.strategies import SlidingWindowCounterRateLimiter
 from starlette.datastructures import Headers
 
 from tunewright.db.access import Key, Keys, Scope
+from tunewright.db.errors import StoreError
 
 from .problems import Kind, Problem
 
@@ -124,6 +125,10 @@ class KnownKeys:
         key, until_s = self._known.get(token, (None, 0.0))
         return key if self._clock() < until_s else None
 
+    def was_good(self, token: str) -> bool:
+        """Whether it was a key's when it was checked last: it is no guess then."""
+        return token in self._known
+
     async def check(self, token: str) -> Key | None:
         """The key of a token, by the database; None where it is none. Raises StoreError."""
         key = await anyio.to_thread.run_sync(self._keys.check, token)
@@ -202,6 +207,17 @@ async def allowed(
 def needs(*scopes: Scope) -> Any:
     """A dependency: the key of the request, which must have these scopes."""
     return Security(allowed, scopes=[str(scope) for scope in scopes])
+
+
+async def is_allowed(request: Request, scope: Scope) -> bool:
+    """Whether the key of a request that goes on for long is still in force. Yes while the database is away."""
+    keys: KnownKeys = request.app.state.keys
+    token = presented(request.headers)[0] or ""
+    try:
+        key = keys.remembered(token) or await keys.check(token)
+    except StoreError:
+        return True
+    return key is not None and scope in key.scopes
 
 
 async def counted_as_change(request: Request, key: Annotated[Key, Depends(allowed)]) -> None:

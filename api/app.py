@@ -21,7 +21,7 @@ from starlette.middleware import Middleware
 from tunewright.db.sql_store import SqlStore, open_store
 
 from . import openapi, problems
-from .access import KnownKeys, Rates
+from .access import LOGIN, KnownKeys, Rates
 from .changes import Changes
 from .gate import QUIET, Envelope, Gate
 from .health import Health
@@ -62,6 +62,7 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
         metrics=metrics,
         health=Health(store, metrics.lag),
         receiving=anyio.CapacityLimiter(options.bodies),
+        following=anyio.CapacityLimiter(options.streams),
     )
     keys = KnownKeys(store.keys)
     rates = Rates(options.requests_per_minute, options.changes_per_minute, options.failures_per_minute)
@@ -126,5 +127,5 @@ def _telemetry() -> Any:
         "logs": False,
         "operation_spans": False,
         "auto_configure": wanted,
-        "exclude": lambda scope: scope.get("path") in QUIET,
+        "exclude": lambda scope: scope.get("path") in QUIET | {LOGIN},  # the query of the latter is a secret
     }

@@ -42,6 +42,9 @@ HEADERS = {
 LONGEST_PATH = 1000
 """Characters of a path: no route has so many, and Python converts no number of thousands of digits."""
 
+LEAST_BYTES_S = 16 << 10
+"""A body that comes more slowly on the whole is given up: it would keep others from sending theirs."""
+
 QUIET = frozenset({"/livez", "/readyz", "/metrics"})
 """Routes that are asked every few seconds: no line in the log unless they fail."""
 
@@ -174,7 +177,8 @@ class Gate:
             raise _no_key("send an API key")
         if (known := self._keys.remembered(token)) is not None:
             return known
-        self._rates.check_failures(scope["state"]["address"])
+        if not self._keys.was_good(token):  # others at its address may send wrong ones
+            self._rates.check_failures(scope["state"]["address"])
         key = await self._keys.check(token) if TOKEN.fullmatch(token) else None
         if key is None:
             self._rates.count_failure(scope["state"]["address"])
@@ -206,7 +210,8 @@ class Body:
         self._scope = scope
         self._left_bytes = self._limit_bytes = _limit_bytes(scope, service)
         declared = Headers(scope=scope).get("content-length", "0")
-        self._declared_bytes = int(declared) if declared.isdigit() else 0
+        self._declared_bytes = int(declared) if declared.isdecimal() else 0
+        self._patience_s = service.options.body_s
         self._is_complete = False
 
     async def receive(self) -> Message:
@@ -216,15 +221,23 @@ class Body:
         if self._declared_bytes > self._limit_bytes:
             raise self._too_large()
         try:
-            with anyio.fail_after(self._service.options.body_s):
-                message = await self._receive()
+            message = await self._next()
         except TimeoutError:
-            raise Problem(Kind.TOO_SLOW, "nothing of the body came for too long") from None
+            raise Problem(Kind.TOO_SLOW, "too little of the body came for too long") from None
         if message["type"] == "http.request":
             self._left_bytes -= len(message.get("body", b""))
+            self._patience_s += len(message.get("body", b"")) / LEAST_BYTES_S
             if self._left_bytes < 0:
                 raise self._too_large()
             self._is_complete = not message.get("more_body", False)
+        return message
+
+    async def _next(self) -> Message:
+        """The next piece. Raises TimeoutError."""
+        began_s = time.monotonic()
+        with anyio.fail_after(min(self._patience_s, self._service.options.body_s)):
+            message = await self._receive()
+        self._patience_s -= time.monotonic() - began_s
         return message
 
     def _too_large(self) -> Problem:

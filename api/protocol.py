@@ -41,6 +41,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._overhead_bytes > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too long.")
 
+    def on_message_begin(self) -> None:
+        """A head begins, perhaps behind another request that came with it."""
+        self._hurry()
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
         """From here on `gate.Body` sees to it that the body comes."""
         self._relax()

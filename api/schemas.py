@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from datetime import datetime
 from math import inf
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
@@ -140,9 +141,9 @@ class JobAsked(Asked):
     minutes: float | None = Field(
         None, gt=0, le=525_600, allow_inf_nan=False, description="Most minutes of searching. By default no limit."
     )
-    dims: dict[
-        Annotated[str, StringConstraints(min_length=1, max_length=200)], Annotated[int, Field(ge=1, le=2**31)]
-    ] = Field(default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name.")
+    dims: dict[DimName, Annotated[int, Field(ge=1, le=2**31)]] = Field(
+        default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name."
+    )
     seed: int = Field(0, ge=0, lt=2**32, description="The same seed tries candidates in the same order.")
     strategy: Literal["evolutionary", "random"] = Field("evolutionary", description="How candidates are chosen.")
     priority: int = Field(0, ge=-100, le=100, description="The higher goes first.")
@@ -168,7 +169,7 @@ class JobShown(Answer):
                     "model": EXAMPLE_MODEL,
                     "label": "resnet50.onnx",
                     "target": EXAMPLE_TARGET,
-                    "tasks": [{"key": EXAMPLE_TASK, "occurrences": 3}],
+                    "tasks": [{"key": EXAMPLE_TASK, "op": "Conv", "occurrences": 3}],
                     "trials": 400,
                     "minutes": 30.0,
                     "settings": {"seed": 0, "strategy": "evolutionary"},
@@ -208,15 +209,18 @@ class JobShown(Answer):
     updated_at: datetime
 
     @staticmethod
-    def of(job: Job) -> JobShown:
-        """A job as the API shows it."""
+    def of(job: Job, ops: Mapping[str, str]) -> JobShown:
+        """A job as the API shows it; `ops` says what its tasks are."""
         return JobShown(
             id=job.id,
             state=job.state,
             model=job.spec.model_sha256,
             label=job.label,
             target=job.spec.target_key,
-            tasks=[TaskShown(key=task.task_key, occurrences=task.occurrences) for task in job.spec.tasks],
+            tasks=[
+                TaskShown(key=task.task_key, op=ops.get(task.task_key, ""), occurrences=task.occurrences)
+                for task in job.spec.tasks
+            ],
             trials=job.budget.trials,
             minutes=None if job.budget.seconds == inf else job.budget.seconds / 60,
             settings=job.spec.settings,
@@ -237,6 +241,7 @@ class TaskShown(Answer):
     """A task of a job."""
 
     key: Digest
+    op: str = Field(description="What it is, for people.")
     occurrences: int = Field(description="How often the model runs it.")
 
 

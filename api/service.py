@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, TypeVar, cast
@@ -16,6 +17,7 @@ from tunewright.db.sql_store import SqlStore
 from .changes import Changes
 from .health import Health
 from .metrics import Metrics
+from .problems import Kind, Problem
 from .readers import Readers
 
 Result = TypeVar("Result")
@@ -37,6 +39,7 @@ class Options:
     failures_per_minute: int = 30  # wrong keys from an address
     readers: int = 2  # processes that read models, at most
     bodies: int = 8  # models and imports that are received at once: each has a file until it is stored
+    streams: int = 500  # event streams that are open at once
     folder: Path | None = None  # where bodies wait while they are read; None: the system's folder for such files
 
 
@@ -51,6 +54,7 @@ class Service:
     metrics: Metrics
     health: Health
     receiving: anyio.CapacityLimiter  # who receives a large body
+    following: anyio.CapacityLimiter  # who has an event stream open
     draining: threading.Event = field(default_factory=threading.Event)
 
     def drain(self) -> None:
@@ -66,6 +70,20 @@ async def service_of(request: Request) -> Service:
 
 Here = Annotated[Service, Depends(service_of)]
 """Type of a route's parameter that is the service."""
+
+
+@contextmanager
+def place_in(limiter: anyio.CapacityLimiter, refusal: str) -> Iterator[None]:
+    """One of so many places. Raises Problem where all are taken."""
+    holder = object()
+    try:
+        limiter.acquire_on_behalf_of_nowait(holder)
+    except anyio.WouldBlock:
+        raise Problem(Kind.BUSY, refusal, retry_after_s=10) from None
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(holder)
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:

@@ -41,7 +41,9 @@ class Watched:
     """A job that is being watched."""
 
     def __init__(self, job: Job) -> None:
-        self._rows = {key: _Row(key[:KEY_LETTERS], occurrences) for key, occurrences in job.tasks}
+        self._rows = {
+            task.key: _Row(printable(task.op) or task.key[:KEY_LETTERS], task.occurrences) for task in job.tasks
+        }
         self._stage = Stage.READING
         self._headline = HEADLINES["queued"]
         self._note = ""

@@ -84,6 +84,10 @@ class Known(Protocol):
         """Task key -> `Task.to_json`, of those that are known."""
         ...
 
+    def ops(self, task_keys: Iterable[str]) -> dict[str, str]:
+        """Task key -> what the task is, for people (`Task.op`), of those that are known."""
+        ...
+
     def marks(self) -> Marks:
         """How far the database has grown."""
         ...

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Select, Text, cast, func, select, tuple_, union
+from sqlalchemy.orm import InstrumentedAttribute
 
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
@@ -15,6 +16,8 @@ from .database import KEYS_AT_ONCE, Database, batches, patient
 from .known import Best, Known, Marks
 from .models import BestRow, ConfirmationRow, Measured, RepeatRow, TaskRow, TrialRow
 from .translate import to_measurement
+
+Value = TypeVar("Value")
 
 
 class SqlKnown(Known):
@@ -93,13 +96,19 @@ class SqlKnown(Known):
                     found.setdefault(family, []).append(key)
         return found
 
-    @patient
     def definitions(self, task_keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+        return self._of_tasks(task_keys, TaskRow.data)
+
+    def ops(self, task_keys: Iterable[str]) -> dict[str, str]:
+        return self._of_tasks(task_keys, TaskRow.op)
+
+    @patient
+    def _of_tasks(self, task_keys: Iterable[str], column: InstrumentedAttribute[Value]) -> dict[str, Value]:
+        """Task key -> what is in a column, of those that are known."""
+        found: dict[str, Value] = {}
         with self.database.read() as session:
             for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-                rows = session.execute(select(TaskRow.key, TaskRow.data).where(TaskRow.key.in_(keys)))
-                found |= {row.key: row.data for row in rows}
+                found |= dict(session.execute(select(TaskRow.key, column).where(TaskRow.key.in_(keys))).all())
         return found
 
     @patient

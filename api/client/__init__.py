@@ -3,7 +3,7 @@ Read first: `client`; `tiers` is the part that must never break a build.
 May import: `tuner`, and of the packages it needs only httpx before a model is read.
 """
 
-from .client import FINAL_STATES, Client, Job, JobEvent
+from .client import FINAL_STATES, Client, Job, JobEvent, JobTask
 from .connection import ServiceError
 
-__all__ = ["FINAL_STATES", "Client", "Job", "JobEvent", "ServiceError"]
+__all__ = ["FINAL_STATES", "Client", "Job", "JobEvent", "JobTask", "ServiceError"]

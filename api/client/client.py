@@ -16,7 +16,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-__all__ = ["FINAL_STATES", "Client", "Job", "JobEvent", "ServiceError"]
+__all__ = ["FINAL_STATES", "Client", "Job", "JobEvent", "JobTask", "ServiceError"]
 
 READING_S = 150.0
 """How long the server may take to read a model: it waits for its turn, then reads."""
@@ -54,6 +54,15 @@ FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
+class JobTask:
+    """A task of a job."""
+
+    key: str
+    op: str  # what it is, for people
+    occurrences: int  # how often the model runs it
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A tuning job as the server told of it."""
 
@@ -62,7 +71,7 @@ class Job:
     model: str  # SHA-256 of what was sent
     label: str  # hostile text
     target: str  # key
-    tasks: tuple[tuple[str, int], ...]  # task keys and how often each occurs
+    tasks: tuple[JobTask, ...]
     trials: int  # most of them
     minutes: float | None
     settings: Mapping[str, Any]
@@ -84,7 +93,7 @@ class Job:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         data = {name: getattr(self, name) for name in self.__slots__}
-        tasks = [{"key": key, "occurrences": count} for key, count in self.tasks]
+        tasks = [asdict(task) for task in self.tasks]
         moments = {name: data[name].isoformat() for name in ("created_at", "updated_at")}
         return data | {"tasks": tasks} | moments
 
@@ -98,7 +107,9 @@ class Job:
                 model=str(data["model"]),
                 label=str(data["label"]),
                 target=str(data["target"]),
-                tasks=tuple((str(task["key"]), int(task["occurrences"])) for task in data["tasks"]),
+                tasks=tuple(
+                    JobTask(str(task["key"]), str(task["op"]), int(task["occurrences"])) for task in data["tasks"]
+                ),
                 trials=int(data["trials"]),
                 minutes=None if data["minutes"] is None else float(data["minutes"]),
                 settings=dict(data["settings"]),
@@ -157,8 +168,9 @@ class Client:
         from .tiers import normal
 
         self.server = normal(server)
-        self._key = key_for(self.server) if key is None else key
-        self._connection = Connection(self.server, self._key, timeout_s, patience_s, waits)
+        self._own_key = key
+        shown = key_for(self.server) if key is None else key
+        self._connection = Connection(self.server, shown, timeout_s, patience_s, waits)
         self._lookups: Lookups | None = None
 
     def close(self) -> None:
@@ -319,10 +331,12 @@ class Client:
 
     def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, Found]:
         """Task key -> the schedule to use, and where it is from. Never fails for the server's sake: see `tiers`."""
-        if self._lookups is None:
-            from .tiers import Lookups
+        from . import tiers
 
-            self._lookups = Lookups(self.server, self._key)
+        if self._own_key is None:
+            return tiers.lookups(self.server).lookup(tasks, target)  # whose memory is that of the process
+        if self._lookups is None:
+            self._lookups = tiers.Lookups(self.server, self._own_key)
         return self._lookups.lookup(tasks, target)
 
     # Requests

@@ -6,7 +6,7 @@ browsers send themselves, or `after`) gets all behind it, each once and in order
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -19,11 +19,11 @@ from tunewright.db.access import Scope
 from tunewright.db.errors import StoreError
 from tunewright.db.jobs import UNFINISHED, Event, EventKind
 
-from ..access import needs
+from ..access import is_allowed, needs
 from ..openapi import also, problems
 from ..problems import Kind, Problem
 from ..schemas import LARGEST_ID, EventShown, JobId
-from ..service import Here, Service, in_thread
+from ..service import Here, Service, in_thread, place_in
 from .jobs import of_job
 
 AT_ONCE = 500
@@ -71,11 +71,9 @@ async def opened(
         raise Over
     if here.draining.is_set():
         raise Problem(Kind.BUSY, "this process is about to end", retry_after_s=1)
-    here.metrics.streams.inc()
-    try:  # here, since FastAPI does not close the generator of a stream that is broken off
+    # here, since FastAPI does not close the generator of a stream that is broken off
+    with place_in(here.following, "too many event streams are open"), here.metrics.streams.track_inprogress():
         yield Opened(job_id, seen)
-    finally:
-        here.metrics.streams.dec()
 
 
 @router.get(
@@ -87,13 +85,17 @@ async def opened(
     | problems(Kind.NO_SUCH_JOB, Kind.INVALID, Kind.BUSY),
     dependencies=[needs(Scope.JOBS_READ)],
 )
-async def follow_job(here: Here, stream: Annotated[Opened, Depends(opened)]) -> AsyncIterator[EventShown]:
+async def follow_job(
+    request: Request, here: Here, stream: Annotated[Opened, Depends(opened)]
+) -> AsyncIterator[EventShown]:
     """The job's events from its first one on, then each as it happens, as server-sent events.
 
     `id` is the event's number, `event` its kind, `data` the event. The stream ends with the job, or when the service
-    is stopped; reconnect with `Last-Event-ID` to go on. Every 15 s without an event there is a comment.
+    is stopped or the key revoked; reconnect with `Last-Event-ID` to go on. Every 15 s without an event there is a
+    comment.
     """
-    async for event in _events(here, stream):
+    still_allowed = partial(is_allowed, request, Scope.JOBS_READ)
+    async for event in _events(here, stream, still_allowed):
         yield ServerSentEvent(  # type: ignore[misc]  # FastAPI takes either, and documents what is declared
             raw_data=EventShown.of(event).model_dump_json(), event=event.kind.value, id=str(event.number)
         )
@@ -102,10 +104,10 @@ async def follow_job(here: Here, stream: Annotated[Opened, Depends(opened)]) -> 
 _reading = anyio.CapacityLimiter(READING)
 
 
-async def _events(here: Service, stream: Opened) -> AsyncIterator[Event]:
-    """Events behind the one seen, for ever, or until the last one or the end of the service."""
+async def _events(here: Service, stream: Opened, still_allowed: Callable[[], Awaitable[bool]]) -> AsyncIterator[Event]:
+    """Events behind the one seen, for ever, or until the last one or the end of the service or of the key."""
     seen = stream.after
-    while True:
+    while await still_allowed():
         change = here.changes.next()  # taken before the look, so that no change falls in between
         events = await _read(here, stream.job_id, seen)
         for event in events:

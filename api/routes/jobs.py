@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -15,13 +15,13 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from tunewright.codegen.target import Target
 from tunewright.db.access import Key, Scope
 from tunewright.db.errors import NotFound
-from tunewright.db.jobs import Budget, Conflict, Idempotency, JobSpec, JobState, JobTask, Submitted
+from tunewright.db.jobs import Budget, Conflict, Idempotency, Job, Jobs, JobSpec, JobState, JobTask
 from tunewright.db.uploads import Upload
 
 from ..access import counted_as_change, needs
 from ..openapi import problems
 from ..problems import Kind, Problem
-from ..readers import Tasks
+from ..readers import ModelReader, Tasks
 from ..schemas import SHA256, Cursor, JobAsked, JobChange, JobId, JobShown, Limit, Page, TrialShown, cursor_of, place_of
 from ..service import Here, Service, in_thread
 from .models import find_upload, model_file
@@ -80,14 +80,19 @@ async def submit_job(
     """
     upload = await in_thread(partial(find_upload, here, asked.model))
     target = await in_thread(partial(_target, here, asked))
-    async with model_file(here, asked.model) as path:
-        reading = await here.readers.read(lambda reader: reader.tasks(path, asked.dims))
+    reading = await here.readers.read(partial(_tasks, here, upload, asked.dims))
     if not reading.tasks:
         raise Problem(Kind.NOTHING_TO_TUNE, "no node of the model has a kernel")
     submitted = await in_thread(partial(_submit, here, asked, upload, target, reading, key.id, idempotency_key))
-    answer.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
+    answer.headers["Location"] = f"/v1/jobs/{submitted.id}"
     answer.headers["Retry-After"] = str(ASK_AGAIN_S)
-    return JobShown.of(submitted.job)
+    return submitted
+
+
+def _tasks(here: Service, upload: Upload, dims: Mapping[str, int], reader: ModelReader) -> Tasks:
+    """What there is to tune in a model; in a reader's thread, so that there are never more files than readers."""
+    with model_file(here, upload) as path:
+        return reader.tasks(path, dims)
 
 
 def _target(here: Service, asked: JobAsked) -> Target:
@@ -121,7 +126,7 @@ def _live_target(here: Service) -> Target:
 
 def _submit(
     here: Service, asked: JobAsked, upload: Upload, target: Target, reading: Tasks, owner: str, name: str | None
-) -> Submitted:
+) -> JobShown:
     store = here.store
     store.add_target(target)
     for task, _ in reading.tasks:
@@ -134,7 +139,7 @@ def _submit(
     )
     fingerprint = hashlib.sha256(json.dumps(asked.model_dump(), sort_keys=True).encode()).hexdigest()
     try:
-        return store.jobs.submit(
+        submitted = store.jobs.submit(
             spec,
             upload.label,
             Budget(asked.trials, inf if asked.minutes is None else 60 * asked.minutes),
@@ -145,6 +150,7 @@ def _submit(
         )
     except Conflict:
         raise Problem(Kind.KEY_REUSED, "this Idempotency-Key came with another request before") from None
+    return _shown(here, [submitted.job])[0]
 
 
 @router.get("", summary="List the jobs", responses=problems(Kind.INVALID), dependencies=[READ])
@@ -163,7 +169,7 @@ def list_jobs(
         state, model_sha256=model, target_key=target, before_id=place_of(cursor), limit=limit + 1
     )
     following = cursor_of(jobs[limit - 1].id) if len(jobs) > limit else None
-    return Page(items=[JobShown.of(job) for job in jobs[:limit]], next=following)
+    return Page(items=_shown(here, jobs[:limit]), next=following)
 
 
 @router.get(
@@ -171,7 +177,7 @@ def list_jobs(
 )
 def get_job(here: Here, job_id: JobId) -> JobShown:
     """A job as it stands."""
-    return JobShown.of(of_job(lambda: here.store.jobs.get(job_id), job_id))
+    return _one(here, job_id, lambda jobs: jobs.get(job_id))
 
 
 @router.patch(
@@ -182,7 +188,7 @@ def get_job(here: Here, job_id: JobId) -> JobShown:
 )
 def change_job(here: Here, job_id: JobId, change: JobChange) -> JobShown:
     """Change the priority of an unfinished job."""
-    return JobShown.of(of_job(lambda: here.store.jobs.prioritise(job_id, change.priority), job_id))
+    return _one(here, job_id, lambda jobs: jobs.prioritise(job_id, change.priority))
 
 
 STEERING: dict[int | str, dict[str, Any]] = problems(Kind.NO_SUCH_JOB, Kind.FINISHED, Kind.INVALID)
@@ -191,19 +197,19 @@ STEERING: dict[int | str, dict[str, Any]] = problems(Kind.NO_SUCH_JOB, Kind.FINI
 @router.post("/{job_id:int}:cancel", summary="Cancel a job", responses=STEERING, dependencies=STEER)
 def cancel_job(here: Here, job_id: JobId) -> JobShown:
     """End a job. One that is being worked on ends after the candidate in hand; what was measured is kept."""
-    return JobShown.of(of_job(lambda: here.store.jobs.cancel(job_id), job_id))
+    return _one(here, job_id, lambda jobs: jobs.cancel(job_id))
 
 
 @router.post("/{job_id:int}:pause", summary="Pause a job", responses=STEERING, dependencies=STEER)
 def pause_job(here: Here, job_id: JobId) -> JobShown:
     """Have a job wait until it is resumed. One that is being worked on pauses after the candidate in hand."""
-    return JobShown.of(of_job(lambda: here.store.jobs.pause(job_id), job_id))
+    return _one(here, job_id, lambda jobs: jobs.pause(job_id))
 
 
 @router.post("/{job_id:int}:resume", summary="Resume a job", responses=STEERING, dependencies=STEER)
 def resume_job(here: Here, job_id: JobId) -> JobShown:
     """Queue a paused job again."""
-    return JobShown.of(of_job(lambda: here.store.jobs.resume(job_id), job_id))
+    return _one(here, job_id, lambda jobs: jobs.resume(job_id))
 
 
 @router.get(
@@ -218,6 +224,16 @@ def list_trials(here: Here, job_id: JobId, cursor: Cursor = None, limit: Limit =
     trials = of_job(lambda: here.store.jobs.trials(job_id, -1 if after is None else after, limit + 1), job_id)
     following = cursor_of(trials[limit - 1].ordinal) if len(trials) > limit else None
     return Page(items=[TrialShown.of(trial) for trial in trials[:limit]], next=following)
+
+
+def _one(here: Service, job_id: int, ask: Callable[[Jobs], Job]) -> JobShown:
+    """The job that a question answers. Raises Problem as `of_job`."""
+    return _shown(here, [of_job(lambda: ask(here.store.jobs), job_id)])[0]
+
+
+def _shown(here: Service, jobs: Sequence[Job]) -> list[JobShown]:
+    ops = here.store.known.ops([task.task_key for job in jobs for task in job.spec.tasks])
+    return [JobShown.of(job, ops) for job in jobs]
 
 
 def of_job(ask: Callable[[], Result], job_id: int) -> Result:

@@ -23,7 +23,7 @@ from tunewright.graph.task import Task
 from tunewright.tuner.lookup import Basis, Ladder
 from tunewright.tuner.lookup.predictor import Predictor
 
-from ..access import needs
+from ..access import counted_as_change, needs
 from ..openapi import problems
 from ..problems import Kind, Problem, pointer
 from ..schemas import EXAMPLE_TARGET, EXAMPLE_TASK, SHA256, Answer, Asked, Digest
@@ -208,6 +208,7 @@ Lookups = Annotated[Answering, Depends(answering_of)]
     responses=problems(Kind.INVALID, Kind.NO_SUCH_TARGET, Kind.TOO_LARGE, Kind.TOO_SLOW, Kind.QUOTA),
 )
 async def look_up(
+    request: Request,
     asked: LookupAsked,
     here: Here,
     lookups: Lookups,
@@ -224,8 +225,10 @@ async def look_up(
     the default is known to fail there, and a schedule that nobody measured takes its place, or nothing works.
     `unknown`: the task's definition has to be sent.
     """
-    if tune is not None and Scope.JOBS_WRITE not in key.scopes:
-        raise Problem(Kind.MISSING_SCOPE, f"tune=background needs the scope {Scope.JOBS_WRITE}")
+    if tune is not None:
+        if Scope.JOBS_WRITE not in key.scopes:
+            raise Problem(Kind.MISSING_SCOPE, f"tune=background needs the scope {Scope.JOBS_WRITE}")
+        await counted_as_change(request, key)
     target = None if isinstance(asked.target, str) else target_of(asked.target)
     target_key = asked.target if isinstance(asked.target, str) else _key(target)
     if lookups.prepared.is_due:

@@ -7,14 +7,13 @@ import binascii
 import hashlib
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Annotated
 
-import anyio
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from tunewright.db.access import Key, Scope
@@ -25,7 +24,7 @@ from ..access import counted_as_change, needs
 from ..openapi import MODEL_BYTES, also, problems
 from ..problems import Kind, Problem
 from ..schemas import Cursor, DigestInPath, Limit, ModelSent, Page, bad_cursor, cursor_of, place_of
-from ..service import Here, Service, in_thread
+from ..service import Here, Service, in_thread, place_in
 
 PIECE_BYTES = 1 << 20
 
@@ -112,35 +111,31 @@ def find_upload(here: Service, sha256: str) -> Upload:
     try:
         return here.store.uploads.get(sha256)
     except NotFound:
-        raise Problem(Kind.NO_SUCH_MODEL, f"no model {sha256} was sent") from None
-
-
-@asynccontextmanager
-async def model_file(here: Service, sha256: str) -> AsyncIterator[Path]:
-    """A model that was sent, as a file."""
-    with tempfile.NamedTemporaryFile(prefix="tunewright-", suffix=".onnx", dir=here.options.folder) as file:
-
-        def fill() -> None:
-            for piece in here.store.uploads.read(sha256):
-                file.write(piece)
-            file.flush()
-
-        await in_thread(fill)
-        yield Path(file.name)
+        raise _not_sent(sha256) from None
 
 
 @contextmanager
-def place_to_receive(here: Service) -> Iterator[None]:
-    """One of the places for those who send large bodies. Raises Problem where all are taken."""
-    sender = object()
-    try:
-        here.receiving.acquire_on_behalf_of_nowait(sender)
-    except anyio.WouldBlock:
-        raise Problem(Kind.BUSY, "too many large bodies are being received", retry_after_s=10) from None
-    try:
-        yield
-    finally:
-        here.receiving.release_on_behalf_of(sender)
+def model_file(here: Service, upload: Upload) -> Iterator[Path]:
+    """A model that was sent, as a file. Raises Problem where it was deleted meanwhile."""
+    with tempfile.NamedTemporaryFile(prefix="tunewright-", suffix=".onnx", dir=here.options.folder) as file:
+        try:
+            for piece in here.store.uploads.read(upload.sha256):
+                file.write(piece)
+        except NotFound:
+            pass
+        if file.tell() != upload.size_bytes:
+            raise _not_sent(upload.sha256)
+        file.flush()
+        yield Path(file.name)
+
+
+def _not_sent(sha256: str) -> Problem:
+    return Problem(Kind.NO_SUCH_MODEL, f"no model {sha256} was sent")
+
+
+def place_to_receive(here: Service) -> AbstractContextManager[None]:
+    """One of the places for those who send large bodies."""
+    return place_in(here.receiving, "too many large bodies are being received")
 
 
 @dataclass(frozen=True, slots=True)

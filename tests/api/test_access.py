@@ -200,3 +200,15 @@ def test_answers_carry_headers(one, client):
     assert answer.headers["cache-control"] == "no-store"
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert client.get("/v1/jobs", headers={"X-Request-ID": "a\tb"}).headers["x-request-id"] != "a\tb"
+
+
+def test_wrong_keys_of_others_lock_nobody_out(serve, monkeypatch):
+    """One address may be that of many: a proxy's, or this machine's own."""
+    monkeypatch.setattr("tunewright.api.access.TRUST_S", 0.0)  # each request has its key checked anew
+    with serve(Options(failures_per_minute=1)) as one:
+        client, revoked = one.client(), one.client(one.key())
+        assert client.get("/v1/jobs").status_code == revoked.get("/v1/jobs").status_code == 200
+        one.store.keys.revoke(next(key.id for key in one.store.keys.list() if key.name == "test"))
+        problem(revoked.get("/v1/jobs"), "no-key", 401)
+        problem(revoked.get("/v1/jobs"), "rate-limited", 429)
+        assert client.get("/v1/jobs").status_code == 200

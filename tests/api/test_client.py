@@ -16,6 +16,7 @@ from typing import Any, Self
 import pytest
 
 from tunewright.api.client import Client, Job, JobEvent, ServiceError
+from tunewright.api.client import JobTask as Task
 from tunewright.api.client.connection import LINE_BYTES, is_local, key_for
 from tunewright.db.access import Scope
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
@@ -23,7 +24,8 @@ from tunewright.tuner.errors import Refused
 
 JOB = {
     "id": 7, "state": "running", "model": "a" * 64, "label": "m.onnx", "target": "b" * 64,
-    "tasks": [{"key": "c" * 64, "occurrences": 2}], "trials": 100, "minutes": None, "settings": {}, "priority": 0,
+    "tasks": [{"key": "c" * 64, "op": "Conv", "occurrences": 2}], "trials": 100, "minutes": None,
+    "settings": {}, "priority": 0,
     "spent_s": 1.5, "attempts": 1, "holder": "h", "wish": None, "progress": None, "result": None, "error": "",
     "created_at": "2026-11-20T09:30:00Z", "updated_at": "2026-11-20T09:30:00Z",
 }  # fmt: skip
@@ -54,7 +56,12 @@ def test_jobs_are_listed_and_steered(one: Any, kit: Any, mine: Client) -> None:
     assert mine.prioritise(ids[1], -3).priority == -3
     assert mine.cancel(ids[2]).is_finished
     job = mine.job(ids[2])
-    assert (job.state, job.tasks, job.trials, job.label) == ("cancelled", ((kit.task(10).key, 1),), 10, "m.onnx")
+    assert (job.state, job.tasks, job.trials, job.label) == (
+        "cancelled",
+        (Task(kit.task(10).key, "Relu", 1),),
+        10,
+        "m.onnx",
+    )
     assert Job.from_json(job.to_json()) == job
     with pytest.raises(ServiceError, match="The job is finished") as found:
         mine.pause(ids[2])
@@ -105,7 +112,17 @@ def test_events_are_followed_to_the_end(one: Any, kit: Any, mine: Client) -> Non
 def test_lookups_never_fail(kit: Any) -> None:
     with Client("http://127.0.0.1:1") as client:
         found = client.lookup([kit.task()], kit.target())
-    assert found.keys() == {kit.task().key}
+        assert found.keys() == {kit.task().key}
+        assert client.lookup([kit.task()], kit.target()) == found
+
+
+def test_lookups_share_their_memory(one: Any, kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all clients that found their key by themselves; who has a key of their own has a memory of their own."""
+    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
+    for own, shares in ((None, True), (one.token, False)):
+        with Client(one.url, own) as client:
+            client.lookup([kit.task()], kit.target())
+            assert (client._lookups is None) is shares
 
 
 def test_a_key_with_strange_letters() -> None:

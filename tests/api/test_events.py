@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tunewright.api.service import Options
+from tunewright.db.access import Scope
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
 
 
@@ -171,3 +173,27 @@ def test_streams_outlive_a_database_that_is_away(one, begin, monkeypatch):
     monkeypatch.setattr(jobs, "events", sometimes)
     threading.Timer(0.5, lambda: one.store.jobs.finish(lease, JobState.CANCELLED)).start()
     assert [kind for _, kind, _ in read(one.client(), job_id)] == ["queued", "started", "cancelled"]
+
+
+def test_streams_end_with_their_key(one, begin, kit, monkeypatch):
+    monkeypatch.setattr("tunewright.api.access.TRUST_S", 0.1)
+    monkeypatch.setattr("tunewright.api.changes.WAIT_S", 0.1)
+    job_id, _ = begin(one.store)
+    token = one.key(Scope.JOBS_READ)
+    with one.client(token).stream("GET", f"/v1/jobs/{job_id}/events") as answer:
+        lines = answer.iter_lines()
+        assert next(lines)
+        one.store.keys.revoke(token.split("_")[1])
+        assert not any("succeeded" in line for line in lines)  # they end
+
+
+def test_so_many_streams_at_once(serve, begin, kit):
+    with serve(Options(streams=1)) as one:
+        job_id, lease = begin(one.store)
+        with one.client().stream("GET", f"/v1/jobs/{job_id}/events") as answer:
+            lines = answer.iter_lines()
+            assert next(lines)
+            refused = one.client().get(f"/v1/jobs/{job_id}/events")
+            assert kit.problem(refused, "busy", 503) and refused.headers["retry-after"]
+        one.store.jobs.finish(lease, JobState.SUCCEEDED)
+        kit.soon(lambda: one.client().get(f"/v1/jobs/{job_id}/events").status_code == 200)

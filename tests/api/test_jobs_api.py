@@ -22,7 +22,10 @@ def test_a_job_is_submitted(one, client, kit):
     assert (job["state"], job["model"], job["label"]) == ("queued", model, "net.onnx")
     assert (job["trials"], job["minutes"], job["priority"]) == (40, 1.5, 2)
     assert job["settings"] == {"seed": 3, "strategy": "evolutionary", "dims": {"batch": 2}}
-    assert job["tasks"] == [{"key": kit.task(16).key, "occurrences": 1}, {"key": kit.task(32).key, "occurrences": 2}]
+    assert job["tasks"] == [
+        {"key": kit.task(16).key, "op": "Relu", "occurrences": 1},
+        {"key": kit.task(32).key, "op": "Relu", "occurrences": 2},
+    ]
     assert job["target"] == kit.target(2).key
     assert client.get(answer.headers["location"]).json() == job
     stored = one.store.jobs.get(job["id"])

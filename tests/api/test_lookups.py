@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tunewright.api.routes import lookups, prepared
+from tunewright.api.service import Options
 from tunewright.db.access import Scope
 from tunewright.db.jobs import JobState
 from tunewright.db.known import Marks
@@ -252,6 +253,14 @@ class TestBackground:
         store_best(one.store, task, confirm=True)
         assert ask(client, task, tune="background").json()["job"] is None
         assert one.store.jobs.list() == []
+
+    def test_counts_as_a_change(self, serve):
+        task = make_task(64)
+        with serve(Options(changes_per_minute=1)) as one:
+            client = one.client()
+            assert ask(client, task, define=[task], tune="background").status_code == 200
+            assert ask(client, task, define=[task], tune="background").status_code == 429
+            assert ask(client, task, define=[task]).status_code == 200
 
     def test_needs_a_scope(self, one):
         reader = one.client(one.key(Scope.RECORDS_READ))

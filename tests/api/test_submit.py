@@ -269,6 +269,7 @@ def test_the_view_follows_the_events() -> None:
 
     watched = Watched(Job.from_json(JOB))
     assert watched.snapshot().at == "waiting for a tuner process"
+    assert [row.op for row in watched.snapshot().tasks] == ["Conv"]
     watched.tell(event(1, "started", holder="h"))
     assert watched.snapshot().at == "a tuner process begins"
     watched.tell(event(2, "stage", stage="searching"))
