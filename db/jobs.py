@@ -239,6 +239,13 @@ class Jobs(Protocol):
         """
         ...
 
+    def submitted(self, idempotency: Idempotency) -> Submitted | None:
+        """What came of the submission of this name, as it stands; None where it is not known (yet).
+
+        Raises Conflict where the name came with another fingerprint.
+        """
+        ...
+
     def open(self, spec: JobSpec, label: str, budget: Budget, holder: str, lease_s: float = LEASE_S) -> Lease | None:
         """Take up the unfinished job of a spec, or a new one that is `attached`, under the budget given.
 

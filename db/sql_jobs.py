@@ -70,8 +70,8 @@ class SqlJobs(Jobs):
         values = _new_values(spec, label, budget) | {"priority": priority, "owner": owner}
 
         def submitted(change: Change) -> Submitted:
-            if idempotency is not None and (known := _submission(change.session, idempotency)) is not None:
-                return Submitted(_jobs(change.session, [self._row(change.session, known)])[0], is_new=False)
+            if idempotency is not None and (known := self._submitted(change.session, idempotency)) is not None:
+                return known
             if most_unfinished is not None:
                 self._serialise(change.session, owner)
             row = _unfinished_of(change.session, spec)
@@ -87,6 +87,11 @@ class SqlJobs(Jobs):
             return Submitted(_jobs(change.session, [row])[0], is_new)
 
         return self._changed(submitted)
+
+    @patient
+    def submitted(self, idempotency: Idempotency) -> Submitted | None:
+        with self.database.read() as session:
+            return self._submitted(session, idempotency)
 
     @patient
     def open(self, spec: JobSpec, label: str, budget: Budget, holder: str, lease_s: float = LEASE_S) -> Lease | None:
@@ -351,6 +356,15 @@ class SqlJobs(Jobs):
             raise NotFound(f"{self.database}: there is no job {job_id}")
         return row
 
+    def _submitted(self, session: Session, idempotency: Idempotency) -> Submitted | None:
+        """See `submitted`."""
+        submission = session.get(SubmissionRow, (idempotency.owner, idempotency.name))
+        if submission is None:
+            return None
+        if submission.fingerprint != idempotency.fingerprint:
+            raise Conflict("the idempotency key came with another request before")
+        return Submitted(_jobs(session, [self._row(session, submission.job_id)])[0], is_new=False)
+
     def _changed(self, work: Callable[[Change], Result]) -> Result:
         """What `work` returns, done in a transaction; again where another process was in the way."""
         while True:
@@ -433,16 +447,6 @@ def _new_values(spec: JobSpec, label: str, budget: Budget) -> dict[str, Any]:
 
 def _unfinished_of(session: Session, spec: JobSpec) -> JobRow | None:
     return session.scalar(select(JobRow).where(JobRow.spec_key == spec.key, IS_UNFINISHED).with_for_update())
-
-
-def _submission(session: Session, idempotency: Idempotency) -> int | None:
-    """The job that an idempotency key stands for. Raises Conflict where it came with another request."""
-    row = session.get(SubmissionRow, (idempotency.owner, idempotency.name))
-    if row is None:
-        return None
-    if row.fingerprint != idempotency.fingerprint:
-        raise Conflict("the idempotency key came with another request before")
-    return row.job_id
 
 
 def _check_quota(session: Session, owner: str, most_unfinished: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -78,15 +79,38 @@ async def submit_job(
 
     An unfinished job of the same model, target and settings is answered as it is, whatever its budget.
     """
-    upload = await in_thread(partial(find_upload, here, asked.model))
-    target = await in_thread(partial(_target, here, asked))
-    reading = await here.readers.read(partial(_tasks, here, upload, asked.dims))
-    if not reading.tasks:
-        raise Problem(Kind.NOTHING_TO_TUNE, "no node of the model has a kernel")
-    submitted = await in_thread(partial(_submit, here, asked, upload, target, reading, key.id, idempotency_key))
+    once = None if idempotency_key is None else Idempotency(key.id, idempotency_key, _fingerprint(asked))
+    submitted = None if once is None else await in_thread(partial(_submitted, here, once))
+    if submitted is None:
+        upload = await in_thread(partial(find_upload, here, asked.model))
+        target = await in_thread(partial(_target, here, asked))
+        reading = await here.readers.read(partial(_tasks, here, upload, asked.dims))
+        if not reading.tasks:
+            raise Problem(Kind.NOTHING_TO_TUNE, "no node of the model has a kernel")
+        submitted = await in_thread(partial(_submit, here, asked, upload, target, reading, key.id, once))
     answer.headers["Location"] = f"/v1/jobs/{submitted.id}"
     answer.headers["Retry-After"] = str(ASK_AGAIN_S)
     return submitted
+
+
+def _fingerprint(asked: JobAsked) -> str:
+    """Of a request as it came, whatever is at work by then: a target that was not named is none in it."""
+    return hashlib.sha256(json.dumps(asked.model_dump(), sort_keys=True).encode()).hexdigest()
+
+
+def _submitted(here: Service, once: Idempotency) -> JobShown | None:
+    """The job of a submission that came before: the same answer, even where it could not be submitted now."""
+    with _one_request_a_key():
+        known = here.store.jobs.submitted(once)
+    return None if known is None else _shown(here, [known.job])[0]
+
+
+@contextmanager
+def _one_request_a_key() -> Iterator[None]:
+    try:
+        yield
+    except Conflict:
+        raise Problem(Kind.KEY_REUSED, "this Idempotency-Key came with another request before") from None
 
 
 def _tasks(here: Service, upload: Upload, dims: Mapping[str, int], reader: ModelReader) -> Tasks:
@@ -125,7 +149,13 @@ def _live_target(here: Service) -> Target:
 
 
 def _submit(
-    here: Service, asked: JobAsked, upload: Upload, target: Target, reading: Tasks, owner: str, name: str | None
+    here: Service,
+    asked: JobAsked,
+    upload: Upload,
+    target: Target,
+    reading: Tasks,
+    owner: str,
+    once: Idempotency | None,
 ) -> JobShown:
     store = here.store
     store.add_target(target)
@@ -137,19 +167,16 @@ def _submit(
         tasks=tuple(JobTask(task.key, occurrences) for task, occurrences in reading.tasks),
         settings={"seed": asked.seed, "strategy": asked.strategy} | ({"dims": asked.dims} if asked.dims else {}),
     )
-    fingerprint = hashlib.sha256(json.dumps(asked.model_dump(), sort_keys=True).encode()).hexdigest()
-    try:
+    with _one_request_a_key():
         submitted = store.jobs.submit(
             spec,
             upload.label,
             Budget(asked.trials, inf if asked.minutes is None else 60 * asked.minutes),
             priority=asked.priority,
             owner=owner,
-            idempotency=None if name is None else Idempotency(owner, name, fingerprint),
+            idempotency=once,
             most_unfinished=here.options.most_unfinished,
         )
-    except Conflict:
-        raise Problem(Kind.KEY_REUSED, "this Idempotency-Key came with another request before") from None
     return _shown(here, [submitted.job])[0]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from tunewright.api.service import Options
 from tunewright.db.jobs import EventKind, JobState, NewEvent
+from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
@@ -51,6 +52,25 @@ def test_idempotency_keys(one, client, kit):
     kit.problem(submit(client, model, name, trials=7), "idempotency-key-reused", 422)
     assert submit(one.client(one.key()), model, name).json()["id"] != first["id"]  # names are each key's own
     kit.problem(submit(client, model, {"Idempotency-Key": "x" * 256}), "invalid-request", 422)
+
+
+def test_a_retry_is_answered_where_nothing_could_be_submitted_now(one, client, kit, monkeypatch):
+    def unreadable(*_):
+        raise ModelError("it can't be read")
+
+    model, name = kit.send(client, 8), {"Idempotency-Key": "nightly"}
+    first = submit(client, model, name)
+    one.store.fleet.leave("t1")
+    kit.problem(submit(client, model), "no-target", 409)
+    monkeypatch.setattr(kit.reader, "tasks", unreadable)
+    kit.problem(submit(client, model, target=kit.target().key), "bad-model", 422)
+    again = submit(client, model, name)
+    assert (again.status_code, again.json()) == (202, first.json())
+    assert again.headers["location"] == first.headers["location"]
+    assert again.headers["retry-after"] == first.headers["retry-after"]
+    for other in ({"trials": 7}, {"target": kit.target().key}):
+        kit.problem(submit(client, model, name, **other), "idempotency-key-reused", 422)
+    kit.problem(submit(one.client(one.key()), model, name), "no-target", 409)  # names are each key's own
 
 
 def test_which_target(one, client, kit):

@@ -22,6 +22,7 @@ from tunewright.db.jobs import (
     LeaseLost,
     NewEvent,
     QuotaExceeded,
+    Submitted,
     Wish,
 )
 from tunewright.search_space.measurement import Measurement, Status
@@ -120,6 +121,19 @@ class TestSubmit:
         for other in (dataclasses.replace(once, owner="k2"), dataclasses.replace(once, name="other")):
             assert submit(jobs, samples, 2, idempotency=other).id != job.id
         assert len(jobs.list()) == 2
+
+    def test_a_submission_is_known_by_its_name(self, jobs, samples, target):
+        once = Idempotency("k1", "a b/c", "ab" * 32)
+        assert jobs.submitted(once) is None
+        job = submit(jobs, samples, idempotency=once)
+        assert jobs.submitted(once) == Submitted(job, is_new=False)
+        with pytest.raises(Conflict, match="idempotency"):
+            jobs.submitted(dataclasses.replace(once, fingerprint="cd" * 32))
+        for other in (dataclasses.replace(once, owner="k2"), dataclasses.replace(once, name="other")):
+            assert jobs.submitted(other) is None
+        done = jobs.finish(jobs.lease([target], "h"), JobState.SUCCEEDED)
+        submit(jobs, samples)
+        assert jobs.submitted(once) == Submitted(done, is_new=False)
 
     def test_an_owner_may_have_so_many_unfinished_jobs(self, jobs, samples, target):
         first = submit(jobs, samples, 0, owner="k1", most_unfinished=2)
