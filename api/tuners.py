@@ -6,15 +6,16 @@ python -m tunewright.api.tuners PARENT work ...    # such a process: it drains w
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 LOOK_S = 0.2
 """How often it is looked whether one has died."""
@@ -27,11 +28,8 @@ SETTLED_S = 120.0
 
 PR_SET_PDEATHSIG = 1
 
-LINE = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) (.*)")
-"""A line of a tuner process's log, behind its moment."""
-
-JOB = re.compile(r"job (\d{1,18})\b")
-"""How such a line begins that is about a job."""
+KEPT = ("job_id", "exception")
+"""What the line of a tuner process's log may have that its line in the log of the service has too."""
 
 _log = logging.getLogger("tunewright.tuners")
 
@@ -147,11 +145,22 @@ def _pass_on(process: subprocess.Popen[bytes]) -> None:
     with process.stdout as said:
         for line in said:
             text = line.decode(errors="replace").rstrip()
-            found = LINE.fullmatch(text)
-            level, message = (found[1], found[2]) if found else ("INFO", text)
-            job = JOB.match(message)
-            extra = {"pid": process.pid} | ({"job_id": int(job[1])} if job else {})
-            _log.log(logging.getLevelNamesMapping()[level], "%s", message, extra=extra)
+            level, event, more = _parsed(text)
+            _log.log(level, "%s", event, extra=more | {"pid": process.pid})
+
+
+def _parsed(text: str) -> tuple[int, str, dict[str, Any]]:
+    """Level, event and what belongs to it, of a line of `JsonLines`; any other line is an event as it is."""
+    levels = logging.getLevelNamesMapping()
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        said = None
+    match said:
+        case {"level": str(level), "event": str(event)} if level.upper() in levels:
+            return levels[level.upper()], event, {name: said[name] for name in KEPT if name in said}
+        case _:
+            return logging.INFO, text, {}
 
 
 def _end_with(parent: int) -> None:

@@ -150,24 +150,27 @@ class Work:
 
     def _work_on(self, lease: Lease) -> None:
         """Run a job. However that goes, short of a database that is away, this process can take the next one."""
+        about = {"job_id": lease.job_id}
         self._report(lease.job_id)
         with Tenure(self._store.jobs, lease, self._lease_s, self._draining, lambda: self._report(lease.job_id)) as kept:
             target_key = ""
             try:
                 job = self._store.jobs.get(lease.job_id)
                 target_key = job.spec.target_key
-                _log.info("job %d starts: %s, %d tasks", job.id, printable(job.label), len(job.spec.tasks))
+                label, tasks = printable(job.label), len(job.spec.tasks)
+                _log.info("job %d starts: %s, %d tasks", job.id, label, tasks, extra=about)
                 report = self._run(job, kept)
             except LeaseLost:
-                _log.warning("job %d: lost to another process, or ended", lease.job_id)
+                _log.warning("job %d: lost to another process, or ended", lease.job_id, extra=about)
             except Stopped as stopped:
-                _log.info("job %d: given back, asked to %s", lease.job_id, stopped.why)
+                _log.info("job %d: given back, asked to %s", lease.job_id, stopped.why, extra=about)
             except KeyboardInterrupt:
-                _log.info("job %d: given back, interrupted", lease.job_id)
+                _log.info("job %d: given back, interrupted", lease.job_id, extra=about)
                 self._give_back(lease)
             except (PoolError, NotStarted) as fault:
                 self._back_off(target_key, fault)
-                _log.warning("job %d: given back, nothing can be measured: %s", lease.job_id, _line(fault))
+                why = _line(fault)
+                _log.warning("job %d: given back, nothing can be measured: %s", lease.job_id, why, extra=about)
                 self._give_back(lease)
             except StoreError:
                 raise
@@ -175,7 +178,8 @@ class Work:
                 self._fail(lease, bug)
             else:
                 self._backoff.pop(target_key, None)
-                _log.info("job %d succeeded: %d trials in %.1f s", report.job_id, report.trials, report.seconds)
+                done = report.job_id, report.trials, report.seconds
+                _log.info("job %d succeeded: %d trials in %.1f s", *done, extra=about)
 
     def _run(self, job: Job, tenure: Tenure) -> Report:
         target = self._store.target(job.spec.target_key)
@@ -185,7 +189,7 @@ class Work:
         return TuningJob(job, tasks, target, self._store, self._pool(target), tenure, timing=timing).run()
 
     def _fail(self, lease: Lease, bug: Exception) -> None:
-        _log.error("job %d failed", lease.job_id, exc_info=bug)
+        _log.error("job %d failed", lease.job_id, exc_info=bug, extra={"job_id": lease.job_id})
         self._close_pools()  # they may be in the middle of something
         with suppress(LeaseLost):
             self._store.jobs.finish(lease, JobState.FAILED, error=f"{type(bug).__name__}: {_line(bug)}")

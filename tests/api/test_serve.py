@@ -25,6 +25,7 @@ from tunewright.db.access import Scope
 from tunewright.db.jobs import Budget, JobSpec, JobTask
 from tunewright.db.sql_store import open_store
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.json_log import JsonLines
 
 PROGRAM = """
 import sys
@@ -252,15 +253,22 @@ def test_those_that_can_not_start_are_tried_ever_more_seldom(tuners, tmp_path, m
 
 
 def test_what_they_say_is_logged(tuners, kit, caplog):
-    lines = ["2026-11-21 01:18:13,625 WARNING job 12: lost", "1 jobs", "\x1b[2J\xff"]
+    made = {"job_id": 12, "levelno": logging.WARNING, "levelname": "WARNING", "name": "tunewright.work"}
+    bug = ZeroDivisionError("a\nbug")
+    record = logging.makeLogRecord(made | {"msg": "job 12: lost", "exc_info": (type(bug), bug, None)})
+    others = ["1 jobs", "\x1b[2J\xff", '{"jobs": 1}', '{"level": "no", "event": "x"}', "[" * 100_000, "9" * 5000]
+    line = JsonLines().format(record)
     with caplog.at_level(logging.INFO, "tunewright.tuners"):
-        one = tuners(1, f"import sys; print({lines[0]!r}, file=sys.stderr); print({lines[1:]!r}); raise SystemExit(3)")
+        one = tuners(
+            1, f"import sys; print({line!r}, file=sys.stderr); print(*{others!r}, sep='\\n'); raise SystemExit(3)"
+        )
         kit.soon(lambda: any("ended" in record.message for record in caplog.records))
         one.close(5.0)
     said = {record.getMessage(): record for record in caplog.records}
     first = said["job 12: lost"]
     assert (first.levelname, first.job_id, first.pid > 1) == ("WARNING", 12, True)
-    assert str(lines[1:]) in said
+    assert first.exception == "ZeroDivisionError: a\nbug"
+    assert all(said[text].levelname == "INFO" for text in others)
     assert said["a tuner process ended"].code == 3
 
 

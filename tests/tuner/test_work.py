@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import queue
 import signal
@@ -24,6 +25,7 @@ from tunewright.codegen.target import Target
 from tunewright.db.jobs import ATTEMPTS, UNFINISHED, Budget, EventKind, Job, JobSpec, JobState
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Candidate, Measurement
+from tunewright.tuner.commands.work import logged
 from tunewright.tuner.model import Model, open_model
 from tunewright.tuner.settings import settings
 from tunewright.tuner.whole_model import ModelTimes, UploadTiming, Wanted
@@ -303,6 +305,7 @@ def test_a_bug_ends_its_job_and_not_the_tuner(store: SqlStore, submit: Submit, c
     failed = store.jobs.get(first.id)
     assert (failed.state, failed.error) == (JobState.FAILED, "ZeroDivisionError: in the middle")
     assert "Traceback" in caplog.text
+    assert {record.job_id for record in caplog.records if record.exc_info} == {first.id}
     check(store, second.id, 6)
 
 
@@ -398,7 +401,13 @@ def test_sigterm_drains_a_process_and_another_goes_on(url: str, store: SqlStore,
         until(store, lambda: store.counts()["trials"] >= 3)
         out, err = first.end()
     assert json.loads(out) == {"jobs": 1}
-    assert f"job {job.id}: given back, asked to drain" in err
+    said = [json.loads(line) for line in err.splitlines()]
+    assert [(line["event"], line["level"]) for line in said if line.get("job_id") == job.id] == [
+        (f"job {job.id} starts: small, {len(job.spec.tasks)} tasks", "info"),
+        (f"job {job.id}: given back, asked to drain", "info"),
+    ]
+    assert {line["logger"] for line in said} == {"tunewright.work"}
+    assert all(datetime.fromisoformat(line["timestamp"]).tzinfo == UTC for line in said)
     assert store.jobs.get(job.id).state is JobState.QUEUED
     with Process(url) as second:
         until(store, lambda: store.jobs.get(job.id).state is JobState.SUCCEEDED)
@@ -436,6 +445,37 @@ def test_a_process_ends_where_the_database_is_out_of_reach(monkeypatch, capfd) -
     monkeypatch.setattr("tunewright.tuner.commands.work.PATIENCE_S", 0.2)
     assert cli.execute(["work", "--db", "postgresql://nobody@127.0.0.1:9/none"]) == 1
     assert capfd.readouterr().err.startswith("error: postgresql")
+
+
+def logged_by(log: Callable[[logging.Logger], None]) -> None:
+    with logged():
+        log(logging.getLogger("tunewright.work"))
+
+
+def test_a_line_of_the_log_is_json(capfd) -> None:
+    def log(logger: logging.Logger) -> None:
+        try:
+            raise ZeroDivisionError("\x1b[2J\nin the middle")
+        except ZeroDivisionError as bug:
+            logger.error("job %d failed: %s", 7, "a\r\n\x9b\ud800é", exc_info=bug, extra={"job_id": 7})
+        logger.info("quiet")
+
+    logged_by(log)
+    err = capfd.readouterr().err
+    assert err.isascii()
+    assert "\x1b" not in err
+    first, second = map(json.loads, err.splitlines())
+    assert (first["level"], first["event"]) == ("error", "job 7 failed: a\r\n\x9b\ud800é")
+    assert (first["logger"], first["job_id"]) == ("tunewright.work", 7)
+    assert first["exception"].startswith("Traceback")
+    assert first["exception"].endswith("ZeroDivisionError: \x1b[2J\nin the middle")
+    assert second.keys() == {"timestamp", "level", "logger", "event"}
+
+
+def test_a_terminal_gets_text(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    logged_by(lambda logger: logger.warning("job %d: lost", 7, extra={"job_id": 7}))
+    assert capsys.readouterr().err.endswith(" WARNING job 7: lost\n")
 
 
 # The whole model

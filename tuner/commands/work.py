@@ -15,6 +15,7 @@ from tunewright.db.sql_store import open_store
 from tunewright.workers.pool import PoolError
 
 from ..errors import Unavailable
+from ..json_log import JsonLines
 from ..settings import settings
 from ..tuning import open_machines
 from ..work import Draining, Work
@@ -22,7 +23,7 @@ from ..work import Draining, Work
 PATIENCE_S = 120.0
 """How long a database server may be away before the process ends: whoever started it starts another."""
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+TERMINAL_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 def work(db: str | None, pool: str, ray_address: str | None, once: bool = False) -> dict[str, Any]:
@@ -49,9 +50,9 @@ def work(db: str | None, pool: str, ray_address: str | None, once: bool = False)
 
 @contextmanager
 def logged() -> Iterator[None]:
-    """What is told of jobs goes to standard error, a line each; tracebacks of bugs have more."""
+    """What is told of jobs goes to standard error: as text where that is a terminal, else as lines of JSON."""
     log, handler = logging.getLogger("tunewright"), logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    handler.setFormatter(logging.Formatter(TERMINAL_FORMAT) if sys.stderr.isatty() else JsonLines())
     before = log.level, log.propagate
     log.addHandler(handler)
     log.propagate = False
