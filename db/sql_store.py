@@ -248,11 +248,19 @@ class SqlStore(Store):
         return self._exchange.import_(lines)
 
     @patient
-    def statuses(self) -> dict[Status, int]:
-        """How all trials ended: how many each way, only ways that occurred."""
-        query = select(TrialRow.status, func.count()).group_by(TrialRow.status)
+    def statuses(self, after: int = 0, through: int | None = None) -> dict[Status, int]:
+        """How the trials with ids above `after`, up to `through`, ended: how many each way, only ways that occurred."""
+        query = select(TrialRow.status, func.count()).where(TrialRow.id > after).group_by(TrialRow.status)
+        if through is not None:
+            query = query.where(TrialRow.id <= through)
         with self.database.read() as session:
             return {Status(status): count for status, count in session.execute(query)}
+
+    @patient
+    def newest_trial(self) -> int:
+        """The highest id of a trial; 0 without trials. Some below it may be of transactions that are yet to commit."""
+        with self.database.read() as session:
+            return session.scalar(select(func.max(TrialRow.id))) or 0
 
     @patient
     def is_current(self) -> bool:

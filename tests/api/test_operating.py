@@ -12,9 +12,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tunewright.api.logs import configure
-from tunewright.api.metrics import FRESH_S
+from tunewright.api.metrics import FRESH_S, TrialCounts
 from tunewright.db.errors import StoreError, Unreachable
 from tunewright.db.fleet import Device
+from tunewright.db.models import TrialRow
+from tunewright.db.sql_store import open_store
+from tunewright.db.translate import measured_values
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
 
 
 def numbers(client):
@@ -58,6 +63,63 @@ def test_metrics_ask_the_database_seldom(one, client, monkeypatch):
         numbers(client)
     assert counts.call_count == 1
     assert FRESH_S >= 10
+
+
+@pytest.fixture
+def add(url, kit):
+    """A new database of each kind; `add(status, *ids)` stores trials in it under ids of their own."""
+    with open_store(url) as store:
+        store.add_task(kit.task())
+        store.add_target(kit.target())
+
+        def trials(status, *ids):
+            with store.database.write() as session:
+                for trial_id in ids:
+                    schedule = Schedule("tiled", 1, (("n", trial_id),))
+                    record = Record(kit.task().key, kit.target().key, schedule, Measurement(status))
+                    session.add(TrialRow(id=trial_id, **measured_values(record, datetime.now(UTC))))
+
+        yield Mock(side_effect=trials, store=store)
+
+
+def test_trials_are_counted_by_ranges_of_ids(add):
+    assert (add.store.newest_trial(), add.store.statuses()) == (0, {})
+    add(Status.CRASH, 1, 2, 3)
+    add(Status.TIMEOUT, 4, 7)
+    assert add.store.newest_trial() == 7
+    assert add.store.statuses() == {Status.CRASH: 3, Status.TIMEOUT: 2}
+    assert add.store.statuses(after=2) == {Status.CRASH: 1, Status.TIMEOUT: 2}
+    assert add.store.statuses(after=2, through=4) == {Status.CRASH: 1, Status.TIMEOUT: 1}
+    assert add.store.statuses(through=3) == {Status.CRASH: 3}
+    assert add.store.statuses(after=7) == {}
+
+
+def test_old_trials_are_counted_once(add, monkeypatch):
+    monkeypatch.setattr("tunewright.api.metrics.UNSETTLED", 10)
+    counts = TrialCounts(add.store)
+    assert counts.read() == {}
+    add(Status.CRASH, *range(1, 101))
+    assert counts.read() == {Status.CRASH: 100}
+    add(Status.TIMEOUT, 103)
+    asked = Mock(side_effect=add.store.statuses)
+    monkeypatch.setattr(add.store, "statuses", asked)
+    assert counts.read() == {Status.CRASH: 100, Status.TIMEOUT: 1}
+    assert [call.args for call in asked.call_args_list] == [(90, 93), (93,)]
+    add(Status.CRASH, 101)  # of a transaction that commits after the one before it
+    assert counts.read() == {Status.CRASH: 101, Status.TIMEOUT: 1}
+    add(Status.CRASH, *range(200, 300))
+    assert counts.read() == TrialCounts(add.store).read() == {Status.CRASH: 201, Status.TIMEOUT: 1}
+
+
+def test_counts_survive_a_database_that_is_away(add, monkeypatch):
+    monkeypatch.setattr("tunewright.api.metrics.UNSETTLED", 10)
+    counts = TrialCounts(add.store)
+    add(Status.CRASH, *range(1, 101))
+    with monkeypatch.context() as patch:
+        patch.setattr(add.store, "statuses", Mock(side_effect=[{Status.CRASH: 90}, Unreachable("away")]))
+        with pytest.raises(Unreachable):
+            counts.read()
+    assert counts.read() == {Status.CRASH: 100}
 
 
 def test_labels_are_bounded(one, client):
