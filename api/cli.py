@@ -13,6 +13,7 @@ import typer
 
 from tunewright.tuner.cli import answer, app, execute, guarded, main, messages, quiet_stdout
 from tunewright.tuner.cli.app import FAULT
+from tunewright.tuner.cli.keys import key_app
 from tunewright.tuner.cli.options import (
     DbOption,
     DimOption,
@@ -150,6 +151,29 @@ def _announce(address: Address, as_json: bool) -> None:
         print(json.dumps(data), flush=True)
     else:
         print(*address.lines(), sep="\n", flush=True)
+
+
+@key_app.command()
+def link(
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server", metavar="URL", help="The server, as the browser reaches it.", show_default="TUNEWRIGHT_SERVER"
+        ),
+    ] = None,
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a link that opens a server's dashboard once, and print it alone on standard output."""
+    from . import links as command
+
+    with quiet_stdout(as_json):
+        data = command.create(server, db)
+    if as_json:
+        answer(data, command.render, as_json)
+    else:
+        print(data["link"])
+        command.render(messages(), data)
 
 
 @jobs_app.command("list")

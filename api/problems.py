@@ -40,7 +40,7 @@ class Kind(Enum):
         "no-key",
         401,
         "A key is needed",
-        "`tunewright key create` makes one for `Authorization: Bearer`; `tunewright serve` prints a link for browsers.",
+        "`tunewright key create` makes one for `Authorization: Bearer`; `tunewright key link` a link for browsers.",
     )
     MISSING_SCOPE = (
         "missing-scope",

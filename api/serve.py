@@ -17,13 +17,13 @@ from types import FrameType
 
 import uvicorn
 
-from tunewright.db.access import Scope
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import settings
 
 from .access import is_loopback
 from .app import assemble
+from .links import LINK_S, make_link
 from .local_key import local_key
 from .logs import configure
 from .protocol import BoundedProtocol
@@ -31,9 +31,6 @@ from .service import Options, Service
 from .tuners import Tuners
 
 PORT = 8433
-
-LINK_S = 15 * 60
-"""How long the link to the dashboard opens it."""
 
 REQUESTS_S = 10
 """How long requests under way may take when the service is asked to end."""
@@ -71,7 +68,7 @@ class Address:
         if self.key_file is not None:
             told.append(f"key: in {self.key_file}; commands of this account find it by themselves")
         else:
-            told.append("keys: tunewright key create")
+            told.append("keys: tunewright key create; links to the dashboard: tunewright key link")
         if self.login_url is not None:
             told.append(f"dashboard, opens once within {LINK_S // 60} minutes: {self.login_url}")
         return told
@@ -99,7 +96,7 @@ def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> 
     tuners = Tuners(options.tuners, _work(options), _tuner_env(options))
     server = Server(_config(app, options), app.state.service, tuners, options.linger_s)
     url = f"http://{_shown_host(options.service.host)}:{listening.getsockname()[1]}"
-    address = Address(url, str(store), key_file, _login_url(store, url) if key_file is not None else None)
+    address = Address(url, str(store), key_file, make_link(store, url).url if key_file is not None else None)
     server.when_started = lambda: announce(address)
     with server.signals():
         tuners.start()
@@ -142,12 +139,6 @@ def _shown_host(host: str) -> str:
             return f"[{host}]"
         case _:
             return host
-
-
-def _login_url(store: SqlStore, url: str) -> str:
-    store.keys.remove_expired()
-    _, code = store.keys.create("link to the dashboard", {Scope.LOGIN}, LINK_S, passing=True)
-    return f"{url}/login?code={code}"
 
 
 def _work(options: ServeOptions) -> list[str]:

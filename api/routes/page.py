@@ -119,7 +119,7 @@ async def style() -> Response:
 async def login(
     request: Request,
     here: Here,
-    code: Annotated[str, Query(max_length=200, description="What `tunewright serve` printed. It opens once.")],
+    code: Annotated[str, Query(max_length=200, description="What the link has. It opens once.")],
 ) -> HTMLResponse:
     """Turn the code of a link into a session of this browser, which lasts 12 hours."""
     keys = here.store.keys
@@ -128,7 +128,7 @@ async def login(
     if not is_link or await in_thread(partial(keys.use_once, code)) is None:
         rates: Rates = request.app.state.rates
         rates.count_failure(request.scope["state"]["address"])
-        raise Problem(Kind.NO_KEY, "the link was used before or is too old; `tunewright serve` prints a new one")
+        raise Problem(Kind.NO_KEY, "the link was used before or is too old; `tunewright key link` prints a new one")
     await in_thread(keys.remove_expired)
     _, token = await in_thread(partial(keys.create, "browser session", SESSION_SCOPES, SESSION_S, passing=True))
     # A redirect would count as coming from where the link was clicked, and such a request gets no strict cookie.

@@ -1,4 +1,4 @@
-"""`tunewright key create`, `key list` and `key revoke`: who may use a server."""
+"""`tunewright key create`, `key list` and `key revoke`: who may use a server. The service adds `key link`."""
 
 from __future__ import annotations
 

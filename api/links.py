@@ -1,0 +1,52 @@
+"""Links that open the dashboard once, for browsers: what `serve` prints and `tunewright key link` makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+
+from tunewright.db.access import Scope
+from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.tuner.settings import PATIENCE_S, settings
+
+LINK_S = 15 * 60
+"""How long a link opens the dashboard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way into the dashboard, for one browser."""
+
+    url: str  # only its path where the server is not known
+    expires_at: datetime
+
+
+def make_link(store: SqlStore, server: str = "") -> Link:
+    """A new link to a server on this database: its URL without a slash at the end, or nothing. Raises StoreError."""
+    store.keys.remove_expired()
+    key, code = store.keys.create("link to the dashboard", {Scope.LOGIN}, LINK_S, passing=True)
+    assert key.expires_at is not None  # it was given a life
+    return Link(f"{server}/login?code={code}", key.expires_at)
+
+
+def create(server: str | None, db: str | None) -> dict[str, Any]:
+    """A new link, to the server named or else that of TUNEWRIGHT_SERVER. Raises Refused for one that is no URL."""
+    from .client.tiers import normal
+
+    named = settings().server if server is None else server
+    address = normal(named) if named.strip() else ""
+    with open_store(db or settings().db, patience_s=PATIENCE_S) as store:
+        link = make_link(store, address)
+        return {"link": link.url, "expires_at": link.expires_at.isoformat(), "db": str(store)}
+
+
+def render(console: Console, data: dict[str, Any]) -> None:
+    """What comes beside the link: how long it is good for, and where."""
+    console.print(
+        f"opens the dashboard once within {LINK_S // 60} minutes, of a server on {data['db']}", soft_wrap=True
+    )
+    if data["link"].startswith("/"):
+        console.print("put the address of the server before it", soft_wrap=True)
