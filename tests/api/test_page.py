@@ -5,7 +5,6 @@ import re
 import pytest
 from markupsafe import escape
 
-from tunewright.api import links
 from tunewright.api.problems import Kind
 from tunewright.db.jobs import JobState
 
@@ -50,19 +49,6 @@ def test_the_overview(one, client, kit):
     style = client.get("/static/style.css")
     assert (style.status_code, style.headers["content-type"]) == (200, "text/css; charset=utf-8")
     kit.problem(client.get("/", params={"cursor": "?"}), "invalid-request", 422)
-
-
-def test_a_link_that_was_made_elsewhere_opens_it(one):
-    """`tunewright key link` needs the database and no service."""
-    data = links.create(one.url, str(one.store.database.engine.url))
-    assert data["link"].startswith(f"{one.url}/login?code=")
-    browser = one.client(token="")
-    assert browser.get("/").status_code == 401
-    assert browser.get(data["link"]).status_code == 200
-    browser.headers["Origin"] = one.url
-    assert browser.get("/").status_code == 200
-    assert "tunewright key link" in browser.post("/logout").text
-    assert "tunewright key link" in one.client(token="").get(data["link"]).text
 
 
 @pytest.mark.parametrize("kind", list(Kind))

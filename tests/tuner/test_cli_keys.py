@@ -73,41 +73,6 @@ def test_a_revoked_key_is_worthless(db: list[str], command: Command) -> None:
     refused(command("key", "revoke", "nobody", *db), "there is no key nobody")
 
 
-@pytest.mark.parametrize(
-    ("given", "variable", "start"),
-    [
-        ([], "", "/login?code=tw_"),
-        ([], "http://10.0.0.7:8433", "http://10.0.0.7:8433/login?code=tw_"),
-        (["--server", "https://tune.example.org/"], "http://no:1", "https://tune.example.org/login?code=tw_"),
-        (["--server", ""], "http://no:1", "/login?code=tw_"),
-    ],
-)
-def test_a_link_opens_once(
-    given: list[str], variable: str, start: str, db: list[str], command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TUNEWRIGHT_SERVER", variable)
-    answer = command("key", "link", *given, *db)
-    link = answer.out.removesuffix("\n")
-    assert answer.code == 0
-    assert link.startswith(start) and "\n" not in link
-    assert "within 15 minutes" in answer.err
-    assert ("put the address" in answer.err) == start.startswith("/")
-    code = link.rpartition("=")[2]
-    assert code not in answer.err
-    with open_store(db[1]) as store:
-        key = store.keys.use_once(code)
-        assert key is not None and key.expires_at is not None
-        assert key.scopes == {Scope.LOGIN}
-        assert (key.expires_at - key.created_at).total_seconds() == 15 * 60
-        assert store.keys.use_once(code) is None
-    assert command("key", "list", *db, "--json").data["keys"] == []
-
-
-def test_a_link_to_no_server(db: list[str], command: Command) -> None:
-    refused(command("key", "link", "--server", "tune.example.org", *db), "a server is http://HOST:PORT")
-    assert not Path(db[1].removeprefix("sqlite:///")).exists()
-
-
 def test_names_are_only_text(db: list[str], command: Command) -> None:
     made = command("key", "create", HOSTILE, *db)
     listed = command("key", "list", *db)
@@ -147,5 +112,4 @@ def test_the_docs_have_every_key(db: list[str], command: Command) -> None:
     data = command("key", "list", *db, "--json").data
     assert keys == data.keys()
     assert entries["keys"] == data["keys"][0].keys()
-    assert promised("key link")[0] == command("key", "link", *db, "--json").data.keys()
     assert promised("key revoke")[0] == command("key", "revoke", made["id"], *db, "--json").data.keys()
