@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
@@ -29,6 +29,7 @@ class Prepared:
     dims: Mapping[str, int]
     found: Mapping[str, Found]  # by task key
     notes: tuple[str, ...] = ()  # what people should know, a line each
+    unanswered: Mapping[str, str] = field(default_factory=dict)  # task key -> why the server said nothing of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ class Place:
         tasks = [task for task, _ in model.tasks.values()]
         if self.server is not None:
             client = import_module(TIERS).lookups(self.server)
-            return Prepared(model, target, dims, client.lookup(tasks, target), tuple(client.notes))
+            answers = client.answers(tasks, target)
+            return Prepared(model, target, dims, answers.found, tuple(client.notes), answers.unanswered)
         return Prepared(model, target, dims, look_up_in(self.db, tasks, target))
 
 

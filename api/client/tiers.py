@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,14 @@ LARGEST_FILE_BYTES = 1 << 20
 HEX = re.compile("[0-9a-f]{64}")
 
 _log = logging.getLogger("tunewright.lookup")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What to use for tasks, and how far that rests on the server."""
+
+    found: Mapping[str, Found]  # by task key, for each task
+    unanswered: Mapping[str, str]  # task key -> why the server said nothing of it, where no answer was kept either
 
 
 class Breaker:
@@ -126,21 +135,28 @@ class Lookups:
 
     def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, Found]:
         """Task key -> what to use for it, for each of the tasks. Raises ValueError where `target` describes none."""
+        return dict(self.answers(tasks, target).found)
+
+    def answers(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> Answers:
+        """As `lookup`, and which tasks nobody answered for: those have their default."""
         wanted = {task.key: task for task in tasks}
         device = _target(target)
         found: dict[str, Found] = {}
         stale: dict[str, Found] = {}
+        unanswered: dict[str, str] = {}
         for key, task in wanted.items():
             if (kept := self._kept(task, device)) is not None:
                 one, kept_s = kept
                 (found if 0 <= time.time() - kept_s < _fresh_s(one) else stale)[key] = one
         asked = [task for key, task in wanted.items() if key not in found]
         if asked:
-            fresh = self._ask(asked, device)
+            fresh, reasons = self._ask(asked, device)
             for one in fresh.values():
                 self._keep(one, device)
             found |= stale | fresh
-        return {key: found.get(key) or unmeasured(task, device) for key, task in wanted.items()}
+            unanswered = {key: reason for key, reason in reasons.items() if key not in found}
+        complete = {key: found.get(key) or unmeasured(task, device) for key, task in wanted.items()}
+        return Answers(complete, unanswered)
 
     def download(self, target: Target | Mapping[str, Any], timeout_s: float = 60.0) -> int:
         """Keep everything that the server knows of a target, so that it need not be asked; how many tasks that are.
@@ -164,26 +180,29 @@ class Lookups:
 
     # The server
 
-    def _ask(self, tasks: Sequence[Task], target: Target) -> dict[str, Found]:
-        """What the server says; what it doesn't, or says wrongly, is left out."""
+    def _ask(self, tasks: Sequence[Task], target: Target) -> tuple[dict[str, Found], dict[str, str]]:
+        """What the server says, without what it leaves to us; and why it said nothing, or nothing of use, of others."""
         if self._breaker.rest_s:
             self._note(f"{self.server} failed before, so it is not asked for a while", is_news=False)
-            return {}
+            return {}, dict.fromkeys((task.key for task in tasks), "it failed before")
         exchange = Exchange(self.server, self._found_key(), self._breaker.limit_s(self._timeout_s))
         answers, failure = exchange.lookups(tasks, target)
         if failure is None:
             self._breaker.answered()
         else:
             self._breaker.failed()
-            self._note(f"{self.server}: {failure}; it is not asked again for {self._breaker.rest_s:.0f} s")
-        found = {}
+            self._note(f"{self.server}: {failure}; kept answers and defaults are used")
+        found, reasons = {}, {}
         for task in tasks:
-            if task.key in answers and not _is_left_to_us(answers[task.key]):
+            if task.key not in answers:
+                reasons[task.key] = failure or "it left tasks out"
+            elif not _is_left_to_us(answers[task.key]):
                 try:
                     found[task.key] = read(task, target, answers[task.key])
                 except ValueError as error:
-                    self._note(f"{self.server}: an answer can't be used: {error}")
-        return found
+                    reasons[task.key] = f"an answer can't be used: {error}"
+                    self._note(f"{self.server}: {reasons[task.key]}")
+        return found, reasons
 
     def _found_key(self) -> str | None:
         if self._key is None:

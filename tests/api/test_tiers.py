@@ -114,7 +114,7 @@ class TestRealServer:
             break
         away = make(one, one.token)
         assert told(away.lookup(TASKS[:1], TARGET)) == told({TASKS[0].key: first[TASKS[0].key]})
-        assert "is not asked again for 60 s" in away.notes[0]
+        assert "kept answers and defaults are used" in away.notes[0]
 
     def test_a_snapshot_serves_without_the_server(self, one, make, monkeypatch):
         for task in TASKS:
@@ -140,6 +140,10 @@ class TestRealServer:
         assert "it refuses the API key (401)" in lookups.notes[0]
         lookups = make(one.url.replace("127.0.0.1", "localhost"), "\N{SNOWMAN}")
         assert lookups.lookup(TASKS, TARGET)[TASKS[0].key].match is Match.DEFAULT
+
+    def test_no_key(self, one, make):
+        with pytest.raises(Refused, match="no API key: set TUNEWRIGHT_API_KEY"):
+            make(one, "").download(TARGET)
 
 
 # Servers that are none
@@ -280,7 +284,7 @@ def test_no_server_breaks_a_build(name, make):
             make(url).lookup(TASKS, TARGET)
         assert time.monotonic() - started_s < 1.5
     if name != "unknown for ever":
-        assert len(lookups.notes) == 2 and "is not asked again for 60 s" in lookups.notes[0], lookups.notes
+        assert len(lookups.notes) == 2 and "kept answers and defaults are used" in lookups.notes[0], lookups.notes
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://no-such-host.invalid", "https://127.0.0.1:1"])

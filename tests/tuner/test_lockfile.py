@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import numpy as np
 import onnx
 import pytest
 
+from tunewright.api.client import tiers
 from tunewright.codegen.host import detect
-from tunewright.search_space.sketches import spaces
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lockfile import read_lock, write_lock
 from tunewright.tuner.lookup import Found, Match
@@ -145,3 +149,47 @@ def test_nothing_is_pinned_that_must_not_run(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="has no schedule that works on"):
         write_lock(tmp_path / "f", model, TARGET, {}, found)
     assert list(tmp_path.iterdir()) == []
+
+
+AWAY = "http://127.0.0.1:1"
+
+
+class TestServerThatIsAway:
+    """What a lock pins holds for all rebuilds, so a default that nobody chose is not pinned."""
+
+    @pytest.fixture(autouse=True)
+    def _new_process(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path / "home"))
+        for name, value in (("_breakers", {}), ("_shared", {}), ("_said", set())):
+            monkeypatch.setattr(tiers, name, value)
+
+    @staticmethod
+    def keep(model: Path, count: int) -> None:
+        """Answers for the first tasks are kept from long ago, when the server was there."""
+        lookups = tiers.lookups(AWAY)
+        for task, _ in list(open_model(model).tasks.values())[:count]:
+            found = Found(task, Match.EXACT, default_schedule(task, TARGET), Measurement(Status.OK, median_s=1e-3))
+            lookups._write(task.key, TARGET, found.to_json(), 0.0)
+
+    @pytest.mark.parametrize("kept", [0, 1])
+    def test_defaults_are_not_pinned(self, kept: int, command: Command, model: Path, tmp_path: Path) -> None:
+        self.keep(model, kept)
+        answer = command("lock", model, "--server", AWAY, "--threads", 1, "-o", tmp_path / "x.lock.json")
+        assert (answer.code, answer.out) == (2, "")
+        [line] = answer.err.splitlines()
+        assert f"{AWAY} could not be asked for {2 - kept} of 2 tasks" in line and "nothing was written" in line
+        assert not (tmp_path / "x.lock.json").exists()
+
+    def test_kept_answers_are(self, command: Command, model: Path, tmp_path: Path) -> None:
+        self.keep(model, 2)
+        answer = command("lock", model, "--server", AWAY, "--threads", 1, "-o", tmp_path / "x.lock.json", "--json")
+        assert answer.code == 0, answer.err
+        assert answer.data["matches"] == {"exact": 2}
+        assert [line.startswith(f"note: {AWAY}: ") for line in answer.err.splitlines()] == [True]
+
+    def test_a_lookup_tells_it_once(self, model: Path) -> None:
+        program = "from tunewright.api.cli import main; main()"
+        arguments = [sys.executable, "-c", program, "lookup", str(model), "--server", AWAY]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+        [line] = done.stderr.splitlines()
+        assert line.startswith("note: ") and line.endswith("; kept answers and defaults are used")

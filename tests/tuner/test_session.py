@@ -114,7 +114,7 @@ class TestPlaces:
         monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
         with InferenceSession(small_model().SerializeToString(), server="http://127.0.0.1:1") as session:
             assert (session.coverage().tuned, session.coverage().untuned) == (0, 2)
-            assert "not asked again" in session.notes[0]
+            assert "kept answers and defaults are used" in session.notes[0]
             assert session.run(None, {"x": np.ones((4, 8), np.float32)})[0].shape == (4, 24)
 
     def test_an_address_that_is_none_is_refused(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +16,8 @@ from ..text import printable
 
 PIPE_COLUMNS = 160
 """Width of tables where there is no terminal that they must fit into."""
+
+SILENT = logging.NullHandler()
 
 
 class Interrupted(Exception):
@@ -38,6 +41,11 @@ def answer(data: Mapping[str, Any], render: Callable[[Console, Any], None], as_j
         print(json.dumps(data, allow_nan=False))
     else:
         render(_console(sys.stdout.isatty()), data)
+
+
+def quiet_lookups() -> None:
+    """Where no logging is set up, don't print what lookups log: it is among the notes that commands `tell`."""
+    logging.getLogger("tunewright.lookup").addHandler(SILENT)
 
 
 def tell(notes: Iterable[str]) -> None:

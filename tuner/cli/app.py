@@ -17,7 +17,7 @@ from ..errors import Refused, Unavailable, message, refusals
 from ..settings import settings
 from ..text import printable
 from ..words import plain
-from .answers import Interrupted
+from .answers import Interrupted, quiet_lookups
 
 FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 """Exit codes; 130 is what shells give to what Ctrl-C ended."""
@@ -86,6 +86,7 @@ def execute(arguments: Sequence[str]) -> int:
 
 def guarded(work: Callable[[], int], as_json: bool = False) -> int:
     """The exit code of work that users ask for: what they can mend ends in one line, after which nothing is lost."""
+    quiet_lookups()
     try:
         try:
             switch_on(settings().debug)

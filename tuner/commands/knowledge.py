@@ -13,6 +13,7 @@ from rich.text import Text
 from tunewright.graph.task import Tensor
 from tunewright.search_space.schedule import Schedule
 
+from ..errors import Refused
 from ..lockfile import write_lock
 from ..lookup import Basis, Found
 from ..place import Place, download
@@ -111,8 +112,14 @@ def lookup(
 def lock(
     model: Path, place: Place, dims: Mapping[str, int], threads: int | None, output: Path | None
 ) -> dict[str, Any]:
-    """Write a lock file of what is found for a model. Raises Refused where a task has no schedule that works."""
+    """Write a lock file of what is found for a model.
+
+    Raises Refused where a task has no schedule that works, or nobody answered for it: its default would be pinned.
+    """
     prepared = place.prepare(model, dims, threads)
+    for reason in prepared.unanswered.values():
+        count = f"{len(prepared.unanswered)} of {len(prepared.found)} tasks"
+        raise Refused(f"{place.server} could not be asked for {count}: {reason}; a lock pins, so nothing was written")
     path = output or model.with_name(f"{model.name}.lock.json")
     write_lock(path, prepared.model, prepared.target, prepared.dims, prepared.found)
     matches = Counter(found.match.value for found in prepared.found.values())
