@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +39,8 @@ OLDEST_SQLITE = (3, 35, 0)
 
 IDLE_LIMIT = "60s"
 """PostgreSQL ends a transaction whose process hangs this long, so that it can't hold locks for ever."""
+
+_making = threading.Lock()
 
 
 def parse_url(text: str) -> URL:
@@ -185,14 +189,20 @@ def _postgres_engine(url: URL, wait_s: float) -> Engine:
     return engine
 
 
-def make_folder(url: URL) -> None:
-    """Make the folder of a SQLite file. Raises StoreError where that can't be."""
+def make_file(url: URL) -> None:
+    """Make the folder of a SQLite file, and the file, which then only its owner may read; one that is there stays so.
+
+    SQLite gives the files beside it the same mode. Raises StoreError where the folder can't be made.
+    """
     if url.get_backend_name() != "sqlite" or is_memory(url) or str(url.database).startswith("file:"):
         return
     try:
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{shown(url)}: can't make its folder: {error.strerror}") from error
+    # Closing a file ends all locks that the process has on it: no other thread may have opened it in between.
+    with _making, suppress(OSError):  # it is there, or SQLite will say what is wrong
+        os.close(os.open(os.path.realpath(str(url.database)), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def choose_journal(engine: Engine, wait_s: float) -> None:

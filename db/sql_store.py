@@ -23,7 +23,7 @@ from .access import Keys
 from .bests import note
 from .choice import best_rows, confirmation_moment, newest_confirmations, trial_moment
 from .database import KEYS_AT_ONCE, Database, batches, patient
-from .engine import choose_journal, clear_errors, make_engine, make_folder, parse_url
+from .engine import choose_journal, clear_errors, make_engine, make_file, parse_url
 from .errors import NotFound
 from .fleet import Fleet
 from .jobs import Jobs, Lease, NewEvent
@@ -55,7 +55,7 @@ def open_store(url: str, *, wait_s: float = 60.0, patience_s: float = 0.0) -> Sq
     `patience_s` how long it goes on trying where the server is away. Raises StoreError, and Unreachable of them.
     """
     parsed = parse_url(url)
-    make_folder(parsed)
+    make_file(parsed)
     engine = make_engine(parsed, wait_s)
     database = Database(engine, patience_s)
     try:

@@ -338,3 +338,26 @@ def test_a_copy_of_the_file_is_the_whole_database(make_url, samples, tmp_path):
     shutil.copy(url.removeprefix("sqlite:///"), tmp_path / "copy.db")  # closing leaves no journal behind
     with open_store(f"sqlite:///{tmp_path}/copy.db") as store:
         assert store.counts()["tasks"] == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such modes")
+class TestModes:
+    """Who may read a SQLite file: keys' digests and models are in it."""
+
+    def test_only_the_owner_reads_a_new_file(self, tmp_path):
+        with open_store(f"sqlite:///{tmp_path / 'tuning.db'}") as store:
+            store.keys.create("n", ())
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+        assert "tuning.db" in modes and set(modes.values()) == {0o600}, modes
+
+    def test_a_file_that_is_there_keeps_its_mode(self, tmp_path):
+        path = tmp_path / "tuning.db"
+        path.touch(0o640)
+        path.chmod(0o640)
+        open_store(f"sqlite:///{path}").close()
+        assert path.stat().st_mode & 0o777 == 0o640
+
+    def test_a_link_to_a_new_file(self, tmp_path):
+        (tmp_path / "link.db").symlink_to(tmp_path / "tuning.db")
+        open_store(f"sqlite:///{tmp_path / 'link.db'}").close()
+        assert (tmp_path / "tuning.db").stat().st_mode & 0o777 == 0o600
