@@ -53,6 +53,9 @@ COUNTED = {
     "keys": KeyRow,
 }
 
+IN_WORDS = {KeyRow.__tablename__: "API keys", UploadRow.__tablename__: "models", TargetRow.__tablename__: "machines"}
+"""What people call the rows of tables whose names they don't know."""
+
 ROWS_AT_ONCE = 1000
 PIECES_AT_ONCE = 8  # of uploads, which are large
 
@@ -235,9 +238,8 @@ def _fill(source: Connection, change: Change) -> None:
         target.execute(text(f"LOCK TABLE {', '.join(table.name for table in tables)} IN EXCLUSIVE MODE"))
     for table in tables:
         if target.scalar(select(func.count()).select_from(table)):
-            raise StoreError(
-                f"{change.database} is in use: there are {table.name} in it; restore fills an empty database"
-            )
+            held = IN_WORDS.get(table.name, table.name.replace("_", " "))
+            raise StoreError(f"{change.database} is in use: it holds {held}; restore fills an empty database")
     _copy_rows(source, target)
     if target.dialect.name != "sqlite":
         _continue_sequences(target)
