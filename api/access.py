@@ -49,10 +49,16 @@ MOST_TRUSTED = 10_000
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach what listens there."""
+    return host == "localhost" or is_this_machine(host)
+
+
+def is_this_machine(peer: str) -> bool:
+    """Whether what comes from an address comes from this machine."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(peer)
     except ValueError:
-        return host == "localhost"
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 class Hosts:

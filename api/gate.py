@@ -20,7 +20,7 @@ from tunewright.db.access import Key
 from tunewright.db.errors import StoreError
 from tunewright.db.sql_access import TOKEN
 
-from .access import LOGIN, OPEN, PAGES, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
+from .access import LOGIN, OPEN, PAGES, Hosts, KnownKeys, Rates, check_own_page, check_site, is_this_machine, presented
 from .problems import Kind, Problem, internal, response, unavailable
 from .routes.page import page
 from .service import Service
@@ -124,8 +124,13 @@ class Envelope:
 
 def _address(scope: Scope) -> str:
     """Where a request comes from; of an IPv6 address the network, which one client has all of."""
-    host = str((scope.get("client") or ("unknown",))[0])
+    host = _peer(scope)
     return ":".join(host.split(":")[:4]) + "::/64" if host.count(":") > 3 else host
+
+
+def _peer(scope: Scope) -> str:
+    """The address that a request comes from, by the word of a proxy where that is trusted."""
+    return str((scope.get("client") or ("unknown",))[0])
 
 
 class Gate:
@@ -167,6 +172,8 @@ class Gate:
             return
         token, is_session = presented(headers)
         key = await self._key(scope, token)
+        if key.is_local and not is_this_machine(_peer(scope)):
+            raise _no_key("this key is good on the service's own machine alone; `tunewright key create` makes others")
         if is_session:
             check_own_page(method, headers)
         self._rates.count(key.id)
@@ -223,7 +230,9 @@ class Body:
         try:
             message = await self._next()
         except TimeoutError:
-            raise Problem(Kind.TOO_SLOW, "too little of the body came for too long") from None
+            raise Problem(
+                Kind.TOO_SLOW, f"nothing came for long, or less than {LEAST_BYTES_S >> 10} kB a second"
+            ) from None
         if message["type"] == "http.request":
             self._left_bytes -= len(message.get("body", b""))
             self._patience_s += len(message.get("body", b"")) / LEAST_BYTES_S
@@ -242,9 +251,7 @@ class Body:
 
     def _too_large(self) -> Problem:
         # The rest is not read, so the connection can carry no further request.
-        return Problem(
-            Kind.TOO_LARGE, f"the body is larger than {self._limit_bytes} bytes", headers={"Connection": "close"}
-        )
+        return Problem(Kind.TOO_LARGE, f"the route takes {self._limit_bytes} bytes", headers={"Connection": "close"})
 
 
 def _limit_bytes(scope: Scope, service: Service) -> int:

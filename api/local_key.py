@@ -1,6 +1,7 @@
 """The local key: what lets the commands of the same account use a service on the same machine, without being told.
 
-It is a file of one line in the data folder that nobody else may read, and a key like any other in the database.
+It is a file of one line in the data folder that nobody else may read. The database knows it as it knows other keys, by
+a name that says what it is; `Gate` takes it from this machine alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import secrets
 from pathlib import Path
 
-from tunewright.db.access import Scope, new_token
+from tunewright.db.access import LOCAL, Scope, new_token
 from tunewright.db.sql_access import TOKEN
 from tunewright.db.sql_store import SqlStore
 
@@ -19,7 +20,7 @@ SCOPES = frozenset(Scope) - {Scope.LOGIN}
 
 def local_key(path: Path, store: SqlStore) -> Path:
     """The file of the local key, which the database knows; made where there is none. Raises OSError, StoreError."""
-    name = f"local key in {path.parent}"
+    name = f"{LOCAL}{path.parent}"
     token = _read(path) or _write(path)
     try:
         key, _ = store.keys.create(name, SCOPES, token=token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -61,6 +62,7 @@ class Address:
     db: str  # without its password
     key_file: Path | None  # of the local key; None beyond loopback
     login_url: str | None  # opens the dashboard, once
+    db_option: str = ""  # what names the database to other commands, where they would take another one
 
     def lines(self) -> list[str]:
         """For people."""
@@ -68,7 +70,8 @@ class Address:
         if self.key_file is not None:
             told.append(f"key: in {self.key_file}; commands of this account find it by themselves")
         else:
-            told.append("keys: tunewright key create; links to the dashboard: tunewright key link")
+            told.append(f"more keys: tunewright key create NAME{self.db_option}")
+            told.append(f"links to the dashboard: tunewright key link --server {self.url}{self.db_option}")
         if self.login_url is not None:
             told.append(f"dashboard, opens once within {LINK_S // 60} minutes: {self.login_url}")
         return told
@@ -85,7 +88,8 @@ def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> 
     """
     store = open_store(options.db or settings().db)
     try:
-        key_file = _admit(store, options)
+        db_option = f" --db {shlex.quote(str(store))}" if options.db else ""
+        key_file = _admit(store, options, db_option)
         listening = _listen(options.service.host, options.port)
     except BaseException:
         store.close()
@@ -95,8 +99,9 @@ def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> 
     app = assemble(store, options.service)
     tuners = Tuners(options.tuners, _work(options), _tuner_env(options))
     server = Server(_config(app, options), app.state.service, tuners, options.linger_s)
-    url = f"http://{_shown_host(options.service.host)}:{listening.getsockname()[1]}"
-    address = Address(url, str(store), key_file, make_link(store, url).url if key_file is not None else None)
+    url = f"http://{_shown_host(options.service)}:{listening.getsockname()[1]}"
+    login_url = make_link(store, url).url if key_file is not None else None
+    address = Address(url, str(store), key_file, login_url, db_option)
     server.when_started = lambda: announce(address)
     with server.signals():
         tuners.start()
@@ -107,14 +112,15 @@ def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> 
             listening.close()
 
 
-def _admit(store: SqlStore, options: ServeOptions) -> Path | None:
-    """The file of the local key. Raises Refused where others can reach the service and nobody would have a key."""
+def _admit(store: SqlStore, options: ServeOptions, db_option: str) -> Path | None:
+    """The file of the local key. Raises Refused where others can reach the service and have no key."""
     host = options.service.host
     if is_loopback(host):
         return local_key(settings().local_key, store)
     if not store.keys.any():
         raise Refused(
-            f"others could reach {host}, and there is no key that lets anybody in: tunewright key create makes one"
+            f"others could reach {host}, and there is no key that lets them in: "
+            f"tunewright key create NAME{db_option} makes one"
         )
     return None
 
@@ -130,15 +136,24 @@ def _listen(host: str, port: int) -> socket.socket:
         raise Refused(f"can't listen on {host}, port {port}: {error.strerror or error}") from error
 
 
-def _shown_host(host: str) -> str:
-    """What to call the service in a URL."""
-    match host:
-        case "0.0.0.0" | "::":
-            return "localhost"
-        case _ if ":" in host:
-            return f"[{host}]"
-        case _:
-            return host
+def _shown_host(service: Options) -> str:
+    """What others call the service in a URL."""
+    names = [name for name in service.allow_hosts if not set(name) & set("*?[")]
+    host = service.host
+    if host in ("0.0.0.0", "::"):
+        host = names[0] if names else _own_address(host)
+    return f"[{host}]" if ":" in host else host
+
+
+def _own_address(listens_on: str) -> str:
+    """The address of this machine that others see, going by its routes; nothing is sent. Without a route, localhost."""
+    family, elsewhere = (socket.AF_INET6, "2001:db8::1") if ":" in listens_on else (socket.AF_INET, "192.0.2.1")
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "localhost"
 
 
 def _work(options: ServeOptions) -> list[str]:

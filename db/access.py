@@ -18,6 +18,9 @@ from typing import Protocol
 ID_LETTERS = 12
 SECRET_BYTES = 32
 
+LOCAL = "local key in "
+"""What the names of local keys begin with, and of no others: those that services make for commands of their machine."""
+
 
 def new_token() -> str:
     """A token that no database knows yet."""
@@ -48,6 +51,11 @@ class Key:
     expires_at: datetime | None = None  # UTC
     revoked_at: datetime | None = None  # UTC
     last_used_at: datetime | None = None  # UTC, to the minute
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a service made it, for the commands of its own machine alone."""
+        return self.name.startswith(LOCAL)
 
 
 class Keys(Protocol):
@@ -95,5 +103,5 @@ class Keys(Protocol):
         ...
 
     def any(self) -> bool:
-        """Whether there is a key in force, not counting passing ones."""
+        """Whether there is a key in force, not counting local and passing ones."""
         ...

@@ -11,10 +11,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from .access import ID_LETTERS, Key, Keys, Scope, new_token
+from .access import ID_LETTERS, LOCAL, Key, Keys, Scope, new_token
 from .database import Database, patient
 from .errors import NotFound, StoreError
 from .models import KeyRow
@@ -114,8 +114,9 @@ class SqlKeys(Keys):
     @patient
     def any(self) -> bool:
         with self.database.read() as session:
-            in_force = _is_in_force(self.database.now(session))
-            return session.scalar(select(KeyRow.id).where(KeyRow.is_passing.is_(False), in_force).limit(1)) is not None
+            is_lasting = and_(KeyRow.is_passing.is_(False), func.substr(KeyRow.name, 1, len(LOCAL)) != LOCAL)
+            query = select(KeyRow.id).where(is_lasting, _is_in_force(self.database.now(session))).limit(1)
+            return session.scalar(query) is not None
 
     @patient
     def list(self) -> list[Key]:

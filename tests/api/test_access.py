@@ -1,13 +1,18 @@
 """Who gets in: keys, scopes, hosts, origins, rates."""
 
+import asyncio
 import re
 import time
 
+import httpx
 import pytest
 
 from tunewright.api.access import COOKIE, OPEN, Hosts
+from tunewright.api.local_key import local_key
 from tunewright.api.service import Options
 from tunewright.db.access import Scope
+from tunewright.tuner.commands import keys
+from tunewright.tuner.errors import Refused
 
 UNKNOWN = ["/", "/v1", "/v1/nothing", "/static/style.css", "/problems/no-key", "/docs", "/openapi.json", "/favicon.ico"]
 
@@ -212,3 +217,35 @@ def test_wrong_keys_of_others_lock_nobody_out(serve, monkeypatch):
         problem(revoked.get("/v1/jobs"), "no-key", 401)
         problem(revoked.get("/v1/jobs"), "rate-limited", 429)
         assert client.get("/v1/jobs").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("peer", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.8.9.1", 200),
+        ("::1", 200),
+        ("::ffff:127.0.0.1", 200),
+        ("192.0.2.7", 401),
+        ("::ffff:192.0.2.7", 401),
+        ("localhost", 401),
+        ("", 401),
+    ],
+)
+def test_the_local_key_is_good_on_this_machine_alone(one, tmp_path, peer, status):
+    token = local_key(tmp_path / "local_key", one.store).read_text().strip()
+
+    async def asked(shown):
+        transport = httpx.ASGITransport(one.app, client=(peer, 1))
+        async with httpx.AsyncClient(transport=transport, base_url=one.url) as client:
+            return await client.get("/v1/jobs", headers={"Authorization": f"Bearer {shown}"})
+
+    assert asyncio.run(asked(one.token)).status_code == 200
+    for _ in range(2):
+        assert asyncio.run(asked(token)).status_code == status
+    assert one.client(token).get("/v1/jobs").status_code == 200
+
+
+def test_no_other_key_has_the_name_of_a_local_one(tmp_path):
+    with pytest.raises(Refused, match="begins the names"):
+        keys.create("local key in here", [], None, f"sqlite:///{tmp_path}/a.db")

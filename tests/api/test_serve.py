@@ -1,5 +1,6 @@
 """`serve` as a process: keys, links, ports, tuner processes, and how it ends."""
 
+import ipaddress
 import logging
 import os
 import re
@@ -18,7 +19,7 @@ import httpx
 import pytest
 
 from tunewright.api.local_key import local_key
-from tunewright.api.serve import ServeOptions, serve
+from tunewright.api.serve import Address, ServeOptions, _shown_host, serve
 from tunewright.api.service import Options
 from tunewright.api.tuners import Tuners
 from tunewright.db.access import Scope
@@ -169,9 +170,22 @@ def test_a_port_that_is_taken(tmp_path, monkeypatch):
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_nobody_listens_beyond_loopback_without_keys(tmp_path, monkeypatch, host):
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
-    with pytest.raises(Refused, match="there is no key"):
-        serve(ServeOptions(port=0, tuners=0, service=Options(host=host)))
-    assert not (tmp_path / "local_key").exists()
+    url = f"sqlite:///{tmp_path}/a b.db"
+    with open_store(url) as store:
+        local_key(tmp_path / "local_key", store)
+        store.keys.create("link", {Scope.LOGIN}, 60, passing=True)
+    with pytest.raises(Refused, match=r"there is no key .* key create NAME --db 'sqlite:///.*/a b\.db' makes one"):
+        serve(ServeOptions(db=url, port=0, tuners=0, service=Options(host=host)))
+
+
+def test_the_service_is_called_what_others_call_it():
+    assert _shown_host(Options(host="127.0.0.1", allow_hosts=("a.example",))) == "127.0.0.1"
+    assert _shown_host(Options(host="::1")) == "[::1]"
+    assert _shown_host(Options(host="0.0.0.0", allow_hosts=("*.example", "a.example"))) == "a.example"
+    found = _shown_host(Options(host="0.0.0.0"))
+    assert found == "localhost" or not ipaddress.ip_address(found).is_unspecified
+    said = Address("http://10.0.0.1:8433", "sqlite:///a.db", None, None, " --db sqlite:///a.db").lines()
+    assert "more keys: tunewright key create NAME --db sqlite:///a.db" in said
 
 
 def test_the_local_key_is_made_once(tmp_path):

@@ -191,6 +191,15 @@ def test_passing_keys_are_forgotten_when_they_are_over(keys, clock):
             keys.create("n", scopes, passing=passing)
 
 
+def test_local_keys_let_nobody_else_in(keys):
+    key, _ = keys.create("local key in /home/a", READ)
+    assert key.is_local
+    assert not keys.any()
+    other, _ = keys.create("Local key in the office", READ)
+    assert not other.is_local
+    assert keys.any()
+
+
 def test_lasting_keys_are_never_forgotten(keys, clock):
     key, _ = keys.create("n", READ, 1)
     assert keys.any()
