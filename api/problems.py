@@ -206,11 +206,13 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return response(_of_validation(error), request.scope)
+        return response(_of_untyped(request, error) or _of_validation(error), request.scope)
 
     @app.exception_handler(QuotaExceeded)
     async def quota(request: Request, _: QuotaExceeded) -> Response:
-        return response(Problem(Kind.QUOTA, Kind.QUOTA.title.lower(), retry_after_s=60), request.scope)
+        most = request.app.state.service.options.most_unfinished
+        problem = Problem(Kind.QUOTA, f"{most} are queued, running or paused", retry_after_s=60)
+        return response(problem, request.scope)
 
     @app.exception_handler(StoreError)
     async def store(request: Request, error: StoreError) -> Response:
@@ -223,12 +225,12 @@ def _of_http(app: FastAPI, request: Request, error: StarletteHTTPException) -> P
         case Problem():
             return error
         case StarletteHTTPException(status_code=404):
-            return Problem(Kind.NOT_FOUND, "there is nothing at this path")
+            return Problem(Kind.NOT_FOUND, "`GET /v1/openapi.json` lists those there are")
         case StarletteHTTPException(status_code=405):
             allowed = ", ".join(_allowed(app, request.scope))
             return Problem(Kind.METHOD, f"this path has {allowed}", headers={"Allow": allowed})
         case StarletteHTTPException(status_code=413):
-            return Problem(Kind.TOO_LARGE, "the body is larger than the route takes")
+            return Problem(Kind.TOO_LARGE, "its route takes fewer bytes")
         case StarletteHTTPException(status_code=status) if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return internal()
         case _:
@@ -242,6 +244,16 @@ def _allowed(app: FastAPI, scope: Scope) -> list[str]:
         for method in METHODS
         if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in app.router.routes)
     ]
+
+
+def _of_untyped(request: Request, error: RequestValidationError) -> Problem | None:
+    """The problem of a body that was not read as JSON, since its header does not call it that."""
+    if not isinstance(error.body, bytes) or not any(tuple(fault["loc"]) == ("body",) for fault in error.errors()):
+        return None
+    kind = request.headers.get("content-type")
+    said = "it is missing" if kind is None else f"it is {kind[:100]!r}"
+    fault = {"in": "header", "pointer": "#/content-type", "detail": f"{said}; a JSON body needs application/json"}
+    return Problem(Kind.INVALID, f"header Content-Type: {fault['detail']}", errors=[fault])
 
 
 def _of_validation(error: RequestValidationError) -> Problem:

@@ -237,6 +237,16 @@ class JobShown(Answer):
         )
 
 
+class JobSubmitted(JobShown):
+    """The job that a submission came to."""
+
+    is_new: bool = Field(
+        description="False: an unfinished job of the same model, target and settings was there, and keeps its own "
+        "`trials`, `minutes` and `priority`. A repetition under an `Idempotency-Key` is told what was told at first.",
+        examples=[True],
+    )
+
+
 class TaskShown(Answer):
     """A task of a job."""
 
@@ -439,3 +449,4 @@ class ProblemDocument(Answer):
 
 
 JobShown.model_rebuild()
+JobSubmitted.model_rebuild()

@@ -196,7 +196,7 @@ class Submitted:
     """What came of a submission."""
 
     job: Job
-    is_new: bool  # False: an unfinished job had the same spec, or the idempotency key was known
+    is_new: bool  # whether the submission made it: False where an unfinished job had the same spec
 
 
 @dataclass(frozen=True, slots=True)

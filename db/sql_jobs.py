@@ -363,7 +363,8 @@ class SqlJobs(Jobs):
             return None
         if submission.fingerprint != idempotency.fingerprint:
             raise Conflict("the idempotency key came with another request before")
-        return Submitted(_jobs(session, [self._row(session, submission.job_id)])[0], is_new=False)
+        row = self._row(session, submission.job_id)
+        return Submitted(_jobs(session, [row])[0], is_new=row.created_at == submission.created_at)  # one transaction's
 
     def _changed(self, work: Callable[[Change], Result]) -> Result:
         """What `work` returns, done in a transaction; again where another process was in the way."""

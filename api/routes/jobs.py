@@ -16,14 +16,27 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from tunewright.codegen.target import Target
 from tunewright.db.access import Key, Scope
 from tunewright.db.errors import NotFound
-from tunewright.db.jobs import Budget, Conflict, Idempotency, Job, Jobs, JobSpec, JobState, JobTask
+from tunewright.db.jobs import Budget, Conflict, Idempotency, Job, Jobs, JobSpec, JobState, JobTask, Submitted
 from tunewright.db.uploads import Upload
 
 from ..access import counted_as_change, needs
 from ..openapi import problems
 from ..problems import Kind, Problem
 from ..readers import ModelReader, Tasks
-from ..schemas import SHA256, Cursor, JobAsked, JobChange, JobId, JobShown, Limit, Page, TrialShown, cursor_of, place_of
+from ..schemas import (
+    SHA256,
+    Cursor,
+    JobAsked,
+    JobChange,
+    JobId,
+    JobShown,
+    JobSubmitted,
+    Limit,
+    Page,
+    TrialShown,
+    cursor_of,
+    place_of,
+)
 from ..service import Here, Service, in_thread
 from .models import find_upload, model_file
 
@@ -74,10 +87,10 @@ async def submit_job(
     here: Here,
     key: Annotated[Key, needs(Scope.JOBS_WRITE)],
     idempotency_key: IdempotencyKey = None,
-) -> JobShown:
+) -> JobSubmitted:
     """Have a model tuned. The answer comes at once; the job's events tell how it goes.
 
-    An unfinished job of the same model, target and settings is answered as it is, whatever its budget.
+    An unfinished job of the same model, target and settings is answered as it is, with its own budget and priority.
     """
     once = None if idempotency_key is None else Idempotency(key.id, idempotency_key, _fingerprint(asked))
     submitted = None if once is None else await in_thread(partial(_submitted, here, once))
@@ -98,11 +111,11 @@ def _fingerprint(asked: JobAsked) -> str:
     return hashlib.sha256(json.dumps(asked.model_dump(), sort_keys=True).encode()).hexdigest()
 
 
-def _submitted(here: Service, once: Idempotency) -> JobShown | None:
+def _submitted(here: Service, once: Idempotency) -> JobSubmitted | None:
     """The job of a submission that came before: the same answer, even where it could not be submitted now."""
     with _one_request_a_key():
         known = here.store.jobs.submitted(once)
-    return None if known is None else _shown(here, [known.job])[0]
+    return None if known is None else _told(here, known)
 
 
 @contextmanager
@@ -110,7 +123,7 @@ def _one_request_a_key() -> Iterator[None]:
     try:
         yield
     except Conflict:
-        raise Problem(Kind.KEY_REUSED, "this Idempotency-Key came with another request before") from None
+        raise Problem(Kind.KEY_REUSED, "the job of this Idempotency-Key was asked for in other words") from None
 
 
 def _tasks(here: Service, upload: Upload, dims: Mapping[str, int], reader: ModelReader) -> Tasks:
@@ -125,7 +138,9 @@ def _target(here: Service, asked: JobAsked) -> Target:
         try:
             target = here.store.target(asked.target)
         except NotFound:
-            raise Problem(Kind.NO_SUCH_TARGET, f"no target {asked.target} is known") from None
+            raise Problem(
+                Kind.NO_SUCH_TARGET, f"nothing was measured on {asked.target}, and nobody is at work for it"
+            ) from None
     else:
         target = _live_target(here)
     if asked.threads is None:
@@ -156,7 +171,7 @@ def _submit(
     reading: Tasks,
     owner: str,
     once: Idempotency | None,
-) -> JobShown:
+) -> JobSubmitted:
     store = here.store
     store.add_target(target)
     for task, _ in reading.tasks:
@@ -177,7 +192,11 @@ def _submit(
             idempotency=once,
             most_unfinished=here.options.most_unfinished,
         )
-    return _shown(here, [submitted.job])[0]
+    return _told(here, submitted)
+
+
+def _told(here: Service, submitted: Submitted) -> JobSubmitted:
+    return JobSubmitted(**dict(_shown(here, [submitted.job])[0]), is_new=submitted.is_new)
 
 
 @router.get("", summary="List the jobs", responses=problems(Kind.INVALID), dependencies=[READ])
@@ -268,6 +287,6 @@ def of_job(ask: Callable[[], Result], job_id: int) -> Result:
     try:
         return ask()
     except NotFound:
-        raise Problem(Kind.NO_SUCH_JOB, f"there is no job {job_id}") from None
+        raise Problem(Kind.NO_SUCH_JOB, f"job {job_id} was never submitted here") from None
     except Conflict:
-        raise Problem(Kind.FINISHED, f"job {job_id} is finished") from None
+        raise Problem(Kind.FINISHED, f"job {job_id} can't be changed any more") from None

@@ -28,7 +28,7 @@ def test_a_job_is_submitted(one, client, kit):
         {"key": kit.task(32).key, "op": "Relu", "occurrences": 2},
     ]
     assert job["target"] == kit.target(2).key
-    assert client.get(answer.headers["location"]).json() == job
+    assert client.get(answer.headers["location"]).json() | {"is_new": True} == job
     stored = one.store.jobs.get(job["id"])
     assert stored.owner == one.token.split("_")[1]
     assert not stored.attached
@@ -37,8 +37,11 @@ def test_a_job_is_submitted(one, client, kit):
 
 def test_the_same_spec_is_the_same_job(client, kit):
     model = kit.send(client, 8)
-    first, second = submit(client, model, trials=10), submit(client, model, trials=20)
-    assert first.json()["id"] == second.json()["id"]
+    first = submit(client, model, trials=10, priority=1).json()
+    second = submit(client, model, {"Idempotency-Key": "x"}, trials=20, priority=2).json()
+    assert (first["is_new"], second) == (True, first | {"is_new": False})
+    assert submit(client, model, {"Idempotency-Key": "x"}, trials=20, priority=2).json() == second
+    first = submit(client, model)
     assert submit(client, model, seed=1).json()["id"] != first.json()["id"]
 
 
@@ -253,3 +256,24 @@ def test_trials_are_listed(one, client, kit):
     assert (trials[3]["status"], trials[3]["median_ms"]) == ("crash", None)
     assert trials[3]["error"] == "\x1b]0;<b>signal 11</b>"
     assert trials[4]["schedule"] == Schedule("tiled", 1, (("m", 4),)).to_json()
+
+
+def test_problems_do_not_say_the_same_twice(client, kit):
+    job = submit(client, kit.send(client, 8)).json()["id"]
+    client.post(f"/v1/jobs/{job}:cancel")
+    for answer in (client.post(f"/v1/jobs/{job}:pause"), client.get("/v1/jobs/99"), client.get("/v1/nothing")):
+        said = answer.json()
+        assert not set(said["title"].split()[-2:]) <= set(said["detail"].split())
+
+
+@pytest.mark.parametrize(("kind", "said"), [(None, "it is missing"), ("text/plain", "it is 'text/plain'")])
+def test_json_by_another_name(client, kit, kind, said):
+    headers = {"Content-Type": kind} if kind else {}
+    answer = client.post("/v1/jobs", content=b'{"model": "x"}', headers=headers)
+    problem = kit.problem(answer, "invalid-request", 422)
+    assert problem["detail"] == f"header Content-Type: {said}; a JSON body needs application/json"
+    assert problem["errors"][0]["in"] == "header"
+    named = client.post("/v1/jobs", content=b'{"model": "x"}', headers={"Content-Type": "application/json"})
+    assert kit.problem(named, "invalid-request", 422)["errors"][0]["pointer"] == "#/model"
+    listed = client.post("/v1/jobs", json=["model"])
+    assert kit.problem(listed, "invalid-request", 422)["errors"][0]["in"] == "body"

@@ -115,7 +115,7 @@ class TestSubmit:
         job = submit(jobs, samples, idempotency=once)
         jobs.finish(jobs.lease([target], "h"), JobState.SUCCEEDED)
         again = jobs.submit(samples.spec(), "", BUDGET, idempotency=once)
-        assert (again.job.id, again.job.state, again.is_new) == (job.id, JobState.SUCCEEDED, False)
+        assert (again.job.id, again.job.state, again.is_new) == (job.id, JobState.SUCCEEDED, True)
         with pytest.raises(Conflict, match="idempotency"):
             submit(jobs, samples, 1, idempotency=dataclasses.replace(once, fingerprint="cd" * 32))
         for other in (dataclasses.replace(once, owner="k2"), dataclasses.replace(once, name="other")):
@@ -126,14 +126,22 @@ class TestSubmit:
         once = Idempotency("k1", "a b/c", "ab" * 32)
         assert jobs.submitted(once) is None
         job = submit(jobs, samples, idempotency=once)
-        assert jobs.submitted(once) == Submitted(job, is_new=False)
+        assert jobs.submitted(once) == Submitted(job, is_new=True)
         with pytest.raises(Conflict, match="idempotency"):
             jobs.submitted(dataclasses.replace(once, fingerprint="cd" * 32))
         for other in (dataclasses.replace(once, owner="k2"), dataclasses.replace(once, name="other")):
             assert jobs.submitted(other) is None
         done = jobs.finish(jobs.lease([target], "h"), JobState.SUCCEEDED)
         submit(jobs, samples)
-        assert jobs.submitted(once) == Submitted(done, is_new=False)
+        assert jobs.submitted(once) == Submitted(done, is_new=True)
+
+    def test_a_submission_that_found_a_job_says_so_again(self, jobs, samples):
+        job = submit(jobs, samples)
+        time.sleep(0.01)  # a job and a submission of one moment were made together
+        once = Idempotency("k1", "later", "ab" * 32)
+        for _ in range(2):
+            assert jobs.submit(samples.spec(), "", Budget(99), idempotency=once) == Submitted(job, is_new=False)
+        assert jobs.submitted(once) == Submitted(job, is_new=False)
 
     def test_an_owner_may_have_so_many_unfinished_jobs(self, jobs, samples, target):
         first = submit(jobs, samples, 0, owner="k1", most_unfinished=2)
@@ -719,4 +727,4 @@ def test_threads_that_submit_one_spec_get_one_job(filled, samples):
     for thread in threads:
         thread.join()
     assert len({submitted.job.id for submitted in found}) == 1 == filled.counts()["jobs"]
-    assert sum(submitted.is_new for submitted in found) == 1
+    assert sum(submitted.is_new for submitted in found) == 3  # those of the name that was first
