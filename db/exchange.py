@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import IO, Any
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -43,6 +43,43 @@ class BadLine(StoreError):
         self.number = number  # 1, 2, ...; blank lines count
         self.said = said  # what is wrong with it, one line
         self.stored = stored  # records on the lines before it
+
+
+class Lines:
+    """The lines of an export as a store reads them, up to the first that is no text or a summary that is wrong.
+
+    The summary that `export --json` ends with must agree with the number of records before it. What is no record counts
+    as a blank line, so that the store counts lines as the file does.
+    """
+
+    def __init__(self, file: IO[bytes], longest_bytes: int) -> None:
+        self._file = file
+        self._longest_bytes = longest_bytes
+        self._fault: BadLine | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        records = 0
+        for number, line in enumerate(iter(lambda: self._file.readline(self._longest_bytes + 1), b""), 1):
+            if len(line) > self._longest_bytes:
+                self._fault = BadLine(number, f"it is longer than {self._longest_bytes >> 20} MiB", records)
+                return
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                self._fault = BadLine(number, f"this is no text: {error}", records)
+                return
+            summed = text.startswith('{"exported"')
+            if summed and text.strip() != f'{{"exported": {records}}}':
+                said = f"it says {text.strip()[:80]}, but {records} records precede it"
+                self._fault = BadLine(number, said, records)
+                return
+            records += not summed and bool(text.strip())
+            yield "" if summed else text
+
+    def check(self) -> None:
+        """Raises BadLine for the line that ended them. To be called when those before it are stored."""
+        if self._fault is not None:
+            raise self._fault
 
 
 class Kind(StrEnum):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from functools import partial
 from typing import IO
 
 from fastapi import APIRouter, Depends, Request
 
 from tunewright.db.access import Scope
-from tunewright.db.exchange import BadLine
+from tunewright.db.exchange import BadLine, Lines
 from tunewright.db.sql_store import SqlStore
 from tunewright.db.store import Imported
 
@@ -26,7 +25,7 @@ LINE_BYTES = 4 << 20
 
 JSON_LINES = {
     "required": True,
-    "description": "A record a line, as `tunewright export` writes them.",
+    "description": "A record a line, as `tunewright export` writes them; the summary of `--json` may end them.",
     "content": {"application/jsonl": {"schema": {"type": "string"}}},
 }
 
@@ -52,16 +51,10 @@ async def import_records(request: Request, here: Here) -> ImportedShown:
 
 def _import(store: SqlStore, file: IO[bytes]) -> Imported:
     """Store the lines of a file. Raises Problem for the first one that is none."""
+    lines = Lines(file, LINE_BYTES)
     try:
-        return store.import_(_lines(file))
+        imported = store.import_(lines)
+        lines.check()
     except BadLine as error:
         raise Problem(Kind.BAD_RECORDS, f"{error}; {error.stored} records before it are stored") from error
-
-
-def _lines(file: IO[bytes]) -> Iterator[str]:
-    number = 0
-    while line := file.readline(LINE_BYTES + 1):
-        number += 1
-        if len(line) > LINE_BYTES:
-            raise Problem(Kind.BAD_RECORDS, f"line {number}: longer than {LINE_BYTES} bytes")
-        yield line.decode(errors="replace")
+    return imported

@@ -31,6 +31,15 @@ def test_records_are_imported_once(one, client, exported):
     assert one.store.counts()["trials"] == 3
 
 
+def test_the_summary_of_an_export_must_be_right(one, client, kit, exported):
+    def sent(count):
+        return client.post("/v1/records", content="\n".join([*exported, f'{{"exported": {count}}}']) + "\n")
+
+    said = kit.problem(sent(4), "bad-records", 422)["detail"]
+    assert said == 'line 4: it says {"exported": 4}, but 3 records precede it; 3 records before it are stored'
+    assert sent(3).json() == {"added": 0, "known": 3}
+
+
 @pytest.mark.parametrize(
     "line", ["{", "[]", "{}", "null", "\x00", '{"schema": 99}', "[" * 9000, '"' + "x" * 5_000_000 + '"', "\udc80"]
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from tunewright.db.backup import Contents
 from tunewright.db.backup import backup as back_up
 from tunewright.db.backup import restore as bring_back
-from tunewright.db.exchange import BadLine
+from tunewright.db.exchange import BadLine, Lines
 from tunewright.db.reading import open_reader
 from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import open_store
@@ -39,58 +39,28 @@ def export(db: str | None, write: Callable[[str], Any]) -> dict[str, Any]:
 def import_(file: Path, db: str | None) -> dict[str, Any]:
     """Store the records of a file of such lines; "-" is standard input."""
     if str(file) == "-":
-        return _stored(_Lines("standard input", sys.stdin.buffer), db)
+        return _stored("standard input", sys.stdin.buffer, db)
     with file.open("rb") as lines:
-        return _stored(_Lines(repr(str(file)), lines), db)
+        return _stored(repr(str(file)), lines, db)
 
 
-def _stored(lines: _Lines, db: str | None) -> dict[str, Any]:
+def _stored(name: str, file: IO[bytes], db: str | None) -> dict[str, Any]:
+    lines = Lines(file, LINE_BYTES)
     with open_store(db or settings().db, patience_s=PATIENCE_S) as store:
         try:
             imported = store.import_(lines)
+            lines.check()
         except BadLine as error:
-            raise lines.refusal(error.number, error.said, error.stored) from error
-    if lines.fault:
-        raise lines.refusal(*lines.fault)
+            raise _refusal(name, error) from error
     return {"added": imported.added, "known": imported.known}
 
 
-class _Lines:
-    """The lines of an export as the store reads them, up to the first that is no text or a summary that is wrong.
-
-    The summary that `export --json` ends with must agree with the number of records before it. What is no record counts
-    as a blank line, so that the store counts lines as the file does.
-    """
-
-    def __init__(self, name: str, lines: IO[bytes]) -> None:
-        self.fault: tuple[int, str, int] | None = None  # the line that ended it, what is wrong, records before it
-        self._name = name
-        self._lines = lines
-
-    def __iter__(self) -> Iterator[str]:
-        records = 0
-        for number, line in enumerate(iter(lambda: self._lines.readline(LINE_BYTES + 1), b""), 1):
-            if len(line) > LINE_BYTES:
-                self.fault = number, f"it is longer than {LINE_BYTES >> 20} MiB", records
-                return
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                self.fault = number, f"this is no text: {error}", records
-                return
-            summed = text.startswith('{"exported"')
-            if summed and text.strip() != f'{{"exported": {records}}}':
-                self.fault = number, f"it says {text.strip()[:80]}, but {records} records precede it", records
-                return
-            records += not summed and bool(text.strip())
-            yield "" if summed else text
-
-    def refusal(self, number: int, said: str, stored: int) -> Refused:
-        """What to tell of a fault in a line; the lines before it are stored."""
-        if not stored:
-            return Refused(f"{self._name} is not a Tunewright export: line {number}: {said}")
-        before = f"the {stored} records before it are" if stored > 1 else "the record before it is"
-        return Refused(f"{self._name}, line {number}: {said}; {before} stored")
+def _refusal(name: str, error: BadLine) -> Refused:
+    """What to tell of a fault in a line; the lines before it are stored."""
+    if not error.stored:
+        return Refused(f"{name} is not a Tunewright export: {error}")
+    before = f"the {error.stored} records before it are" if error.stored > 1 else "the record before it is"
+    return Refused(f"{name}, {error}; {before} stored")
 
 
 def render_import(console: Console, data: dict[str, Any]) -> None:
