@@ -84,6 +84,7 @@ class Job:
     error: str  # of one that failed
     created_at: datetime
     updated_at: datetime
+    is_new: bool | None = None  # whether the submission made it; None where no submission was answered
 
     @property
     def is_finished(self) -> bool:
@@ -122,6 +123,7 @@ class Job:
                 error=str(data["error"]),
                 created_at=datetime.fromisoformat(data["created_at"]),
                 updated_at=datetime.fromisoformat(data["updated_at"]),
+                is_new=None if data.get("is_new") is None else bool(data["is_new"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"that is no job: {type(error).__name__}: {error}") from error
@@ -274,6 +276,11 @@ class Client:
     def _steer(self, job_id: int, verb: str) -> Job:
         return self._made(Job.from_json, self._connection.request("POST", f"/v1/jobs/{int(job_id)}:{verb}").data)
 
+    def targets(self) -> dict[str, str]:
+        """Key -> name of the targets at work. The key needs the scope records:read."""
+        answer = self._connection.request("GET", "/v1/targets").data
+        return self._made(lambda data: {str(one["key"]): str(one["name"]) for one in _page(data)[0]}, answer)
+
     # Events
 
     def events(self, job_id: int, after: int = 0) -> Iterator[JobEvent]:
@@ -368,7 +375,7 @@ class Client:
         """Checked data of an answer. Raises ServiceError."""
         try:
             return make(data)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ServiceError(f"{self.server} answers what was not asked for ({error})") from error
 
 

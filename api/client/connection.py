@@ -38,20 +38,33 @@ PATIENCE_S = 60.0
 MOST_LETTERS = 500
 """Of what a server says that is shown."""
 
+NO_KEY = "no API key: set TUNEWRIGHT_API_KEY"
+"""Why a server refuses who shows none."""
+
 
 class ServiceError(Refused):
     """What a server refused, or why there was no answer.
 
     `kind` is the name of the problem, such as "no-target" (see `/problems/no-target`); empty where the server did not
-    answer with a problem. `status` is that of HTTP; 0 where there was no answer.
+    answer with a problem. `status` is that of HTTP; 0 where there was no answer. `faults` are those of an invalid
+    request: the JSON pointer to each in the body, and what is wrong there.
     """
 
-    def __init__(self, text: str, kind: str = "", status: int = 0, title: str = "", detail: str = "") -> None:
+    def __init__(
+        self,
+        text: str,
+        kind: str = "",
+        status: int = 0,
+        title: str = "",
+        detail: str = "",
+        faults: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         super().__init__(printable(text)[:MOST_LETTERS])
         self.kind = kind
         self.status = status
         self.title = title
         self.detail = detail
+        self.faults = faults
 
     @staticmethod
     def of(server: str, answer: Answer) -> ServiceError:
@@ -62,7 +75,14 @@ class ServiceError(Refused):
         title, detail = (str(data.get(name, ""))[:MOST_LETTERS] for name in ("title", "detail"))
         kind = data["type"].rpartition("/")[2]
         text = f"{title}: {detail}" if detail and title else title or detail or f"{server} answers {answer.status}"
-        return ServiceError(text, kind, answer.status, title, detail)
+        return ServiceError(text, kind, answer.status, title, detail, _faults(data.get("errors")))
+
+
+def _faults(errors: object) -> tuple[tuple[str, str], ...]:
+    """Pointer and detail of each fault of a body, of what a server lists as faults."""
+    listed = errors if isinstance(errors, list) else []
+    found = [fault for fault in listed if isinstance(fault, dict) and fault.get("in") == "body"]
+    return tuple((str(fault.get("pointer")), str(fault.get("detail"))[:MOST_LETTERS]) for fault in found)
 
 
 class Answer:
@@ -122,6 +142,7 @@ class Connection:
         self._timeout_s = timeout_s
         self._has_answered = False
         headers = {"Accept-Encoding": "identity", "User-Agent": "tunewright"}
+        self._has_key = bool(key)
         if key:
             if not (key.isascii() and key.isprintable()):
                 raise ServiceError("the API key has letters that no key has")
@@ -161,7 +182,7 @@ class Connection:
                 answer = self._once(method, path, content, timeout_s or self._timeout_s, arguments)
                 if answer.status < 300:
                     return answer
-                error = ServiceError.of(self.server, answer)
+                error = self._refusal(answer)
                 if error.kind not in passing:
                     least_s = _seconds(answer.headers.get("retry-after", ""))
                     if answer.status not in PASSING:
@@ -203,7 +224,12 @@ class Connection:
             elif response.status_code == 200:
                 yield _lines(response.iter_raw())
             else:
-                raise ServiceError.of(self.server, Answer(response.status_code, response.headers, _read(response)))
+                raise self._refusal(Answer(response.status_code, response.headers, _read(response)))
+
+    def _refusal(self, answer: Answer) -> ServiceError:
+        """The error of an answer that is no success."""
+        error = ServiceError.of(self.server, answer)
+        return error if self._has_key or error.kind != "no-key" else ServiceError(NO_KEY, error.kind, error.status)
 
     def unreachable(self, error: Exception) -> ServiceError:
         """The error of a connection that failed."""

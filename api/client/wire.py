@@ -150,6 +150,10 @@ class Exchange:
             raise Failed("its answer is cut short")
 
     def _check_status(self, status: int) -> None:
+        if status == 401 and not self._key:
+            from .connection import NO_KEY
+
+            raise Failed(NO_KEY)
         if status != 200:
             raise Failed(STATUSES.get(status, f"it answers {status}"))
 
