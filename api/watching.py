@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from tunewright.tuner.progress import Snapshot, TaskRow
+from tunewright.tuner.progress import STAGES, Snapshot, TaskRow, is_gain
 from tunewright.tuner.stage import Stage
 from tunewright.tuner.text import duration, printable, ratio, times
 
@@ -24,9 +24,11 @@ HEADLINES = {
     "lost": "its tuner process is gone: waiting for another one",
     "returned": "waiting for another tuner process",
     "paused": "paused",
-    "resumed": "waiting for a tuner process",
 }
 """What a job is at after some events."""
+
+RECALL_S = 5.0
+"""What happened before the view began is told at once: after this long, all is news."""
 
 
 @dataclass(slots=True)
@@ -38,38 +40,87 @@ class _Row:
 
 
 class Watched:
-    """A job that is being watched."""
+    """A job that is being watched, from where it stands: of what happened before, only the times of tasks are told.
 
-    def __init__(self, job: Job) -> None:
+    `ahead` jobs go before it while it waits.
+    """
+
+    def __init__(self, job: Job, ahead: int = 0) -> None:
         self._rows = {
             task.key: _Row(printable(task.op) or task.key[:KEY_LETTERS], task.occurrences) for task in job.tasks
         }
         self._stage = Stage.READING
-        self._headline = HEADLINES["queued"]
+        self._ahead = ahead
+        self._headline = self._waiting if job.state == "queued" else HEADLINES.get(job.state, HEADLINES["started"])
+        self._recalled = None if job.progress is None else dict(job.progress)  # what the past ends with
+        self._opened_s = time.monotonic()
+        self._begun_s = self._opened_s if job.state == "running" else None
+        self._confirmed: set[str] = set()
         self._note = ""
         self._trials, self._budget = 0, job.trials
-        self._spent_s = 0.0
         self._left_s: float | None = None
         self._speedup: float | None = None
         self._take(job.progress or {})
+        if job.state == "running" and job.progress is not None:
+            self._enter(job.progress.get("stage"))
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the job rests until somebody has it go on."""
+        return self._headline == HEADLINES["paused"]
+
+    @property
+    def _waiting(self) -> str:
+        if not self._ahead:
+            return HEADLINES["queued"]
+        return f"waiting: behind {self._ahead} job{'s' if self._ahead > 1 else ''}"
 
     def tell(self, event: JobEvent) -> None:
         """Take an event in. What makes no sense in it is passed over."""
+        if self._recalled is not None and time.monotonic() - self._opened_s < RECALL_S:
+            self._recall(event)
+            return
         data = event.data
         match event.kind:
+            case "queued":
+                return  # with which every job begins: the view knows more
+            case "started":
+                self._begun_s = time.monotonic() if self._begun_s is None else self._begun_s
             case "stage":
-                with suppress(ValueError):
-                    self._stage, self._headline = Stage(str(data.get("stage"))), ""
+                self._enter(data.get("stage"))
             case "progress":
                 self._take(data)
             case "improved" | "confirmed":
                 self._improve(data, event.kind == "improved")
             case "changed":
                 self._note = ", ".join(f"{name}: {printable(value)[:40]}" for name, value in data.items())
-        self._headline = HEADLINES.get(event.kind, self._headline)
+        if event.kind == "confirmed" and data.get("task_key") in self._rows:
+            self._confirmed.add(str(data["task_key"]))
+        self._headline = self._waiting if event.kind == "resumed" else HEADLINES.get(event.kind, self._headline)
+
+    def _recall(self, event: JobEvent) -> None:
+        """Take in what happened before the view began."""
+        match event.kind:
+            case "progress" if event.data == self._recalled:
+                self._recalled = None
+            case "improved" | "confirmed":
+                self._improve(event.data, False)
+
+    def _enter(self, stage: object) -> None:
+        with suppress(ValueError):
+            self._stage, self._headline = Stage(str(stage)), ""
+            self._confirmed.clear()
+
+    @property
+    def _at(self) -> str:
+        """What the job is at, where its stage alone does not say it."""
+        if self._headline or self._stage is not Stage.CONFIRMING or not self._confirmed:
+            return self._headline
+        return f"{STAGES[self._stage]}: {len(self._confirmed)} of {len(self._rows)} tasks"
 
     def snapshot(self) -> Snapshot:
         """The job as it is now."""
+        now = time.monotonic()
         rows = [
             TaskRow(row.op, row.occurrences, None, _seconds(row.default_ms), _seconds(row.best_ms))
             for row in self._rows.values()
@@ -78,20 +129,19 @@ class Watched:
             stage=self._stage,
             trials=self._trials,
             budget=self._budget,
-            elapsed_s=self._spent_s,
+            elapsed_s=0.0 if self._begun_s is None else now - self._begun_s,
             left_s=self._left_s,
             speedup=self._speedup,
             known=0,
             tasks=tuple(sorted(rows, key=lambda row: -row.weight_s)),
-            taken_at=time.monotonic(),
-            headline=self._headline,
+            taken_at=now,
+            headline=self._at,
             note=self._note,
         )
 
     def _take(self, progress: Mapping[str, Any]) -> None:
         self._trials = int(_number(progress.get("trials")) or self._trials)
         self._budget = int(_number(progress.get("most_trials")) or self._budget)
-        self._spent_s = _number(progress.get("spent_s")) or self._spent_s
         self._left_s = _number(progress.get("left_s"))
         self._speedup = _number(progress.get("speedup")) or self._speedup
 
@@ -105,7 +155,7 @@ class Watched:
         row.best_ms = best_ms or row.best_ms
         if is_news and best_ms is not None:
             gain = ratio(row.default_ms, best_ms)
-            told = f", {times(gain)} as fast as by default" if gain else ""
+            told = "" if gain is None else f", {times(gain)} as fast as by default" if is_gain(gain) else ", no gain"
             trial = _number(data.get("trial"))
             place = f" after {int(trial)} trials" if trial is not None else ""
             self._note = f"improved{place}: {row.op} {duration(best_ms)}{told}"

@@ -32,6 +32,9 @@ REFRESHES_A_SECOND = 2
 LINE_S = 5.0
 """Between two lines where there is no terminal."""
 
+NO_GAIN = 0.01
+"""Parts of one that a ratio of times must be off one to be worth a number."""
+
 OTHER_LINES = 6
 """Lines of the view that are not tasks."""
 
@@ -103,6 +106,11 @@ class Snapshot:
 Show = Callable[[Snapshot], None]
 
 
+def is_gain(factor: float) -> bool:
+    """Whether a ratio of times is more than noise."""
+    return abs(factor - 1.0) > NO_GAIN
+
+
 @contextmanager
 def watching(console: Console, live: bool | None = None) -> Iterator[Watch]:
     """What a tuning job tells its progress to, shown on a console. `live` is by default whether it is a terminal."""
@@ -146,7 +154,8 @@ class _LiveView:
 
     def render(self) -> RenderableType:
         last = self._last
-        elapsed_s = time.monotonic() - self._started
+        now = time.monotonic()
+        elapsed_s = now - self._started if last is None else last.elapsed_s + now - last.taken_at
         if last is None or not last.tasks:
             return Text(f"{last.at if last else 'starting'}, {clock(elapsed_s)}")
         left = None if last.left_s is None else max(last.left_s - (time.monotonic() - last.taken_at), 0.0)
@@ -184,22 +193,29 @@ class _LineView:
         self._print = print_line
         self._last: Snapshot | None = None
         self._shown_at = 0.0
+        self._printed = ""
 
     def show(self, snapshot: Snapshot) -> None:
         now, last = time.monotonic(), self._last
         changed = last is None or last.at != snapshot.at
         if last is not None and snapshot.note and not last.note:
-            self._print(snapshot.note)
+            self._say(snapshot.note)
         self._last = snapshot
         if not changed and now - self._shown_at < LINE_S:
             return
         self._shown_at = now
         if not snapshot.tasks:
-            self._print(snapshot.at)
+            self._say(snapshot.at)
             return
         if changed and snapshot.stage is Stage.SEARCHING and (resumed := _resumed(snapshot)):
-            self._print(resumed)
-        self._print(f"{snapshot.at}: {_summary(snapshot, snapshot.elapsed_s, snapshot.left_s)}")
+            self._say(resumed)
+        self._say(f"{snapshot.at}: {_summary(snapshot, snapshot.elapsed_s, snapshot.left_s)}")
+
+    def _say(self, line: str) -> None:
+        """Print a line that is not the one above it."""
+        if line != self._printed:
+            self._print(line)
+        self._printed = line
 
 
 def _resumed(first: Snapshot) -> str:
@@ -214,7 +230,7 @@ def _resumed(first: Snapshot) -> str:
 def _summary(last: Snapshot, elapsed_s: float, left_s: float | None) -> str:
     parts = [f"{last.trials} of {last.budget} trials", f"{clock(elapsed_s)} elapsed"]
     if last.speedup is not None:
-        parts.insert(0, f"{times(last.speedup)} faster so far")
+        parts.insert(0, f"{times(last.speedup)} faster so far" if is_gain(last.speedup) else "no gain so far")
     if left_s is not None and last.stage is Stage.SEARCHING:
         parts.append(f"about {clock(left_s)} left")
     return ", ".join(parts)
