@@ -53,7 +53,11 @@ def submit(
     ] = False,
     target: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="The target to tune for.", show_default="the one that is at work"),
+        typer.Option(
+            metavar="TARGET",
+            help="The target to tune for: its name, key, or the begin of it.",
+            show_default="the one that is at work",
+        ),
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Most trials of the job.")] = 200,
     minutes: Annotated[
@@ -73,18 +77,22 @@ def submit(
     from . import submitting as command
 
     with quiet_stdout(as_json), command.connected(server) as client:
-        job = client.submit(
-            model,
-            with_weights=with_weights,
-            dims=parse_dims(dims or ()),
-            trials=trials,
-            minutes=minutes,
-            target=target,
-            threads=threads,
-            seed=seed,
-            strategy=strategy,
-            priority=priority,
-        )
+        with command.naming_options():
+            job = client.submit(
+                model,
+                with_weights=with_weights,
+                dims=parse_dims(dims or ()),
+                trials=trials,
+                minutes=minutes,
+                target=command.target_key(client, target),
+                threads=threads,
+                seed=seed,
+                strategy=strategy,
+                priority=priority,
+            )
+        if job.is_new is False:
+            asked = {"trials": trials, "minutes": minutes, "priority": priority}
+            messages().print(command.already(job, asked), soft_wrap=True)
         if watch:
             job = command.watched(messages(), client, job, server)
     if watch:
@@ -191,7 +199,8 @@ def list_(
 
     with quiet_stdout(as_json), command.connected(server) as client:
         jobs = list(client.jobs(state, limit=limit))
-    answer({"jobs": [command.summary(job) for job in jobs]}, command.render_jobs, as_json)
+        names = command.target_names(client) if jobs else {}
+    answer({"jobs": [command.summary(job, names) for job in jobs]}, command.render_jobs, as_json)
 
 
 @jobs_app.command()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -12,15 +14,24 @@ from tunewright.tuner.cli.answers import Interrupted, messages
 from tunewright.tuner.commands import tune
 from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.progress import showing
+from tunewright.tuner.progress import is_gain, showing
 from tunewright.tuner.settings import settings
-from tunewright.tuner.text import clock, printable
+from tunewright.tuner.text import clock, printable, times
 
 from .client import Client, Job, ServiceError
 from .watching import Watched
 
 TARGET_LETTERS = 12
 """Of a target's key, in tables."""
+
+KEY_DIGITS = 64
+"""Of a whole target's key."""
+
+MOST_AHEAD = 1000
+"""Jobs looked at to say how many go before one."""
+
+OPTIONS = {f"#/{name}": f"--{name}" for name in ("target", "threads", "trials", "minutes", "priority", "seed")}
+"""Pointers into a submission, as the command line calls what is there."""
 
 
 def connected(server: str | None) -> Client:
@@ -31,9 +42,12 @@ def connected(server: str | None) -> Client:
     said: set[str] = set()
 
     def waits(error: ServiceError) -> None:
-        if str(error) not in said:
-            said.add(str(error))
-            messages().print(f"{error}; trying again")
+        text = f"{error}; trying again"
+        if error.kind == "no-target":
+            text = "no tuner process is ready yet; trying again for up to a minute"
+        if text not in said:
+            said.add(text)
+            messages().print(text)
 
     return Client(address, waits=waits)
 
@@ -42,21 +56,66 @@ def watched(console: Console, client: Client, job: Job, server: str | None) -> J
     """Show how a job goes; the job when it is finished. Raises Interrupted, after which the job goes on."""
     if job.is_finished:
         return job
+    view = Watched(job, _ahead(client, job) if job.state == "queued" else 0)
     try:
         with showing(console, None if not settings().debug else False) as show:
-            view = Watched(job)
             show(view.snapshot())
             for event in client.events(job.id):
                 view.tell(event)
                 show(view.snapshot())
         return client.job(job.id)
     except KeyboardInterrupt:
-        raise Interrupted(f"the job goes on; to watch it again: {_command('watch', job, server)}") from None
+        how = f"the job is paused; to let it go on: {_command('resume', job, server)}" if view.is_paused else ""
+        raise Interrupted(f"{how or 'the job goes on'}; to watch it again: {_command('watch', job, server)}") from None
+
+
+def _ahead(client: Client, job: Job) -> int:
+    """How many jobs go before one that waits: those under way for its target, and those that are taken sooner."""
+    place = (-job.priority, job.id)
+    waiting = client.jobs("queued", target=job.target, limit=MOST_AHEAD)
+    running = client.jobs("running", target=job.target, limit=MOST_AHEAD)
+    return sum((-one.priority, one.id) < place for one in waiting) + sum(1 for _ in running)
+
+
+def target_key(client: Client, given: str | None) -> str | None:
+    """The key of a target given by its key, the begin of it, or its name. Raises Refused where that is not one."""
+    if given is None or len(given) == KEY_DIGITS:
+        return given
+    known = client.targets()
+    found = [key for key, name in known.items() if name == given] or [key for key in known if key.startswith(given)]
+    if given and len(found) == 1:
+        return found[0]
+    listed = ", ".join(f"{printable(name)} ({key[:TARGET_LETTERS]})" for key, name in known.items()) or "none"
+    what = "several targets begin so" if given and found else "no such target is at work"
+    raise Refused(f"--target {printable(given)}: {what}; at work: {listed}")
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Tell of faults of a submission in the words of the command line."""
+    try:
+        yield
+    except ServiceError as error:
+        if not error.faults or any(pointer not in OPTIONS for pointer, _ in error.faults):
+            raise
+        raise Refused("; ".join(f"{OPTIONS[at]}: {printable(detail)}" for at, detail in error.faults)) from error
 
 
 def _command(verb: str, job: Job, server: str | None) -> str:
     address = "" if server is None else f" --server {server}"
     return f"tunewright jobs {verb} {job.id}{address}"
+
+
+def already(job: Job, asked: Mapping[str, Any]) -> str:
+    """What a job comes to that was there before it was submitted with `asked`: options by name."""
+    has = {"trials": job.trials, "minutes": job.minutes, "priority": job.priority}
+    limit = "" if job.minutes is None else f", {job.minutes:g} minutes"
+    text = f"job {job.id} was there already: {job.trials} trials{limit}, priority {job.priority}"
+    other = [name for name, value in has.items() if asked[name] != value]
+    if not other:
+        return text
+    given = ", ".join(f"--{name} {'none' if asked[name] is None else format(asked[name], 'g')}" for name in other)
+    return f"{text}; not taken: {given}"
 
 
 def render_submitted(console: Console, job: Job, server: str | None) -> None:
@@ -75,7 +134,7 @@ def render_state(console: Console, job: Job) -> None:
 def render_job(console: Console, job: Job) -> None:
     """A job in lines, and its result as `tune` prints it."""
     if job.result is not None:
-        _render_result(console, job.result)
+        _render_result(console, job, job.result)
         return
     render_state(console, job)
     if job.error:
@@ -88,21 +147,34 @@ def render_job(console: Console, job: Job) -> None:
         console.print(f"at work on it: {printable(job.holder)}", soft_wrap=True)
 
 
-def _render_result(console: Console, result: Mapping[str, Any]) -> None:
+def _render_result(console: Console, job: Job, result: Mapping[str, Any]) -> None:
     try:
         tune.render(console, result)
     except (KeyError, TypeError, ValueError) as error:
         raise ServiceError(f"the server's result is of another version of Tunewright: {error!r}") from error
+    trials = (job.progress or {}).get("trials", 0)
+    is_early = job.minutes is None or job.spent_s < 60 * job.minutes
+    if isinstance(trials, int) and trials < job.trials and is_early:
+        console.print(f"nothing new to try after {trials} of {job.trials} trials")
 
 
-def summary(job: Job) -> dict[str, Any]:
-    """A job in a list."""
+def target_names(client: Client) -> dict[str, str]:
+    """Key -> name of targets that are known here; none where the API key may not ask."""
+    try:
+        return client.targets()
+    except ServiceError:
+        return {}
+
+
+def summary(job: Job, names: Mapping[str, str]) -> dict[str, Any]:
+    """A job in a list; `names` are those of targets."""
     progress = job.progress or {}
     return {
         "id": job.id,
         "state": job.state,
         "label": job.label,
         "target": job.target,
+        "target_name": names.get(job.target),
         "tasks": len(job.tasks),
         "trials": progress.get("trials", 0),
         "most_trials": job.trials,
@@ -118,15 +190,32 @@ def render_jobs(console: Console, data: Mapping[str, Any]) -> None:
     if not data["jobs"]:
         console.print("no jobs")
         return
-    table = new_table(console, ("state", "model", "target"), ("job", "tasks", "trials", "priority"))
+    table = new_table(console, ("job", "state", "model", "target"), ("tasks", "trials", "speedup", "priority", "age"))
+    now = datetime.now(UTC)
     for job in data["jobs"]:
         table.add_row(
+            str(job["id"]),
             printable(job["state"]),
             Text(printable(job["label"])),
-            printable(job["target"])[:TARGET_LETTERS],
-            str(job["id"]),
+            Text(printable(job["target_name"] or job["target"][:TARGET_LETTERS])),
             str(job["tasks"]),
             f"{job['trials']}/{job['most_trials']}",
+            _gain(job["speedup"]),
             str(job["priority"]),
+            _age((now - datetime.fromisoformat(job["created_at"])).total_seconds()),
         )
     print_table(console, table)
+
+
+def _gain(speedup: object) -> str:
+    if not isinstance(speedup, int | float):
+        return "-"
+    return times(speedup) if is_gain(speedup) else "no gain"
+
+
+def _age(seconds: float) -> str:
+    """How long ago, e.g. "5 min"."""
+    for unit, length_s in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length_s:
+            return f"{int(seconds / length_s)} {unit}"
+    return f"{int(max(seconds, 0.0))} s"

@@ -23,11 +23,15 @@ from typer.main import get_command
 
 from tunewright.api import cli
 from tunewright.api.client import Client, Job, JobEvent
+from tunewright.api.submitting import _ahead, already
 from tunewright.api.watching import Watched
 from tunewright.db.jobs import EventKind, JobState, NewEvent
 from tunewright.graph.structure import strip
+from tunewright.tuner import progress
 from tunewright.tuner.cli.app import PANELS, Program
 from tunewright.tuner.model import open_model
+
+from .test_client import JOB
 
 MODEL_ROWS = 4
 
@@ -117,10 +121,10 @@ def tune(one: Any, kit: Any, state: JobState = JobState.SUCCEEDED) -> threading.
         job = jobs.get(lease.job_id)
         key = job.spec.tasks[0].task_key
         jobs.renew(lease, events=[NewEvent(EventKind.STAGE, {"stage": "searching"})])
-        progress = {"stage": "searching", "trials": 3, "most_trials": 6, "spent_s": 1.0, "left_s": 2.0, "speedup": 1.5}
+        standing = {"stage": "searching", "trials": 3, "most_trials": 6, "spent_s": 1.0, "left_s": 2.0, "speedup": 1.5}
         improved = {"task_key": key, "op": "Gemm\x1b[31m", "best_ms": 1.0, "default_ms": 2.0, "trial": 3}
-        told = [NewEvent(EventKind.IMPROVED, improved), NewEvent(EventKind.PROGRESS, progress)]
-        jobs.renew(lease, progress=progress, events=told)
+        told = [NewEvent(EventKind.IMPROVED, improved), NewEvent(EventKind.PROGRESS, standing)]
+        jobs.renew(lease, progress=standing, events=told)
         jobs.finish(lease, state, result=result(job) if state is JobState.SUCCEEDED else None, error="it broke")
 
     thread = threading.Thread(target=work)
@@ -142,6 +146,7 @@ def test_the_structure_is_sent_and_the_job_waits(real: Any, path: Path, command:
     again = command("submit", path, "--dim", f"rows={MODEL_ROWS}", "--seed", "3")
     assert again.code == 0
     assert f"job {job['id']} is queued: small.onnx" in again.out  # the same one
+    assert f"job {job['id']} was there already: 7 trials, priority 0; not taken: --trials 200" in again.err
     assert f"tunewright jobs watch {job['id']}" in again.out
 
 
@@ -194,6 +199,11 @@ def test_jobs_are_steered(real: Any, path: Path, command: Command) -> None:
         (["submit", "missing.onnx"], "No such file"),
         (["submit", "{path}"], "'rows' of input 'x' is open"),
         (["submit", "{path}", "--dim", "rows=4", "--target", "0" * 64], "The target is not known"),
+        (
+            ["submit", "{path}", "--dim", "rows=4", "--target", "nobody"],
+            "no such target is at work",
+        ),
+        (["submit", "{path}", "--dim", "rows=4", "--target", "G" * 64], "--target: String should match"),
         (["submit", "{path}", "--dim", "rows=4", "--threads", "99"], "the target has 4 threads"),
         (["submit", "{path}", "--dim", "other=4"], "no dimension 'other' is open"),
         (["jobs", "show", "99"], "There is no such job"),
@@ -225,7 +235,7 @@ def test_a_tuner_that_is_about_to_start_is_waited_for(
         threading.Timer(1.5, lambda: kit.enlist(one.store, kit.target())).start()
         said = command("submit", path, "--dim", "rows=4", "--server", one.url, "--json")
     assert said.code == 0, said.err
-    assert said.err.count("Nobody is at work") == 1
+    assert said.err.count("no tuner process is ready yet; trying again for up to a minute") == 1
 
 
 def test_ctrl_c_ends_the_watching_and_not_the_job(real: Any, path: Path) -> None:
@@ -255,6 +265,41 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(real: Any, path: Path) -> None
     assert [job.state for job in real.store.jobs.list()] == [JobState.QUEUED]
 
 
+def test_a_target_is_named(real: Any, kit: Any, path: Path, command: Command) -> None:
+    target = kit.target()
+    for seed, given in enumerate((str(target), target.key[:10], target.key)):
+        said = command("submit", path, "--dim", "rows=4", "--seed", seed, "--target", given, "--json")
+        assert said.data["target"] == target.key
+    listed = command("jobs", "list")
+    assert listed.out.split()[0] == "job"
+    assert str(target) in listed.out
+
+
+def test_a_job_that_was_there() -> None:
+    job = Job.from_json(JOB | {"is_new": False, "trials": 200})
+    assert job.is_new is False
+    asked = {"trials": 200, "minutes": None, "priority": 0}
+    assert already(job, asked) == "job 7 was there already: 200 trials, priority 0"
+    assert already(job, asked | {"trials": 9, "priority": 5}).endswith("; not taken: --trials 9, --priority 5")
+    assert Job.from_json(JOB).is_new is None
+
+
+def test_no_key(real: Any, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUNEWRIGHT_API_KEY")
+    said = command("jobs", "list")
+    assert (said.code, "no API key: set TUNEWRIGHT_API_KEY" in said.err) == (2, True)
+
+
+def test_jobs_ahead(real: Any, kit: Any, path: Path, command: Command) -> None:
+    for seed in (0, 1, 2):
+        command("submit", path, "--dim", "rows=4", "--seed", seed)
+    with Client(real.url, real.token) as client:
+        assert [_ahead(client, client.job(job_id)) for job_id in (1, 2, 3)] == [0, 1, 2]
+        client.prioritise(3, 5)
+        real.store.jobs.lease([kit.target().key], "tester")
+        assert [_ahead(client, client.job(job_id)) for job_id in (1, 2)] == [1, 2]
+
+
 # The view
 
 
@@ -265,9 +310,7 @@ def event(number: int, kind: str, **data: Any) -> JobEvent:
 
 
 def test_the_view_follows_the_events() -> None:
-    from .test_client import JOB
-
-    watched = Watched(Job.from_json(JOB))
+    watched = Watched(Job.from_json(JOB | {"state": "queued"}))
     assert watched.snapshot().at == "waiting for a tuner process"
     assert [row.op for row in watched.snapshot().tasks] == ["Conv"]
     watched.tell(event(1, "started", holder="h"))
@@ -286,13 +329,41 @@ def test_the_view_follows_the_events() -> None:
     watched.tell(event(7, "stage", stage="confirming"))
     watched.tell(event(8, "confirmed", task_key="c" * 64, op="Conv", best_ms=0.6, default_ms=2.1))
     assert watched.snapshot().tasks[0].best_s == 0.0006
+    assert watched.snapshot().at.endswith("side by side: 1 of 1 tasks")
     watched.tell(event(9, "paused"))
     assert watched.snapshot().at == "paused"
+    assert watched.is_paused
+
+
+def test_the_view_begins_where_the_job_stands() -> None:
+    now = {"stage": "searching", "trials": 9, "most_trials": 100, "spent_s": 9.0, "left_s": None, "speedup": 1.001}
+    watched = Watched(Job.from_json(JOB | {"progress": now}))
+    assert watched.snapshot().at == "searching"
+    watched.tell(event(1, "queued"))
+    watched.tell(event(2, "started", holder="h"))
+    watched.tell(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=2.0, trial=4))
+    watched.tell(event(4, "progress", **now | {"trials": 4, "speedup": 2.0}))
+    seen = watched.snapshot()
+    assert (seen.at, seen.trials, seen.speedup, seen.note, seen.tasks[0].best_s) == ("searching", 9, 1.001, "", 0.001)
+    watched.tell(event(5, "progress", **now))
+    watched.tell(event(6, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=10))
+    assert watched.snapshot().note.startswith("improved after 10 trials")
+    behind = Watched(Job.from_json(JOB | {"state": "queued"}), 2)
+    behind.tell(event(1, "queued"))
+    assert behind.snapshot().at == "waiting: behind 2 jobs"
+
+
+def test_lines_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    lines: list[str] = []
+    view = progress._LineView(lines.append)
+    one = Watched(Job.from_json(JOB | {"progress": {"stage": "searching", "speedup": 0.995}})).snapshot()
+    view.show(one)
+    view.show(one)
+    assert lines == ["searching: no gain so far, 0 of 100 trials, 0:00 elapsed"]
 
 
 def test_the_view_bears_nonsense() -> None:
-    from .test_client import JOB
-
     watched = Watched(Job.from_json(JOB))
     before = watched.snapshot().tasks
     nonsense: list[tuple[str, dict[str, Any]]] = [
