@@ -101,11 +101,6 @@ def test_the_local_key(command: Command, home: Path) -> None:
     assert "s" * 43 not in command("doctor").out
 
 
-def test_the_local_key_has_one_name() -> None:
-    source = (Path(__file__).parents[2] / "api" / "local_key.py").read_text()
-    assert f'NAME = "{doctor.LOCAL_KEY}"' in source
-
-
 def test_confinement(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     (check,) = checks(command, "confinement")
     assert check["found"]

@@ -32,9 +32,6 @@ PACKAGES = ("numpy", "onnx", "llvmlite", "sqlalchemy", "alembic", "typer", "rich
 SERVICE = ("fastapi", "httptools", "jinja2", "limits", "prometheus-client", "structlog", "uvicorn", "uvloop")
 """What `tunewright serve` takes besides Ray."""
 
-LOCAL_KEY = "local_key"
-"""The file in the data folder by which the commands of this account get into a server on this machine."""
-
 LEAST_FREE_BYTES = 1 << 30
 
 CLOCK_S = 5.0
@@ -208,7 +205,7 @@ def _service(current: Settings) -> Iterator[Check]:
         yield Check("service", "note", found, "pip install 'tunewright[serve]'")
     else:
         yield Check("service", "ok", f"fastapi {_version('fastapi')}, uvicorn {_version('uvicorn')}")
-    yield _local_key(current.home / LOCAL_KEY)
+    yield _local_key(current.local_key)
     yield _confinement()
 
 
