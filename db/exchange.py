@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -33,6 +34,13 @@ READABLE = (1, 2)
 
 KEPT_TASKS = 512
 """Tasks and targets that `parse` keeps, to understand those of many lines once."""
+
+
+CUT_SHORT = "it is cut short"
+"""What `parse` says of the begin of a line of JSON."""
+
+BEGUN = re.compile(r"|-|\.|[eE][+-]?|t|tr|tru|f|fa|fal|fals|n|nu|nul|\\|\\?u[0-9a-fA-F]{0,3}")
+"""What JSON breaks off with where a word, a number or an escape was begun."""
 
 
 class BadLine(StoreError):
@@ -128,6 +136,8 @@ def parse(line: str) -> Entry:
     """The trial or confirmation on a line of JSON. Raises ValueError that says what is wrong with it."""
     try:
         return _entry(json.loads(line, parse_constant=_refuse_constant))
+    except json.JSONDecodeError as error:
+        raise ValueError(_broken(error)) from error
     except KeyError as error:
         raise ValueError(f"{error} is missing") from error
     except (TypeError, OverflowError) as error:
@@ -144,6 +154,15 @@ def check(measurement: Measurement) -> None:
             raise ValueError(f"{value} is no time in seconds")
     if measurement.status is Status.OK and not measurement.median_s:
         raise ValueError("the status is ok, but there is no median_s above zero")
+
+
+def _broken(error: json.JSONDecodeError) -> str:
+    """What is wrong with a line that is no JSON."""
+    text = error.doc.strip()
+    rest = error.doc[error.pos :].strip()
+    if text and (error.msg.startswith("Unterminated string") or (rest != text and BEGUN.fullmatch(rest))):
+        return CUT_SHORT
+    return f"this is no JSON: {error.msg}, column {error.colno}"
 
 
 def _refuse_constant(name: str) -> float:

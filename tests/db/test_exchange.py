@@ -122,6 +122,19 @@ def test_what_is_no_object_is_refused(text):
         exchange.parse(text)
 
 
+def test_a_line_that_is_cut_short_is_called_that(line):
+    text = json.dumps({**line, "provenance": {"é": "\n"}, "build_s": -1.5e-7, "a": None, "b": True, "c": False})
+    for length in range(1, len(text)):
+        with pytest.raises(ValueError, match=exchange.CUT_SHORT):
+            exchange.parse(text[:length] + "\n")
+
+
+@pytest.mark.parametrize("text", ["nonsense", "u", "", "{nonsense}", '{"a": tru}', "{} {}", "{'a': 1}"])
+def test_what_is_no_json_is_not_called_cut_short(text):
+    with pytest.raises(ValueError, match=r"this is no JSON: .*, column"):
+        exchange.parse(text)
+
+
 def test_an_expression_nested_too_deeply_is_refused(line):
     body = ["const", "float32", 1.0]
     for _ in range(400):

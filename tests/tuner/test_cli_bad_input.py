@@ -260,6 +260,7 @@ def test_database_that_is_none(command: Command, model: Path, tmp_path: Path) ->
         (b"\n\xff\xfe\n", ["is not a Tunewright export", "line 2", "no text"]),
         (b'{"exported": 3}\n', ["3", "0 records"]),
         (b'{"exported": \n', ["line 1"]),
+        (b'{"schema": 2, "kind": "tri', ["line 1: it is cut short; nothing was stored"]),
     ],
 )
 def test_records_that_are_none(content: bytes, words: list[str], command: Command, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from tunewright.db.backup import Contents
 from tunewright.db.backup import backup as back_up
 from tunewright.db.backup import restore as bring_back
-from tunewright.db.exchange import BadLine, Lines
+from tunewright.db.exchange import CUT_SHORT, BadLine, Lines
 from tunewright.db.reading import open_reader
 from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import open_store
@@ -57,6 +57,8 @@ def _stored(name: str, file: IO[bytes], db: str | None) -> dict[str, Any]:
 
 def _refusal(name: str, error: BadLine) -> Refused:
     """What to tell of a fault in a line; the lines before it are stored."""
+    if not error.stored and error.said == CUT_SHORT:
+        return Refused(f"{name}, {error}; nothing was stored")
     if not error.stored:
         return Refused(f"{name} is not a Tunewright export: {error}")
     before = f"the {error.stored} records before it are" if error.stored > 1 else "the record before it is"
