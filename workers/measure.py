@@ -62,7 +62,12 @@ def prepare(task: dict[str, Any]) -> None:
 def measure(
     task_key: str, artifact: dict[str, Any], threads: int, budget_s: float, limit_s: float | None
 ) -> dict[str, Any]:
-    """Check and time an artifact: its Measurement. See `sampling.samples` for the last two."""
+    """Check and time an artifact: its Measurement. See `sampling.samples` for the last two.
+
+    `unprepared` where the example is not at hand: the child that had prepared it is dead, and this one came after it.
+    """
+    if task_key not in _examples:
+        return {"unprepared": True}
     begun, loaded = _begin(task_key, artifact, threads)
     if loaded is None:
         return begun.to_json()

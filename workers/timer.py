@@ -91,6 +91,8 @@ class Timer:
             if failed.status is Status.OUT_OF_MEMORY:
                 self._child.close()  # what fills it is not the next candidate's
             return _failure(failed, built, self._child.provenance)
+        if "unprepared" in reply:  # the child was killed from outside, after it had prepared
+            return self._measure(task, built, limit_s)
         measurement = Measurement.from_json(reply)
         if measurement.status is Status.WRONG_RESULT:
             self._child.close()  # it may have written anywhere
