@@ -73,7 +73,8 @@ class Child:
     """A process that serves the `CALLS` of a module, started when it is first needed, and again after its death.
 
     `CALLS` is a dictionary of functions that take and return plain data. `plugins` are modules that the child imports
-    first, for sketches and calls that are not part of the package. One thread may use it at a time; `kill` may be
+    first, for sketches and calls that are not part of the package. `once`: it is not started again, since what it held
+    is gone; a request after its death raises Stopped. One thread may use it at a time; `kill` may be
     called from any. Messages and texts of errors are as the child wrote them: where it is confined, check them.
     """
 
@@ -82,7 +83,9 @@ class Child:
         limits: ChildLimits | None = None,
         plugins: Sequence[str] = (),
         calls: str = "tunewright.workers.measure",
+        once: bool = False,
     ) -> None:
+        self._once = once
         self.provenance: dict[str, str] = {}  # of the last start; empty before the first
         self._limits = limits or ChildLimits()
         self.memory_bytes = self._limits.memory_bytes or available_memory_bytes() // 2
@@ -108,6 +111,8 @@ class Child:
         """
         if self._process is not None and (self._killed or self._process.poll() is not None):
             self._end()  # it died between requests: no fault of this one
+            if self._once:
+                raise Stopped(Status.CRASH, f"{call}: the process died before")
         if self._process is None:
             self._start()
         message = frame({"call": call, "arguments": arguments})

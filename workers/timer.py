@@ -128,15 +128,15 @@ class Timer:
         """Check and time candidates in turns, in a fresh child. See `Pool.compare`."""
         measured: dict[int, Measurement] = {}
         while left := [n for n in range(len(several)) if n not in measured]:
-            with Child(ChildLimits(self._limits.memory_bytes), self._plugins) as child:
+            with Child(ChildLimits(self._limits.memory_bytes), self._plugins, once=True) as child:
                 race = _Race(child, task, self._limits, self._threads)
                 with self._lock.building():
                     self._prepare(child, task)
                 try:
                     with self._lock.timing():
                         measured |= race.run({n: several[n] for n in left})
-                except Stopped:
-                    raise
+                except Stopped:  # killed from outside: once more
+                    continue
                 except Failed as failed:
                     measured[race.running] = _failure(failed, several[race.running], child.provenance)
         return [replace(measured[n], build_s=one.build_s) for n, one in enumerate(several)]
