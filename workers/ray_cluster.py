@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,16 +184,36 @@ class RayCluster:
             for answer in ready:
                 self._hear(answer)
 
-    def _ask(self) -> None:
-        """Ask the nodes that are new; forget those that are gone."""
+    def nodes(self) -> frozenset[str]:
+        """Ray's ids of those that were there at the last `refresh`."""
+        return frozenset(self._nodes)
+
+    def answer(self, nodes: Collection[str]) -> bool:
+        """Whether all these nodes are still there. Ray itself takes some seconds to miss one."""
+        if not nodes:
+            return True
+        asking = [self._describe_on(node) for node in nodes]
+        ready, late = self.ray.wait(asking, num_returns=len(asking), timeout=ANSWER_S)
+        try:
+            self.ray.get(ready)
+        except self.ray.exceptions.RayError:
+            return False
+        finally:
+            self.refresh()
+        return not late
+
+    def _describe_on(self, node: str) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        here = NodeAffinitySchedulingStrategy(node, soft=False)
+        return self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(describe).remote()
+
+    def _ask(self) -> None:
+        """Ask the nodes that are new; forget those that are gone."""
         alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1}
         self._nodes = {node: about for node, about in self._nodes.items() if node in alive}
         for node in alive - self._nodes.keys() - set(self._asked.values()) - self._unfit:
-            here = NodeAffinitySchedulingStrategy(node, soft=False)
-            asking = self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(describe)
-            self._asked[asking.remote()] = node
+            self._asked[self._describe_on(node)] = node
 
     def _hear(self, answer: Any) -> None:
         node = self._asked.pop(answer)

@@ -7,7 +7,8 @@ nodes need share no folder.
 
 Ray's retries are off: who is lost at work is dealt with here. A worker process that dies is most likely not the fault
 of its candidate, which ran in a child of it; so the candidate is handed out once more, and only if it loses its worker
-again is it measured as a crash. That a keeper ended with the process that had made it is never held against anybody.
+again is it measured as a crash. That a keeper ended with the process that had made it is never held against anybody,
+nor that a worker ended with its node, unless it happens again and again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from .pool import DeviceState, Limits, PoolError, ReferenceFailed, checked_targe
 from .ray_cluster import PAUSE_S, START_S, RayCluster
 
 ATTEMPTS = 2
-"""How often work is handed out whose worker is lost."""
+"""How often work is handed out whose worker is lost, on nodes that stay."""
+
+LONGEST_ATTEMPTS = 5
+"""How often it is handed out at all: it may be what takes the nodes down."""
 
 
 class RayPool:
@@ -150,7 +154,9 @@ class _Call:
     n: int
     needs_keeper: bool
     make: Callable[[Any], Any]
-    losses: int = 0
+    losses: int = 0  # of workers
+    losses_with_node: int = 0
+    nodes: frozenset[str] = frozenset()  # that were there when it was handed out
 
 
 def _building(build: Any, candidate: Candidate, setup: Setup) -> Callable[[Any], Any]:
@@ -229,11 +235,20 @@ class _Work:
             assert device is not None
             self._cluster.hold(device, error.reason, error.left_s)
         except self._lost as error:
-            call.losses += device is None or self._cluster.lose(device)
-            if call.losses == ATTEMPTS:
-                return call.n, _lost(self._ray, error)
+            self._count(call, device)
+            if call.losses == ATTEMPTS or call.losses + call.losses_with_node == LONGEST_ATTEMPTS:
+                return call.n, _lost(self._ray, error, call.losses + call.losses_with_node)
         self._waiting.append(call)
         return None
+
+    def _count(self, call: _Call, device: str | None) -> None:
+        """A worker of a call is lost. Ray says so before it knows what became of the node."""
+        if device is not None and not self._cluster.lose(device):
+            return
+        if self._cluster.answer(call.nodes):
+            call.losses += 1
+        else:
+            call.losses_with_node += 1
 
     def _hand_out(self) -> None:
         if not self._waiting:
@@ -242,7 +257,9 @@ class _Work:
         busy = {device for _, device in self._under_way.values()}
         idle = [device for device in keepers if device not in busy]
         calls, self._waiting = self._waiting, []
+        nodes = self._cluster.nodes()
         for call in calls:
+            call.nodes = nodes
             if not call.needs_keeper:
                 self._under_way[call.make(None)] = call, None
             elif idle:
@@ -259,11 +276,11 @@ class _Work:
         self._under_way.clear()
 
 
-def _lost(ray: Any, error: Exception) -> Measurement:
+def _lost(ray: Any, error: Exception, times: int) -> Measurement:
     """The measurement of a candidate whose worker was lost as often as it was handed out."""
     status = Status.OUT_OF_MEMORY if isinstance(error, ray.exceptions.OutOfMemoryError) else Status.CRASH
     reason = str(error).strip().splitlines()[0]
-    return Measurement(status, error=f"took its Ray worker with it, {ATTEMPTS} times: {reason}")
+    return Measurement(status, error=f"took its Ray worker with it, {times} times: {reason}")
 
 
 _builders: dict[Setup, Builder] = {}

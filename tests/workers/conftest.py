@@ -34,8 +34,8 @@ def _importable_in_children(broken_devices: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         patch.setenv("PLANTED_BROKEN", str(broken_devices))
-        patch.setenv("RAY_health_check_period_ms", "200")  # that the end of a node is noticed soon
-        patch.setenv("RAY_health_check_failure_threshold", "3")
+        patch.setenv("RAY_health_check_period_ms", "400")  # that the end of a node is noticed soon, and only its end
+        patch.setenv("RAY_health_check_failure_threshold", "5")
         patch.setenv("RAY_health_check_initial_delay_ms", "0")
         yield
 

@@ -150,6 +150,17 @@ def test_a_node_joins_and_dies_while_batches_run(ray_cluster: RayCluster, make) 
     assert list(found.values()) == [Status.OK]
 
 
+def test_a_node_that_is_gone_does_not_answer(ray_cluster: RayCluster) -> None:
+    """So that what was lost with it is put down to it, before Ray has missed it."""
+    with second_node(ray_cluster) as node:
+        wait_for(lambda: OTHER in names(ray_cluster))
+        both = ray_cluster.nodes()
+        assert len(both) == 2 and ray_cluster.answer(both)
+        node.kill()
+        assert not ray_cluster.answer(both)
+        assert len(ray_cluster.nodes()) == 1 and ray_cluster.answer(ray_cluster.nodes())
+
+
 def test_processes_share_the_keeper_of_a_device(ray_cluster: RayCluster, make, tmp_path: Path) -> None:
     """Whoever has it; when its owner is killed in the middle, the work of others goes on."""
     import ray
