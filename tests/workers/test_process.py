@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -15,8 +14,10 @@ import pytest
 
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal
-from tunewright.workers.process import Child, ChildError, ChildLimits, Failed
+from tunewright.workers.process import Child, ChildError, ChildLimits, Failed, Stopped
 from tunewright.workers.wire import candidate_json
+
+from .waiting import gone
 
 MEMORY_BYTES = 1 << 30
 
@@ -27,18 +28,6 @@ LIMITS = ChildLimits(MEMORY_BYTES)
 def child() -> Iterator[Child]:
     with Child(LIMITS, ["planted"]) as one:
         yield one
-
-
-def gone(pid: int, timeout_s: float = 10.0) -> bool:
-    """Whether a process has ended, or does so in time."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], timeout_s)[0])
-    finally:
-        os.close(descriptor)
 
 
 def test_it_answers(child: Child) -> None:
@@ -144,7 +133,7 @@ def test_kill_from_another_thread_ends_a_request(child: Child) -> None:
     child.request("echo", 10, value=0)
     killer = threading.Timer(0.1, child.kill)
     killer.start()
-    with pytest.raises(Failed):
+    with pytest.raises(Stopped):
         child.request("hang", 10)
 
 
@@ -155,9 +144,7 @@ def test_death_between_requests_is_no_fault_of_the_next(child: Child, by_kill: b
         child.kill()
     else:
         os.kill(pid, signal.SIGKILL)
-        descriptor = os.pidfd_open(pid)
-        select.select([descriptor], [], [])
-        os.close(descriptor)
+        assert gone(pid)
     assert child.request("pid", 10) != pid
 
 

@@ -8,12 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -23,9 +22,9 @@ from tunewright.workers.pool import Machines, PoolError
 from tunewright.workers.ray_cluster import NAMESPACE, RayCluster
 from tunewright.workers.wire import candidate_json
 
-pytestmark = pytest.mark.ray
+from .waiting import wait_for
 
-T = TypeVar("T")
+pytestmark = pytest.mark.ray
 
 OTHER = "other"
 """The device of the second node, which runs on core 0 of this machine and passes for a machine of its own."""
@@ -40,15 +39,6 @@ with open_ray_pool(candidate.target, Path(sys.argv[2]), address=sys.argv[1]) as 
     print(*(measurement.status for _, measurement in pool.measure([candidate])), flush=True)
     sys.stdin.read()
 """
-
-
-def wait_for(look: Callable[[], T], timeout_s: float = 30.0) -> T:
-    """What it sees as soon as it sees anything."""
-    deadline_s = time.monotonic() + timeout_s
-    while not (seen := look()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-    return seen
 
 
 def names(cluster: RayCluster) -> set[str]:

@@ -8,11 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -23,7 +21,7 @@ from tunewright.workers.ray_cluster import RayCluster
 from tunewright.workers.ray_pool import RayPool
 from tunewright.workers.wire import candidate_json
 
-T = TypeVar("T")
+from .waiting import wait_for
 
 pytestmark = pytest.mark.ray
 
@@ -47,15 +45,6 @@ def keeper_pid(cluster: RayCluster, target: Target) -> int:
     [keeper] = keepers.values()
     pid: int = ray.get(keeper.__ray_call__.remote(lambda _: os.getpid()))
     return pid
-
-
-def wait_for(look: Callable[[], T], timeout_s: float = 30.0) -> T:
-    """What it sees as soon as it sees anything."""
-    deadline_s = time.monotonic() + timeout_s
-    while not (seen := look()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-    return seen
 
 
 def test_the_cluster_wants_a_token(ray_pool: RayPool) -> None:

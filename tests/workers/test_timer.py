@@ -2,35 +2,79 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tunewright.codegen.target import Target
-from tunewright.search_space.measurement import Status
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate, Status
 from tunewright.workers.builder import Builder, Built
 from tunewright.workers.pool import Limits
+from tunewright.workers.process import Child
 from tunewright.workers.timer import Timer
+
+from .waiting import gone
+
+
+@pytest.fixture
+def builder(limits: Limits, tmp_path: Path) -> Iterator[Builder]:
+    builder = Builder(tmp_path, limits, ["planted"])
+    yield builder
+    builder.close()
+
+
+@pytest.fixture
+def timer(target: Target, limits: Limits, tmp_path: Path) -> Iterator[Timer]:
+    timer = Timer(target.threads, tmp_path, limits)
+    yield timer
+    timer.close()
+
+
+def built(builder: Builder, candidate: Candidate) -> Built:
+    outcome = builder.build(candidate)
+    assert isinstance(outcome, Built)
+    return outcome
 
 
 def test_a_child_killed_after_it_prepared_costs_nothing(
-    make, target: Target, limits: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    candidate = make.default()
-    builder, timer = Builder(tmp_path, limits), Timer(target.threads, tmp_path, limits)
     prepare, kills = timer.prepare, [timer.kill]
 
-    def prepared(task) -> None:
+    def prepared(task: Task) -> None:
         prepare(task)
         if kills:
             kills.pop()()
 
     monkeypatch.setattr(timer, "prepare", prepared)
-    try:
-        built = builder.build(candidate)
-        assert isinstance(built, Built)
-        assert timer.measure(candidate.task, built).status is Status.OK
-        assert not kills
-    finally:
-        builder.close()
-        timer.close()
+    assert timer.measure(make.task, built(builder, make.default())).status is Status.OK
+    assert not kills
+
+
+@pytest.mark.parametrize("call", ["prepare", "load", "sample"])
+def test_a_comparison_whose_child_is_killed_is_made_once_more(
+    make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Between two requests, which is nobody's fault: each candidate has its figures in the end."""
+    several = [built(builder, make.default()), built(builder, make.planted("ok"))]
+    request, prepared, killed = Child.request, [], []
+
+    def killing(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
+        reply = request(child, name, timeout_s, **arguments)
+        assert child.pid is not None
+        if name == "prepare":
+            prepared.append(child.pid)
+        if name == call and not killed:
+            killed.append(child.pid)
+            os.killpg(child.pid, signal.SIGKILL)
+            assert gone(child.pid)
+        return reply
+
+    monkeypatch.setattr(Child, "request", killing)
+    assert all(make.sound(measurement) for measurement in timer.compare(make.task, several))
+    assert len(prepared) == 2 and prepared[:1] == killed
