@@ -15,7 +15,6 @@ import platform
 import random
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -33,6 +32,7 @@ from tunewright.api.client import tiers
 from tunewright.api.client.tiers import Lookups
 from tunewright.bench.light import light_model
 from tunewright.bench.made import Made, fill, make_tasks
+from tunewright.bench.serving import serving
 from tunewright.codegen.host import detect, machine
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -161,31 +161,14 @@ def filled(kind: str, url: str, trials: int, target: Target) -> tuple[Made, floa
     return made, taken_s
 
 
-@contextmanager
-def serving(url: str, home: Path) -> Iterator[tuple[str, str]]:
-    """A server process on a database; its address and a key."""
-    command = [sys.executable, "-P", "-m", "tunewright.api.cli", "serve", "--port", "0", "--tuners", "0"]
-    env = os.environ | {"TUNEWRIGHT_HOME": str(home), "TUNEWRIGHT_DB": url}
-    with (home.parent / "serve.log").open("wb") as log:
-        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
-        try:
-            assert process.stdout is not None
-            line = next((line for line in process.stdout if " serves " in line), "")
-            if not line:
-                raise SystemExit(f"no server: {(home.parent / 'serve.log').read_text()[-2000:]}")
-            yield line.split()[2], (home / "local_key").read_text().strip()
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
 def under_load(
     kind: str, url: str, made: Made, target: Target, folder: Path, seconds: float, batches: int
 ) -> list[Figure]:
     """Everything that is asked of a server, and what is kept of its answers."""
     home = folder / f"home-{kind}"
     home.mkdir()
-    with serving(url, home) as (server, key):
+    with serving(url, home) as served:
+        server, key = served.url, served.key
         keys = [task.key for task in made.tasks]
         first, times_s = asyncio.run(send_batches(server, key, target, keys, batches))
         single_s, failed = asyncio.run(send_singles(server, key, target, keys, seconds))

@@ -10,9 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -28,6 +26,7 @@ from typing import Any
 import httpx
 
 from tunewright.bench.mutation import Mutations
+from tunewright.bench.serving import Served, serving
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.db.sql_store import open_store
@@ -40,15 +39,6 @@ MOST_GROWTH = 0.1
 
 CLIENTS = 3
 """Models sent at the same time: one more than the service reads at once."""
-
-SERVE = """
-import sys
-from tunewright.api.serve import ServeOptions, serve
-from tunewright.api.service import Options
-limits = Options(changes_per_minute=10**9, requests_per_minute=10**9, most_unfinished=10**9)
-serve(ServeOptions(db=sys.argv[1], port=0, tuners=0, service=limits), lambda address: print(address.url, flush=True))
-"""
-"""The service as `tunewright serve --tuners 0` runs it, without the limits on how often one may ask."""
 
 
 @dataclass
@@ -87,8 +77,8 @@ def run(count: int, seed: int = 0) -> Findings:
     mutations, found = Mutations(seed), Findings()
     target = detect(1)
     start = time.monotonic()
-    with TemporaryDirectory(prefix="tunewright-uploads-") as folder, serving(Path(folder), target) as (url, key, pid):
-        found.rss_bytes.append(rss_bytes(pid))
+    with service(target) as served:
+        found.rss_bytes.append(rss_bytes(served.pid))
         done = threading.Lock()
 
         def work(number: int) -> None:
@@ -103,13 +93,13 @@ def run(count: int, seed: int = 0) -> Findings:
                     found.slowest_s = max(found.slowest_s, seconds)
                     found.faults += [fault] if fault else []
                 if (number + 1) % 100 == 0:
-                    found.rss_bytes.append(rss_bytes(pid))
+                    found.rss_bytes.append(rss_bytes(served.pid))
 
-        headers = {"Authorization": f"Bearer {key}"}
-        client = httpx.Client(base_url=url, headers=headers, timeout=150, trust_env=False)
+        headers = {"Authorization": f"Bearer {served.key}"}
+        client = httpx.Client(base_url=served.url, headers=headers, timeout=150, trust_env=False)
         with client, ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(work, range(count)))
-        found.rss_bytes.append(rss_bytes(pid))
+        found.rss_bytes.append(rss_bytes(served.pid))
     found.seconds = time.monotonic() - start
     found.faults += _growth(found.rss_bytes)
     return found
@@ -163,30 +153,14 @@ def _judged(what: str, number: int, answer: httpx.Response, seconds: float) -> t
 
 
 @contextmanager
-def serving(folder: Path, target: Target) -> Iterator[tuple[str, str, int]]:
-    """A service on a database that knows the target; its address, a key, and the number of its process."""
-    url = f"sqlite:///{folder / 'tuning.db'}"
-    store = open_store(url)
-    store.add_target(target)
-    store.close()
-    log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", SERVE, url],
-            stdout=subprocess.PIPE,
-            stderr=output,
-            env=os.environ | {"TUNEWRIGHT_HOME": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)},
-            text=True,
-        )
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        if not address:
-            raise RuntimeError(f"the service did not start: {log.read_text(errors='replace')[-2000:]}")
-        yield address, (folder / "local_key").read_text().strip(), process.pid
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
+def service(target: Target) -> Iterator[Served]:
+    """A service on a database that knows the target."""
+    with TemporaryDirectory(prefix="tunewright-uploads-") as folder:
+        url = f"sqlite:///{Path(folder) / 'tuning.db'}"
+        with open_store(url) as store:
+            store.add_target(target)
+        with serving(url, Path(folder)) as served:
+            yield served
 
 
 def rss_bytes(pid: int) -> int:

@@ -1,0 +1,54 @@
+"""A service of its own for a benchmark: a real process on a database, without the limits on how often one may ask."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SERVE = """
+from tunewright.api.serve import ServeOptions, serve
+from tunewright.api.service import Options
+limits = Options(changes_per_minute=10**9, requests_per_minute=10**9, most_unfinished=10**9)
+serve(ServeOptions(port=0, tuners=0, service=limits), lambda address: print(address.url, flush=True))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A service that runs."""
+
+    url: str
+    key: str  # the one that it made for commands of this machine
+    pid: int
+
+
+@contextmanager
+def serving(db: str, home: Path) -> Iterator[Served]:
+    """A service on the database at an SQLAlchemy URL, with its own data folder, where its log is too.
+
+    Raises RuntimeError where it does not start.
+    """
+    variables = {"TUNEWRIGHT_HOME": str(home), "TUNEWRIGHT_DB": db, "PYTHONPATH": os.pathsep.join(sys.path)}
+    log = home / "serve.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", SERVE],
+            stdout=subprocess.PIPE,
+            stderr=output,
+            env=os.environ | variables,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        if not url:
+            raise RuntimeError(f"the service did not start: {log.read_text(errors='replace')[-2000:]}")
+        yield Served(url, (home / "local_key").read_text().strip(), process.pid)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
