@@ -74,7 +74,8 @@ class Health:
     def fail(self, reason: str, first_s: float) -> None:
         """Quarantine it: for `first_s` seconds the first time."""
         self.reason = reason
-        self._until_s = self._now_s() + min(first_s * 2 ** min(self._failures, 20), LONGEST_S)
+        doublings = min(self._failures, 20)  # by then it is the longest, and more might be too large for a float
+        self._until_s = self._now_s() + min(first_s * 2**doublings, LONGEST_S)
         self._failures += 1
 
     def hold(self, reason: str, left_s: float) -> None:
@@ -113,25 +114,12 @@ class Device:
 
     def measure(self, task: Task, built: Built, limit_s: float | None = None) -> Measurement:
         """See `Timer.measure`. Raises Quarantined too."""
-        self.admit()
-        try:
-            measured = self._timer.measure(task, built, limit_s)
-        except (NotStarted, ReferenceFailed):
-            self._try_out()
-            raise
-        self._judge([measured])
+        [measured] = self._judged(lambda: [self._timer.measure(task, built, limit_s)])
         return measured
 
     def compare(self, task: Task, several: Sequence[Built]) -> list[Measurement]:
         """See `Timer.compare`. Raises Quarantined too."""
-        self.admit()
-        try:
-            measured = self._timer.compare(task, several)
-        except (NotStarted, ReferenceFailed):
-            self._try_out()
-            raise
-        self._judge(measured)
-        return measured
+        return self._judged(lambda: self._timer.compare(task, several))
 
     def admit(self) -> None:
         """Raises Quarantined, also where the time is over and the canary fails again."""
@@ -141,11 +129,19 @@ class Device:
             self._try_out()
             self._health.return_to_work()
 
-    def _judge(self, measured: Sequence[Measurement]) -> None:
+    def _judged(self, measure: Callable[[], list[Measurement]]) -> list[Measurement]:
+        """What is measured, if the device can be trusted with it. Raises Quarantined if not."""
+        self.admit()
+        try:
+            measured = measure()
+        except (NotStarted, ReferenceFailed):
+            self._try_out()
+            raise
         if any(one.status is not Status.OK for one in measured):
             self._try_out()
         elif measured:
             self._health.work()
+        return measured
 
     def _try_out(self) -> None:
         """Raises Quarantined unless the canary works."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -120,14 +120,9 @@ class LocalPool:
             _, unfinished = wait(unfinished, timeout=0.1)
 
     def _prepare(self, task: Task) -> None:
-        try:
+        """Ahead of time: what fails fails again, at once, where a candidate needs it, and is reported there."""
+        with suppress(NotStarted, ReferenceFailed, Stopped):
             self._device.prepare(task)
-        except (
-            NotStarted,
-            ReferenceFailed,
-            Stopped,
-        ):  # it fails again, at once, where a candidate needs it, and is reported there
-            return
 
     def _build(self, candidate: Candidate) -> Built | Measurement:
         builder = self._idle.get()
