@@ -61,18 +61,20 @@ def _limit(memory_bytes: int) -> None:
     """Memory that can be written is limited, mere address space is not: allocators reserve a lot of that."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    memory_bytes = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
-    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    limit_bytes = _within(memory_bytes, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
 
 
 def _limit_time(cpu_s: float | None) -> None:
     """Processor time of a request. What was spent before it counts in the system's eyes, so the limit moves on."""
     if cpu_s is not None:
         _, most = resource.getrlimit(resource.RLIMIT_CPU)
-        limit_s = ceil(time.process_time() + cpu_s)
-        resource.setrlimit(
-            resource.RLIMIT_CPU, (limit_s if most == resource.RLIM_INFINITY else min(limit_s, most), most)
-        )
+        resource.setrlimit(resource.RLIMIT_CPU, (_within(ceil(time.process_time() + cpu_s), most), most))
+
+
+def _within(wanted: int, most: int) -> int:
+    """A limit, or the one that this process was given if that is lower."""
+    return wanted if most == resource.RLIM_INFINITY else min(wanted, most)
 
 
 def _answer(calls: Mapping[str, Any], request: dict[str, Any]) -> bytes:

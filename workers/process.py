@@ -48,7 +48,7 @@ class Failed(Exception):
 
 
 class Stopped(Failed):
-    """A request that was under way when this side killed the child: nobody's fault."""
+    """A request under way when this side killed the child, or after the end of one that lives once: nobody's fault."""
 
 
 class ChildError(Exception):
@@ -74,8 +74,8 @@ class Child:
 
     `CALLS` is a dictionary of functions that take and return plain data. `plugins` are modules that the child imports
     first, for sketches and calls that are not part of the package. `once`: it is not started again, since what it held
-    is gone; a request after its death raises Stopped. One thread may use it at a time; `kill` may be
-    called from any. Messages and texts of errors are as the child wrote them: where it is confined, check them.
+    is gone; a request after its death raises Stopped. One thread may use it at a time; `kill` may be called from any.
+    Messages and texts of errors are as the child wrote them: where it is confined, check them.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class Child:
         calls: str = "tunewright.workers.measure",
         once: bool = False,
     ) -> None:
-        self._once = once
         self.provenance: dict[str, str] = {}  # of the last start; empty before the first
         self._limits = limits or ChildLimits()
         self.memory_bytes = self._limits.memory_bytes or available_memory_bytes() // 2
         self._plugins = list(plugins)
         self._calls = calls
+        self._once = once
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
         self._reaping = threading.Lock()  # held where the process id may cease to be ours
