@@ -14,9 +14,9 @@ from tunewright.tuner.cli.answers import Interrupted, messages
 from tunewright.tuner.commands import tune
 from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.progress import is_gain, showing
+from tunewright.tuner.progress import showing
 from tunewright.tuner.settings import settings
-from tunewright.tuner.text import clock, printable, times
+from tunewright.tuner.text import clock, gain, printable
 
 from .client import Client, Job, ServiceError
 from .watching import Watched
@@ -58,7 +58,7 @@ def watched(console: Console, client: Client, job: Job, server: str | None) -> J
         return job
     view = Watched(job, _ahead(client, job) if job.state == "queued" else 0)
     try:
-        with showing(console, None if not settings().debug else False) as show:
+        with showing(console) as show:
             show(view.snapshot())
             for event in client.events(job.id):
                 view.tell(event)
@@ -149,13 +149,26 @@ def render_job(console: Console, job: Job) -> None:
 
 def _render_result(console: Console, job: Job, result: Mapping[str, Any]) -> None:
     try:
-        tune.render(console, result)
+        tune.render(console, _escaped(result))
     except (KeyError, TypeError, ValueError) as error:
         raise ServiceError(f"the server's result is of another version of Tunewright: {error!r}") from error
     trials = (job.progress or {}).get("trials", 0)
     is_early = job.minutes is None or job.spent_s < 60 * job.minutes
     if isinstance(trials, int) and trials < job.trials and is_early:
         console.print(f"nothing new to try after {trials} of {job.trials} trials")
+
+
+def _escaped(data: Any) -> Any:
+    """Plain data whose texts no terminal obeys."""
+    match data:
+        case str():
+            return printable(data)
+        case Mapping():
+            return {printable(name): _escaped(value) for name, value in data.items()}
+        case list():
+            return [_escaped(item) for item in data]
+        case _:
+            return data
 
 
 def target_names(client: Client) -> dict[str, str]:
@@ -200,17 +213,11 @@ def render_jobs(console: Console, data: Mapping[str, Any]) -> None:
             Text(printable(job["target_name"] or job["target"][:TARGET_LETTERS])),
             str(job["tasks"]),
             f"{job['trials']}/{job['most_trials']}",
-            _gain(job["speedup"]),
+            gain(speedup if isinstance(speedup := job["speedup"], int | float) else None),
             str(job["priority"]),
             _age((now - datetime.fromisoformat(job["created_at"])).total_seconds()),
         )
     print_table(console, table)
-
-
-def _gain(speedup: object) -> str:
-    if not isinstance(speedup, int | float):
-        return "-"
-    return times(speedup) if is_gain(speedup) else "no gain"
 
 
 def _age(seconds: float) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from tunewright.tuner.progress import STAGES, Snapshot, TaskRow, is_gain
+from tunewright.tuner.progress import STAGES, Snapshot, TaskRow
 from tunewright.tuner.stage import Stage
-from tunewright.tuner.text import duration, printable, ratio, times
+from tunewright.tuner.text import duration, is_clear, printable, ratio, times
 
 from .client import Job, JobEvent
 
@@ -155,7 +155,7 @@ class Watched:
         row.best_ms = best_ms or row.best_ms
         if is_news and best_ms is not None:
             gain = ratio(row.default_ms, best_ms)
-            told = "" if gain is None else f", {times(gain)} as fast as by default" if is_gain(gain) else ", no gain"
+            told = "" if gain is None else f", {times(gain)} as fast as by default" if is_clear(gain) else ", no gain"
             trial = _number(data.get("trial"))
             place = f" after {int(trial)} trials" if trial is not None else ""
             self._note = f"improved{place}: {row.op} {duration(best_ms)}{told}"

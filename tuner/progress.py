@@ -17,8 +17,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from .settings import settings
 from .stage import Stage
-from .text import clock, ms, printable, ratio, times
+from .text import clock, gain, is_clear, ms, printable, ratio, times
 
 if TYPE_CHECKING:
     from .job import Progress, Watch
@@ -31,9 +32,6 @@ REFRESHES_A_SECOND = 2
 
 LINE_S = 5.0
 """Between two lines where there is no terminal."""
-
-NO_GAIN = 0.01
-"""Parts of one that a ratio of times must be off one to be worth a number."""
 
 OTHER_LINES = 6
 """Lines of the view that are not tasks."""
@@ -106,15 +104,10 @@ class Snapshot:
 Show = Callable[[Snapshot], None]
 
 
-def is_gain(factor: float) -> bool:
-    """Whether a ratio of times is more than noise."""
-    return abs(factor - 1.0) > NO_GAIN
-
-
 @contextmanager
-def watching(console: Console, live: bool | None = None) -> Iterator[Watch]:
-    """What a tuning job tells its progress to, shown on a console. `live` is by default whether it is a terminal."""
-    with showing(console, live) as show:
+def watching(console: Console) -> Iterator[Watch]:
+    """What a tuning job tells its progress to, shown on a console."""
+    with showing(console) as show:
         last: Snapshot | None = None
 
         def watch(progress: Progress) -> None:
@@ -127,9 +120,9 @@ def watching(console: Console, live: bool | None = None) -> Iterator[Watch]:
 
 
 @contextmanager
-def showing(console: Console, live: bool | None = None) -> Iterator[Show]:
-    """What shows snapshots on a console. `live` is by default whether it is a terminal."""
-    if console.is_terminal if live is None else live:
+def showing(console: Console) -> Iterator[Show]:
+    """What shows snapshots on a console."""
+    if console.is_terminal and not settings().debug:  # a live view and log lines would mix
         view = _LiveView(console)
         with Live(console=console, get_renderable=view.render, refresh_per_second=REFRESHES_A_SECOND, transient=True):
             yield view.show
@@ -179,7 +172,7 @@ class _LiveView:
                 "-" if row.trials is None else str(row.trials),
                 ms(row.default_s and 1e3 * row.default_s),
                 ms(row.best_s and 1e3 * row.best_s),
-                times(ratio(row.default_s, row.best_s)),
+                gain(ratio(row.default_s, row.best_s)),
             )
         if len(shown) < len(last.tasks):
             table.add_row(Text(f"and {len(last.tasks) - len(shown)} lighter ones", style="dim"))
@@ -230,7 +223,7 @@ def _resumed(first: Snapshot) -> str:
 def _summary(last: Snapshot, elapsed_s: float, left_s: float | None) -> str:
     parts = [f"{last.trials} of {last.budget} trials", f"{clock(elapsed_s)} elapsed"]
     if last.speedup is not None:
-        parts.insert(0, f"{times(last.speedup)} faster so far" if is_gain(last.speedup) else "no gain so far")
+        parts.insert(0, f"{times(last.speedup)} as fast so far" if is_clear(last.speedup) else "no gain so far")
     if left_s is not None and last.stage is Stage.SEARCHING:
         parts.append(f"about {clock(left_s)} left")
     return ", ".join(parts)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+NOISE = 0.01
+"""Parts of one that a ratio of times must be off one to be worth a number."""
+
 
 def printable(text: object) -> str:
     """The text on one line, with every unprintable character escaped: no terminal obeys it."""
@@ -34,6 +37,16 @@ def duration(value_ms: float | None, digits: int = 3) -> str:
 def times(factor: float | None) -> str:
     """A ratio, e.g. "1.62x"."""
     return "-" if factor is None else f"{factor:.2f}x"
+
+
+def is_clear(factor: float) -> bool:
+    """Whether a ratio of times is more than noise."""
+    return abs(factor - 1.0) > NOISE
+
+
+def gain(factor: float | None) -> str:
+    """The ratio of an old time to a new one, e.g. "1.62x", or "no gain"; "-" where it is not known."""
+    return "no gain" if factor is not None and not is_clear(factor) else times(factor)
 
 
 def ratio(before: float | None, after: float | None) -> float | None:

@@ -107,7 +107,7 @@ def result(job: Any) -> dict[str, Any]:
         for task in job.spec.tasks
     ]  # fmt: skip
     return {
-        "job": job.id, "model": "small.onnx", "target": "cpu:znver5", "trials": 6, "seconds": 1.0, "tasks": tasks,
+        "job": job.id, "model": "small.onnx", "target": "cpu:\x1b[2J", "trials": 6, "seconds": 1.0, "tasks": tasks,
         "default_ms": 4.0, "tuned_ms": 2.0, "peak_gflops": 100.0, "failed": {}, "fallback": {}, "whole_model": "",
     }  # fmt: skip
 
@@ -166,6 +166,7 @@ def test_a_job_is_watched_to_its_end(real: Any, kit: Any, path: Path, command: C
     assert "improved after 3 trials: Gemm\\x1b[31m 1.00 ms, 2.00x as fast as by default" in said.err
     assert "\x1b" not in said.err + said.out
     assert "the whole model: 4.00 ms by default, 2.00 ms tuned: 2.00x as fast" in said.out
+    assert "small.onnx on cpu:\\x1b[2J: 6 trials" in said.out
     shown = command("jobs", "show", 1)
     assert shown.out == said.out
 

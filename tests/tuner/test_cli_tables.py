@@ -42,6 +42,7 @@ TUNED: dict[str, Any] = {
     "fallback": {},
     "default_ms": 1480.8,
     "tuned_ms": 1.1844,
+    "whole_model": "",
     "flops": 3.4e9,
     "coverage": {"native": 12, "fallback": {}, "reasons": []},
     "notes": [],
@@ -103,6 +104,21 @@ def test_all_of_a_name_is_there() -> None:
 def test_nothing_to_tune() -> None:
     out = printed(tune.render, TUNED | {"tasks": [], "fallback": {"Relu": 2}}, 80)
     assert "nothing to tune: no node of the model has a kernel" in out
+
+
+@pytest.mark.parametrize(("tuned_ms", "said"), [(1480.0, "no gain"), (1495.0, "no gain"), (1800.0, "0.82x as fast")])
+def test_noise_is_no_gain(tuned_ms: float, said: str) -> None:
+    last = printed(tune.render, TUNED | {"tuned_ms": tuned_ms, "tasks": [TASK | {"best_ms": 123.3}]}, 80).splitlines()
+    assert last[-1].endswith(f" tuned: {said}")
+    assert any(line.split()[-1:] == ["gain"] for line in last[:-1])
+
+
+def test_what_is_not_known_of_another_machine() -> None:
+    """Where the process that ran the job could neither run the model nor measure the peak."""
+    unknown = {"peak_gflops": None, "default_ms": None, "tuned_ms": None, "whole_model": "it is no cpu:x:8x256"}
+    tasks, whole = printed(tune.render, TUNED | unknown, 160).splitlines()[-2:]
+    assert tasks == "m.onnx on cpu:x:8x256: 1234 trials"
+    assert whole == "the whole model was not timed: it is no cpu:x:8x256"
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,6 @@ def tune(
             data = command.tune(
                 messages(),
                 model,
-                live=None if not settings().debug else False,  # a live view and log lines would mix
                 db=db,
                 target=target,
                 trials=trials,

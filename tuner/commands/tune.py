@@ -10,16 +10,13 @@ from rich.console import Console
 from rich.text import Text
 
 from ..progress import watching
-from ..text import duration, printable, ratio, share, slow_nodes, times
+from ..text import duration, gain, is_clear, printable, ratio, share, slow_nodes, times
 from .tables import is_wide, key_letters, new_table, print_table
 
 
-def tune(console: Console, model: Path, live: bool | None = None, **settings: Any) -> dict[str, Any]:
-    """The report of a tuning job as JSON data. `settings` are those of `tuning.tune`.
-
-    Progress goes to `console`, as a live view if `live`, by default if it is a terminal.
-    """
-    with watching(console, live) as watch:
+def tune(console: Console, model: Path, **settings: Any) -> dict[str, Any]:
+    """The report of a tuning job as JSON data. `settings` are those of `tuning.tune`. Progress goes to `console`."""
+    with watching(console) as watch:
         from ..tuning import tune as run_job  # takes a while to import: the view is there before
 
         return run_job(model, watch=watch, **settings).to_json()
@@ -31,18 +28,24 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         _print_tasks(console, data["tasks"])
     else:
         console.print("nothing to tune: no node of the model has a kernel")
-    console.print(
-        f"{printable(data['model'])} on {data['target']}: {data['trials']} trials; "
-        f"the peak measured on this machine is {data['peak_gflops']:.0f} GFLOP/s"
-    )
+    peak = data["peak_gflops"]
+    measured = "" if peak is None else f"; the peak measured on it is {peak:.0f} GFLOP/s"
+    console.print(f"{printable(data['model'])} on {data['target']}: {data['trials']} trials{measured}")
     if data["failed"]:
         console.print("failed trials: " + ", ".join(f"{count} {name}" for name, count in data["failed"].items()))
     if data["fallback"]:
         console.print(slow_nodes(data["fallback"]))
+    _print_whole(console, data)
+
+
+def _print_whole(console: Console, data: Mapping[str, Any]) -> None:
+    if data["whole_model"]:
+        console.print(f"the whole model was not timed: {printable(data['whole_model'])}")
+        return
     default, tuned = duration(data["default_ms"]), duration(data["tuned_ms"])
-    gain = ratio(data["default_ms"], data["tuned_ms"])
-    faster = f": {times(gain)} as fast" if gain and data["tasks"] else ""
-    console.print(f"the whole model: {default} by default, {tuned} tuned{faster}")
+    factor = ratio(data["default_ms"], data["tuned_ms"]) if data["tasks"] else None
+    came_of_it = "" if factor is None else f": {times(factor)} as fast" if is_clear(factor) else ": no gain"
+    console.print(f"the whole model: {default} by default, {tuned} tuned{came_of_it}")
 
 
 def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> None:
@@ -55,7 +58,7 @@ def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> None:
             str(task["trials"]),
             duration(task["default_ms"]),
             duration(task["best_ms"]),
-            times(ratio(task["default_ms"], task["best_ms"])),
+            gain(ratio(task["default_ms"], task["best_ms"])),
             f"{gflops:.1f}" if gflops else "-",  # what only moves data has no operations to count
             share(task["fraction_of_peak"] or None),
         ]
