@@ -18,7 +18,7 @@ from .access import ID_LETTERS, LOCAL, Key, Keys, Scope, new_token
 from .database import Database, patient
 from .errors import NotFound, StoreError
 from .models import KeyRow
-from .translate import clean
+from .translate import clean, to_key
 
 TOKEN = re.compile(rf"tw_([A-Za-z0-9]{{{ID_LETTERS}}})_([A-Za-z0-9_-]{{43}})")
 
@@ -73,7 +73,7 @@ class SqlKeys(Keys):
             row = self._row(session, token)
             if row is None:
                 raise ValueError(f"there is a key {values['id']} with another secret")
-            return _key(row)
+            return to_key(row)
 
     @patient
     def check(self, token: str) -> Key | None:
@@ -82,7 +82,7 @@ class SqlKeys(Keys):
             now = self.database.now(session)
             if row is None or not _in_force(row, now):
                 return None
-            found = _key(row)
+            found = to_key(row)
         if found.last_used_at is None or (now - found.last_used_at).total_seconds() >= USED_EVERY_S:
             self._note_use(found.id, now)
         return found
@@ -94,7 +94,7 @@ class SqlKeys(Keys):
             if row is None or not _in_force(row, now):
                 return None
             row.revoked_at = row.last_used_at = now
-            return _key(row)
+            return to_key(row)
 
     @patient
     def revoke(self, key_id: str) -> Key:
@@ -103,7 +103,7 @@ class SqlKeys(Keys):
             if row is None:
                 raise NotFound(f"{self.database}: there is no key {key_id}")
             row.revoked_at = row.revoked_at or self.database.now(session)
-            return _key(row)
+            return to_key(row)
 
     @patient
     def remove_expired(self) -> int:
@@ -122,7 +122,7 @@ class SqlKeys(Keys):
     def list(self) -> list[Key]:
         query = select(KeyRow).where(KeyRow.is_passing.is_(False)).order_by(KeyRow.created_at.desc(), KeyRow.id)
         with self.database.read() as session:
-            return [_key(row) for row in session.scalars(query)]
+            return [to_key(row) for row in session.scalars(query)]
 
     def _row(self, session: Session, token: str, lock: bool = False) -> KeyRow | None:
         """The row of a token whose secret is right."""
@@ -166,15 +166,3 @@ def _in_force(row: KeyRow, now: datetime) -> bool:
 def _is_in_force(now: datetime) -> ColumnElement[bool]:
     """The same in SQL."""
     return and_(KeyRow.revoked_at.is_(None), or_(KeyRow.expires_at.is_(None), KeyRow.expires_at > now))
-
-
-def _key(row: KeyRow) -> Key:
-    return Key(
-        id=row.id,
-        name=row.name,
-        scopes=frozenset(Scope(scope) for scope in row.scopes),
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-        last_used_at=row.last_used_at,
-    )

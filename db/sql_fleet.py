@@ -15,7 +15,7 @@ from .database import Database, patient
 from .errors import NotFound
 from .fleet import SILENT_S, Device, Fleet, Tuner
 from .models import TargetRow, TunerRow
-from .translate import clean
+from .translate import clean, device_json, to_device, to_tuner
 
 FORGET_S = 24 * 3600.0
 """A tuner that said nothing for this long is forgotten when another one begins."""
@@ -54,7 +54,7 @@ class SqlFleet(Fleet):
                     raise NotFound(f"{self.database}: there is no tuner {tuner_id}")
                 row = self._add(session, tuner_id, values, now)
             row.seen_at = now
-            row.devices = [_device_json(device) for device in devices]
+            row.devices = [device_json(device) for device in devices]
             row.job_id, row.draining = job_id, draining
 
     def leave(self, tuner_id: str) -> None:
@@ -70,13 +70,13 @@ class SqlFleet(Fleet):
     @patient
     def tuners(self, silent_s: float = SILENT_S) -> list[Tuner]:
         with self.database.read() as session:
-            return [_tuner(row) for row in self._heard(session, silent_s, self.database.now(session))]
+            return [to_tuner(row) for row in self._heard(session, silent_s, self.database.now(session))]
 
     @patient
     def targets(self, silent_s: float = SILENT_S) -> list[Target]:
         with self.database.read() as session:
             now = self.database.now(session)
-            devices = [_device(data) for row in self._heard(session, silent_s, now) for data in row.devices]
+            devices = [to_device(data) for row in self._heard(session, silent_s, now) for data in row.devices]
             keys = dict.fromkeys(
                 device.target_key
                 for device in devices
@@ -96,35 +96,3 @@ class SqlFleet(Fleet):
     def _heard(self, session: Session, silent_s: float, now: datetime) -> list[TunerRow]:
         query = select(TunerRow).where(TunerRow.seen_at >= now - timedelta(seconds=silent_s))
         return [*session.scalars(query.order_by(TunerRow.started_at, TunerRow.id))]
-
-
-def _tuner(row: TunerRow) -> Tuner:
-    return Tuner(
-        id=row.id,
-        host=row.host,
-        pid=row.pid,
-        version=row.version,
-        pool=row.pool,
-        started_at=row.started_at,
-        seen_at=row.seen_at,
-        devices=tuple(_device(data) for data in row.devices),
-        job_id=row.job_id,
-        draining=row.draining,
-    )
-
-
-def _device_json(device: Device) -> dict[str, Any]:
-    until = device.quarantined_until
-    return {
-        "name": clean(device.name),
-        "target_key": device.target_key,
-        "quarantined_until": None if until is None else until.isoformat(),
-        "reason": clean(device.reason),
-    }
-
-
-def _device(data: dict[str, Any]) -> Device:
-    until = data["quarantined_until"]
-    return Device(
-        data["name"], data["target_key"], None if until is None else datetime.fromisoformat(until), data["reason"]
-    )

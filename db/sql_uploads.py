@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from .database import Database, patient
 from .errors import NotFound
 from .models import UploadPieceRow, UploadRow
-from .translate import clean
+from .translate import clean, to_upload
 from .uploads import Upload, Uploads
 
 PIECE_BYTES = 1 << 20
@@ -61,7 +61,7 @@ class SqlUploads(Uploads):
     @patient
     def get(self, sha256: str) -> Upload:
         with self.database.read() as session:
-            return _upload(self._row(session, sha256))
+            return to_upload(self._row(session, sha256))
 
     def read(self, sha256: str) -> Iterator[bytes]:
         self.get(sha256)
@@ -74,7 +74,7 @@ class SqlUploads(Uploads):
             if before is not None:
                 last = self._row(session, before)
                 query = query.where(tuple_(UploadRow.created_at, UploadRow.sha256) < (last.created_at, last.sha256))
-            return [_upload(row) for row in session.scalars(query)]
+            return [to_upload(row) for row in session.scalars(query)]
 
     def _read(self, sha256: str) -> Iterator[bytes]:
         position = 0
@@ -105,15 +105,3 @@ def _pieces(data: Iterable[bytes]) -> Iterator[bytes]:
             del rest[:PIECE_BYTES]
     if rest:
         yield bytes(rest)
-
-
-def _upload(row: UploadRow) -> Upload:
-    return Upload(
-        sha256=row.sha256,
-        size_bytes=row.size_bytes,
-        label=row.label,
-        with_weights=row.with_weights,
-        description=dict(row.description),
-        created_at=row.created_at,
-        owner=row.owner,
-    )

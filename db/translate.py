@@ -11,8 +11,11 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
+from .access import Key, Scope
+from .fleet import Device, Tuner
 from .jobs import Budget, Event, EventKind, Job, JobSpec, JobState, JobTask, Wish
-from .models import EventRow, JobRow, Measured
+from .models import EventRow, JobRow, KeyRow, Measured, TunerRow, UploadRow
+from .uploads import Upload
 
 
 def clean(text: str) -> str:
@@ -106,3 +109,64 @@ def to_job(row: JobRow, tasks: tuple[JobTask, ...]) -> Job:
 def to_event(row: EventRow) -> Event:
     """The event as it was stored."""
     return Event(row.job_id, row.number, EventKind(row.kind), dict(row.data), row.created_at)
+
+
+def device_json(device: Device) -> dict[str, Any]:
+    """The device as it stands in a TunerRow."""
+    until = device.quarantined_until
+    return {
+        "name": clean(device.name),
+        "target_key": device.target_key,
+        "quarantined_until": None if until is None else until.isoformat(),
+        "reason": clean(device.reason),
+    }
+
+
+def to_device(data: dict[str, Any]) -> Device:
+    """The inverse of `device_json`."""
+    until = data["quarantined_until"]
+    return Device(
+        data["name"], data["target_key"], None if until is None else datetime.fromisoformat(until), data["reason"]
+    )
+
+
+def to_tuner(row: TunerRow) -> Tuner:
+    """The tuner as it last said."""
+    return Tuner(
+        id=row.id,
+        host=row.host,
+        pid=row.pid,
+        version=row.version,
+        pool=row.pool,
+        started_at=row.started_at,
+        seen_at=row.seen_at,
+        devices=tuple(to_device(data) for data in row.devices),
+        job_id=row.job_id,
+        draining=row.draining,
+    )
+
+
+def to_upload(row: UploadRow) -> Upload:
+    """What is known of a model, without its bytes."""
+    return Upload(
+        sha256=row.sha256,
+        size_bytes=row.size_bytes,
+        label=row.label,
+        with_weights=row.with_weights,
+        description=dict(row.description),
+        created_at=row.created_at,
+        owner=row.owner,
+    )
+
+
+def to_key(row: KeyRow) -> Key:
+    """The key without what tells its secret."""
+    return Key(
+        id=row.id,
+        name=row.name,
+        scopes=frozenset(Scope(scope) for scope in row.scopes),
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        last_used_at=row.last_used_at,
+    )
