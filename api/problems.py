@@ -27,6 +27,9 @@ MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 20
 """Faults of one request that are listed."""
 
+MOST_LETTERS = 300
+"""Of what is said of one fault."""
+
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 _log = logging.getLogger("tunewright.api")
@@ -141,7 +144,7 @@ class Kind(Enum):
 
 
 class Problem(HTTPException):
-    """A request that gets a problem document. `errors` are pairs of a place and what is wrong there."""
+    """A request that gets a problem document. `errors` says of each fault where it is and what is wrong there."""
 
     def __init__(
         self,
@@ -158,6 +161,13 @@ class Problem(HTTPException):
         super().__init__(kind.status, detail, sent)
         self.kind = kind
         self.errors = list(errors)
+
+
+def invalid(place: str, parts: Iterable[int | str], said: str) -> Problem:
+    """The problem of one fault: `place` is body, query, path or header, `parts` leads to it in there."""
+    where, said = pointer(parts), " ".join(said.split())[:MOST_LETTERS]
+    fault = {"in": place, "pointer": where, "detail": said}
+    return Problem(Kind.INVALID, f"{place} {where}: {said}", errors=[fault])
 
 
 def document(problem: Problem, scope: Scope) -> dict[str, Any]:
@@ -259,7 +269,7 @@ def _of_untyped(request: Request, error: RequestValidationError) -> Problem | No
 def _of_validation(error: RequestValidationError) -> Problem:
     faults = error.errors()
     errors = [
-        {"in": _place(fault["loc"]), "pointer": pointer(fault["loc"][1:]), "detail": str(fault["msg"])[:300]}
+        {"in": _place(fault["loc"]), "pointer": pointer(fault["loc"][1:]), "detail": str(fault["msg"])[:MOST_LETTERS]}
         for fault in faults[:MOST_ERRORS]
     ]
     one = errors[0]

@@ -6,14 +6,12 @@ Texts that users chose (labels, names in models) are passed on as they are: whoe
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from datetime import datetime
 from math import inf
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query
+from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tunewright.codegen.target import Target
@@ -22,7 +20,7 @@ from tunewright.db.jobs import Event, EventKind, Job, JobState, Trial, Wish
 from tunewright.db.uploads import Upload
 from tunewright.search_space.measurement import Status
 
-from .problems import Kind, Problem
+from .problems import Kind
 
 SHA256 = "[0-9a-f]{64}"
 LARGEST_ID = 2**53 - 1
@@ -36,14 +34,7 @@ EXAMPLE_MOMENT = "2026-11-20T09:30:00Z"
 Digest = Annotated[str, StringConstraints(pattern=f"^{SHA256}$")]
 DigestInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="SHA-256 of the model's bytes, in hexadecimal.")]
 JobId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Number of the job.")]
-Cursor = Annotated[
-    str | None, Query(max_length=200, description="Where to go on: `next` of the page before.", examples=["NDI"])
-]
-Limit = Annotated[int, Query(ge=1, le=200, description="Most items of a page.")]
-
 DimName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-
-Item = TypeVar("Item")
 
 
 class Answer(BaseModel):
@@ -56,40 +47,6 @@ class Asked(BaseModel):
     """What the service is sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Page(Answer, Generic[Item]):
-    """A part of a list, the newest first unless the route says otherwise."""
-
-    items: list[Item]
-    next: str | None = Field(description="The `cursor` of the page behind this one; null on the last.")
-
-
-def cursor_of(place: str | int) -> str:
-    """A place in a list, as a cursor. Clients are not to read anything from it."""
-    return base64.urlsafe_b64encode(str(place).encode()).decode().rstrip("=")
-
-
-def place_of(cursor: str | None, pattern: type[int | str] = int) -> Any:
-    """The place that a cursor stands for; None for none. Raises Problem for what is no cursor of this list."""
-    if cursor is None:
-        return None
-    try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True).decode("ascii")
-        place = int(text) if pattern is int and text.isdecimal() else text
-    except (binascii.Error, ValueError):
-        place = None
-    if not isinstance(place, pattern) or (isinstance(place, int) and place > LARGEST_ID):
-        raise bad_cursor()
-    return place
-
-
-def bad_cursor() -> Problem:
-    """The problem of a cursor that leads nowhere."""
-    said = "this is no cursor of this list"
-    return Problem(
-        Kind.INVALID, f"query #/cursor: {said}", errors=[{"in": "query", "pointer": "#/cursor", "detail": said}]
-    )
 
 
 # Models
@@ -155,6 +112,14 @@ class JobChange(Asked):
     model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 10}]})
 
     priority: int = Field(ge=-100, le=100, description="The higher goes first.")
+
+
+class TaskShown(Answer):
+    """A task of a job."""
+
+    key: Digest
+    op: str = Field(description="What it is, for people.")
+    occurrences: int = Field(description="How often the model runs it.")
 
 
 class JobShown(Answer):
@@ -247,14 +212,6 @@ class JobSubmitted(JobShown):
     )
 
 
-class TaskShown(Answer):
-    """A task of a job."""
-
-    key: Digest
-    op: str = Field(description="What it is, for people.")
-    occurrences: int = Field(description="How often the model runs it.")
-
-
 class EventShown(Answer):
     """Something that happened to a job: the `data` of a server-sent event."""
 
@@ -306,13 +263,13 @@ class TrialShown(Answer):
     provenance: dict[str, str] = Field(description="Machine, compiler and library versions.")
     created_at: datetime
 
-    @classmethod
-    def of(cls, trial: Trial) -> Self:
+    @staticmethod
+    def of(trial: Trial) -> TrialShown:
         """A trial as the API shows it."""
         record, measurement = trial.record, trial.record.measurement
         low, high = measurement.low_s, measurement.high_s
         error = measurement.max_rel_err
-        return cls(
+        return TrialShown(
             ordinal=trial.ordinal,
             task=record.task_key,
             target=record.target_key,
@@ -446,7 +403,3 @@ class ProblemDocument(Answer):
     instance: str = Field(description="The path of the request.")
     request_id: str = Field(description="Names the request in the service's log; also the header X-Request-ID.")
     errors: list[Fault] | None = Field(None, description="Where the faults are, of an invalid request.")
-
-
-JobShown.model_rebuild()
-JobSubmitted.model_rebuild()

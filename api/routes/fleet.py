@@ -7,7 +7,8 @@ from fastapi import APIRouter
 from tunewright.db.access import Scope
 
 from ..access import needs
-from ..schemas import Page, TargetShown, WorkerShown
+from ..paging import Page
+from ..schemas import TargetShown, WorkerShown
 from ..service import Here
 
 router = APIRouter(prefix="/v1", tags=["fleet"])

@@ -21,21 +21,17 @@ from tunewright.db.uploads import Upload
 
 from ..access import counted_as_change, needs
 from ..openapi import problems
-from ..problems import Kind, Problem
+from ..paging import Cursor, Limit, Page, cut, number_of
+from ..problems import Kind, Problem, invalid
 from ..readers import ModelReader, Tasks
 from ..schemas import (
     SHA256,
-    Cursor,
     JobAsked,
     JobChange,
     JobId,
     JobShown,
     JobSubmitted,
-    Limit,
-    Page,
     TrialShown,
-    cursor_of,
-    place_of,
 )
 from ..service import Here, Service, in_thread
 from .models import find_upload, model_file
@@ -146,9 +142,7 @@ def _target(here: Service, asked: JobAsked) -> Target:
     if asked.threads is None:
         return target
     if asked.threads > target.threads:
-        said = f"the target has {target.threads} threads"
-        fault = {"in": "body", "pointer": "#/threads", "detail": said}
-        raise Problem(Kind.INVALID, f"body #/threads: {said}", errors=[fault])
+        raise invalid("body", ["threads"], f"the target has {target.threads} threads")
     return replace(target, threads=asked.threads)
 
 
@@ -212,10 +206,10 @@ def list_jobs(
 ) -> Page[JobShown]:
     """The jobs that meet all conditions, the newest first."""
     jobs = here.store.jobs.list(
-        state, model_sha256=model, target_key=target, before_id=place_of(cursor), limit=limit + 1
+        state, model_sha256=model, target_key=target, before_id=number_of(cursor), limit=limit + 1
     )
-    following = cursor_of(jobs[limit - 1].id) if len(jobs) > limit else None
-    return Page(items=_shown(here, jobs[:limit]), next=following)
+    page, following = cut(jobs, limit, lambda job: job.id)
+    return Page(items=_shown(here, page), next=following)
 
 
 @router.get(
@@ -266,10 +260,10 @@ def resume_job(here: Here, job_id: JobId) -> JobShown:
 )
 def list_trials(here: Here, job_id: JobId, cursor: Cursor = None, limit: Limit = 50) -> Page[TrialShown]:
     """What a job has measured, in order of measuring."""
-    after = place_of(cursor)
+    after = number_of(cursor)
     trials = of_job(lambda: here.store.jobs.trials(job_id, -1 if after is None else after, limit + 1), job_id)
-    following = cursor_of(trials[limit - 1].ordinal) if len(trials) > limit else None
-    return Page(items=[TrialShown.of(trial) for trial in trials[:limit]], next=following)
+    page, following = cut(trials, limit, lambda trial: trial.ordinal)
+    return Page(items=[TrialShown.of(trial) for trial in page], next=following)
 
 
 def _one(here: Service, job_id: int, ask: Callable[[Jobs], Job]) -> JobShown:

@@ -25,7 +25,7 @@ from tunewright.tuner.lookup.predictor import Predictor
 
 from ..access import counted_as_change, needs
 from ..openapi import problems
-from ..problems import Kind, Problem, pointer
+from ..problems import Kind, Problem, invalid
 from ..schemas import EXAMPLE_TARGET, EXAMPLE_TASK, SHA256, Answer, Asked, Digest
 from ..service import Here, Service, in_thread
 from .prepared import Item, Prepared, exact, other, unanswered, unknown
@@ -366,7 +366,7 @@ def target_of(data: Mapping[str, Any]) -> Target:
     try:
         return Target.from_json(dict(data))
     except (TypeError, ValueError) as error:
-        raise _fault(("target",), str(error)) from error
+        raise invalid("body", ["target"], str(error)) from error
 
 
 def _key(target: Target | None) -> str:
@@ -387,11 +387,6 @@ def task_of(key: str, data: Any) -> Task:
         if task.key != key:
             raise ValueError(f"its key is {task.key}")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
-        raise _fault(("definitions", key), f"it is not this task: {type(error).__name__}: {error}") from error
+        said = f"it is not this task: {type(error).__name__}: {error}"
+        raise invalid("body", ["definitions", key], said) from error
     return task
-
-
-def _fault(place: tuple[str, ...], said: str) -> Problem:
-    where = pointer(place)
-    said = " ".join(said.split())[:300]
-    return Problem(Kind.INVALID, f"body {where}: {said}", errors=[{"in": "body", "pointer": where, "detail": said}])

@@ -8,7 +8,7 @@ import hashlib
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,9 @@ from tunewright.db.uploads import Upload
 
 from ..access import counted_as_change, needs
 from ..openapi import MODEL_BYTES, also, problems
+from ..paging import Cursor, Limit, Page, bad_cursor, cut, text_of
 from ..problems import Kind, Problem
-from ..schemas import Cursor, DigestInPath, Limit, ModelSent, Page, bad_cursor, cursor_of, place_of
+from ..schemas import DigestInPath, ModelSent
 from ..service import Here, Service, in_thread, place_in
 
 PIECE_BYTES = 1 << 20
@@ -88,11 +89,11 @@ async def send_model(
 def list_models(here: Here, cursor: Cursor = None, limit: Limit = 50) -> Page[ModelSent]:
     """The models that were sent, the newest first."""
     try:
-        uploads = here.store.uploads.list(place_of(cursor, str), limit + 1)
+        uploads = here.store.uploads.list(text_of(cursor), limit + 1)
     except NotFound:
         raise bad_cursor() from None
-    following = cursor_of(uploads[limit - 1].sha256) if len(uploads) > limit else None
-    return Page(items=[ModelSent.of(upload) for upload in uploads[:limit]], next=following)
+    page, following = cut(uploads, limit, lambda upload: upload.sha256)
+    return Page(items=[ModelSent.of(upload) for upload in page], next=following)
 
 
 @router.get(
@@ -118,11 +119,9 @@ def find_upload(here: Service, sha256: str) -> Upload:
 def model_file(here: Service, upload: Upload) -> Iterator[Path]:
     """A model that was sent, as a file. Raises Problem where it was deleted meanwhile."""
     with tempfile.NamedTemporaryFile(prefix="tunewright-", suffix=".onnx", dir=here.options.folder) as file:
-        try:
+        with suppress(NotFound):
             for piece in here.store.uploads.read(upload.sha256):
                 file.write(piece)
-        except NotFound:
-            pass
         if file.tell() != upload.size_bytes:
             raise _not_sent(upload.sha256)
         file.flush()

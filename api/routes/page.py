@@ -20,8 +20,8 @@ from tunewright.db.sql_access import TOKEN
 
 from ..access import COOKIE, KnownKeys, Rates, needs
 from ..openapi import problems
+from ..paging import Cursor, cut, number_of
 from ..problems import Kind, Problem
-from ..schemas import Cursor, cursor_of, place_of
 from ..service import Here, in_thread
 
 SESSION_S = 12 * 3600.0
@@ -80,11 +80,11 @@ def page(name: str, status: int = 200, headers: dict[str, str] | None = None, **
 )
 def overview(here: Here, cursor: Cursor = None) -> HTMLResponse:
     """Jobs with their state and progress, the newest first, and the tuner processes. Renews itself."""
-    jobs = here.store.jobs.list(before_id=place_of(cursor), limit=ROWS + 1)
+    jobs, following = cut(here.store.jobs.list(before_id=number_of(cursor), limit=ROWS + 1), ROWS, lambda job: job.id)
     return page(
         "overview.html",
-        jobs=jobs[:ROWS],
-        following=cursor_of(jobs[ROWS - 1].id) if len(jobs) > ROWS else None,
+        jobs=jobs,
+        following=following,
         counts=here.store.jobs.counts(),
         unfinished=UNFINISHED,
         tuners=here.store.fleet.tuners(),
