@@ -9,15 +9,15 @@ Version 1 knew trials only and had no `kind`. docs/records.md says what the fiel
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -26,15 +26,19 @@ from tunewright.search_space.schedule import Schedule
 
 from .errors import StoreError
 
+Item = TypeVar("Item")
+
 SCHEMA = 2
 """Version of this format. It grows when an old reader would misunderstand a line, not when a field is added."""
 
 READABLE = (1, 2)
 """Versions that `parse` reads."""
 
-KEPT_TASKS = 512
-"""Tasks and targets that `parse` keeps, to understand those of many lines once."""
+KEPT = 512
+"""Tasks, and targets, that `parse` keeps, to understand those of many lines once."""
 
+LONGEST_KEPT = 1 << 16
+"""Characters of JSON of a task or target that is kept: hostile lines must not fill the memory."""
 
 CUT_SHORT = "it is cut short"
 """What `parse` says of the begin of a line of JSON."""
@@ -198,12 +202,18 @@ def _kind(data: dict[str, Any]) -> Kind:
     return Kind(kind)
 
 
-@lru_cache(KEPT_TASKS)
+def _keeping(read: Callable[[str], Item]) -> Callable[[str], Item]:
+    """`read`, remembering what it made of short texts."""
+    kept = functools.lru_cache(KEPT)(read)
+    return functools.wraps(read)(lambda text: kept(text) if len(text) <= LONGEST_KEPT else read(text))
+
+
+@_keeping
 def _task(text: str) -> Task:
     return Task.from_json(json.loads(text))
 
 
-@lru_cache(KEPT_TASKS)
+@_keeping
 def _target(text: str) -> tuple[Target, str]:
     """The target and its key."""
     target = Target.from_json(json.loads(text))

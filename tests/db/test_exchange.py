@@ -52,6 +52,12 @@ def test_fields_of_later_versions_are_ignored(line, samples):
     assert exchange.parse(json.dumps({**line, "weather": "fine"})).record == samples.record(3)
 
 
+@pytest.mark.parametrize(("length", "is_kept"), [(10, True), (exchange.LONGEST_KEPT, False)])
+def test_short_tasks_are_understood_once(line, length, is_kept):
+    text = json.dumps({**line, "task": {**line["task"], "op": "x" * length}})
+    assert (exchange.parse(text).task is exchange.parse(text).task) == is_kept
+
+
 def change(line, path, value):
     """The line with the value at a dotted path changed; `...` removes it."""
     first, _, rest = path.partition(".")
