@@ -36,7 +36,7 @@ class Tuner:
     seen_at: datetime  # UTC
     devices: tuple[Device, ...] = ()
     job_id: int | None = None
-    draining: bool = False
+    draining: bool = False  # it takes no more jobs, and ends
 
 
 class Fleet(Protocol):
@@ -61,5 +61,8 @@ class Fleet(Protocol):
         ...
 
     def targets(self, silent_s: float = SILENT_S) -> list[Target]:
-        """What can be tuned for now: the targets of devices of tuners, each once, not those in quarantine."""
+        """What can be tuned for now: the targets of devices, each once, without those in quarantine.
+
+        Tuners that drain take no more jobs, so their devices do not count.
+        """
         ...

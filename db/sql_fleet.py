@@ -76,7 +76,8 @@ class SqlFleet(Fleet):
     def targets(self, silent_s: float = SILENT_S) -> list[Target]:
         with self.database.read() as session:
             now = self.database.now(session)
-            devices = [to_device(data) for row in self._heard(session, silent_s, now) for data in row.devices]
+            staying = [row for row in self._heard(session, silent_s, now) if not row.draining]
+            devices = [to_device(data) for row in staying for data in row.devices]
             keys = dict.fromkeys(
                 device.target_key
                 for device in devices

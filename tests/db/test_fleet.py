@@ -84,3 +84,12 @@ def test_what_can_be_tuned_for(fleet, samples, clock):
     clock.advance(60)
     assert fleet.targets() == []
     assert fleet.targets(silent_s=100) == [samples.target(2), samples.target(4)]
+
+
+def test_a_tuner_that_drains_tunes_for_nothing(fleet, samples):
+    for number, name in enumerate(("t1", "t2")):
+        fleet.enlist(name, "h", 1, "1", "local")
+        fleet.report(name, [device(samples, 2 + 2 * number)])
+    fleet.report("t1", [device(samples)], draining=True)
+    assert fleet.targets() == [samples.target(4)]
+    assert len(fleet.tuners()) == 2
