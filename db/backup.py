@@ -14,39 +14,24 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, LargeBinary, Table, delete, func, insert, select, text
 
-from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_url, shown
+from .database import STORED, row_counts
+from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_url, reading_url, shown
 from .errors import StoreError
 from .jobs import JobState
 from .leases import Change, changing
-from .models import (
-    ClaimRow,
-    ConfirmationRow,
-    JobRow,
-    KeyRow,
-    RepeatRow,
-    Row,
-    TargetRow,
-    TaskRow,
-    TrialRow,
-    TunerRow,
-    UploadRow,
-)
+from .models import ClaimRow, ConfirmationRow, JobRow, KeyRow, RepeatRow, Row, TargetRow, TunerRow, UploadRow
 from .reading import NoDatabase
 from .schema import HEAD, current_revision, refuse_foreign, upgrade
 from .sql_store import open_store
 
-PASSING = (ClaimRow.__tablename__, TunerRow.__tablename__)
+PASSING = tuple(Row.metadata.tables[row.__tablename__] for row in (ClaimRow, TunerRow))
 """Tables that say who is at work at this moment."""
 
-COUNTED = {
-    "tasks": TaskRow,
-    "targets": TargetRow,
-    "jobs": JobRow,
-    "trials": TrialRow,
+COUNTED: dict[str, type[Row]] = {
+    **STORED,
     "repeats": RepeatRow,
     "confirmations": ConfirmationRow,
     "models": UploadRow,
@@ -121,7 +106,7 @@ def restore(file: Path, url: str, *, wait_s: float = 60.0) -> Contents:
             changing(store.database) as change,
         ):
             _fill(connection, change)
-            counts = _counts(change.session.connection())
+            counts = row_counts(change.session.connection(), COUNTED)
     return Contents(shown(parsed), file, file.stat().st_size, revision, counts)
 
 
@@ -174,10 +159,10 @@ def _forget_passing(copy: Engine) -> dict[str, int]:
     with copy.connect() as connection:
         connection.exec_driver_sql("PRAGMA secure_delete=ON")
     with copy.begin() as connection:
-        for table in (TunerRow, ClaimRow):
+        for table in PASSING:
             connection.execute(delete(table))
         connection.execute(delete(KeyRow).where(KeyRow.is_passing))
-        return _counts(connection)
+        return row_counts(connection, COUNTED)
 
 
 def _sync(path: Path) -> None:
@@ -203,7 +188,10 @@ def _backup_engine(file: Path) -> Iterator[tuple[Engine, str]]:
     if header[WRITE_FORMAT] == 2:
         mend = f"tunewright backup FILE --db sqlite:///{file} makes one of it"
         raise StoreError(f"{str(file)!r} is a database in use, not a backup; {mend}")
-    with tempfile.TemporaryDirectory(prefix="tunewright-") as folder, _opened(_reading_url(file)) as original:
+    with (
+        tempfile.TemporaryDirectory(prefix="tunewright-") as folder,
+        _opened(reading_url(file, immutable="1")) as original,
+    ):
         revision = _checked(original, file)
         if revision == HEAD:
             yield original, revision
@@ -233,7 +221,7 @@ def _refuse_used(url: URL, wait_s: float) -> None:
 def _fill(source: Connection, change: Change) -> None:
     """Copy a backup into an empty database, and end the leases in it."""
     target = change.session.connection()
-    tables = [table for table in Row.metadata.sorted_tables if table.name not in PASSING]
+    tables = [table for table in Row.metadata.sorted_tables if table not in PASSING]
     if target.dialect.name != "sqlite":  # where this transaction has the only right to write anyway
         target.execute(text(f"LOCK TABLE {', '.join(table.name for table in tables)} IN EXCLUSIVE MODE"))
     for table in tables:
@@ -264,7 +252,7 @@ def _continue_sequences(target: Connection) -> None:
 
 def _copy_rows(source: Connection, target: Connection) -> None:
     for table in Row.metadata.sorted_tables:
-        if table.name in PASSING:
+        if table in PASSING:
             continue
         rows = select(table).order_by(*table.primary_key)
         if table is KeyRow.__table__:
@@ -277,10 +265,6 @@ def _copy_rows(source: Connection, target: Connection) -> None:
 def _rows_at_once(table: Table) -> int:
     is_large = any(isinstance(column.type, LargeBinary) for column in table.columns)
     return PIECES_AT_ONCE if is_large else ROWS_AT_ONCE
-
-
-def _counts(connection: Connection) -> dict[str, int]:
-    return {name: connection.scalar(select(func.count()).select_from(row)) or 0 for name, row in COUNTED.items()}
 
 
 @contextmanager
@@ -296,11 +280,6 @@ def _opened(url: URL) -> Iterator[Engine]:
 
 def _file_url(path: Path) -> URL:
     return URL.create("sqlite", database=str(path.absolute()))
-
-
-def _reading_url(path: Path) -> URL:
-    name = f"file:{quote(str(path.absolute()))}"
-    return URL.create("sqlite", database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
 
 
 def _checked(engine: Engine, file: Path) -> str:

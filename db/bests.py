@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from .choice import best_rows
@@ -61,6 +60,6 @@ def _values(row: Measured) -> dict[str, Any]:
 def _put(database: Database, session: Session, values: list[dict[str, Any]]) -> None:
     if not values:
         return
-    insert = (sqlite.insert if database.is_sqlite else postgresql.insert)(BestRow)
+    insert = database.insert(BestRow)
     fresh = {name: insert.excluded[name] for name in (*COPIED[2:], "is_confirmed")}
     session.connection().execute(insert.on_conflict_do_update(index_elements=COPIED[:2], set_=fresh), values)

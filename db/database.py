@@ -6,26 +6,29 @@ import functools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import Engine, TextClause, func, literal_column, select
+from sqlalchemy import Connection, Engine, TextClause, func, literal_column, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, sessionmaker
 
 from .bell import CHANNEL, Bell
 from .engine import WRITES, clear_errors, shown
 from .errors import Unreachable
-from .models import Row
+from .models import JobRow, Row, TargetRow, TaskRow, TrialRow
 
 KEYS_AT_ONCE = 500
 """Keys in one query: SQLite bounds the number of parameters."""
 
 ANNOUNCED = "tunewright_announced"
 """In a session's `info`: somebody is to be woken after its commit."""
+
+STORED: dict[str, type[Row]] = {"tasks": TaskRow, "targets": TargetRow, "jobs": JobRow, "trials": TrialRow}
+"""What the size of a database is told by."""
 
 Item = TypeVar("Item")
 Given = ParamSpec("Given")
@@ -49,7 +52,7 @@ class Database:
         # job alone, so one that is tried again must not be overtaken by another thread's.
         self.leased_write = threading.Lock()
         self.is_sqlite = engine.dialect.name == "sqlite"
-        self._insert: Callable[[type[Row]], sqlite.Insert | postgresql.Insert] = (
+        self.insert: Callable[[type[Row]], sqlite.Insert | postgresql.Insert] = (
             sqlite.insert if self.is_sqlite else postgresql.insert
         )
         self._reads = sessionmaker(engine, expire_on_commit=False)
@@ -107,7 +110,8 @@ class Database:
             except Unreachable:
                 if time.monotonic() - started_s + pause_s > self.patience_s:
                     raise
-            time.sleep(pause_s * random.uniform(0.5, 1.5))  # so that not all come back in the same moment
+            # Nobody tells when the server is back. Not all who wait ask in the same moment.
+            time.sleep(pause_s * random.uniform(0.5, 1.5))
             pause_s = min(2 * pause_s, 1.0)
 
     def add(
@@ -119,7 +123,7 @@ class Database:
         where: TextClause | None = None,
     ) -> int:
         """Insert what is not there yet by the unique index on these columns (`where`: a partial one); how many."""
-        insert = self._insert(row).on_conflict_do_nothing(index_elements=list(unique), index_where=where)
+        insert = self.insert(row).on_conflict_do_nothing(index_elements=list(unique), index_where=where)
         return len(session.connection().execute(insert.returning(literal_column("1")), values).all()) if values else 0
 
 
@@ -143,6 +147,11 @@ def patient(
         return self.database.patiently(lambda: method(self, *args, **kwargs))
 
     return tried
+
+
+def row_counts(source: Connection | Session, tables: Mapping[str, type[Row]] = STORED) -> dict[str, int]:
+    """How many rows these tables hold, by the same names."""
+    return {name: source.scalar(select(func.count()).select_from(row)) or 0 for name, row in tables.items()}
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy import exc as sql
@@ -114,6 +115,12 @@ def is_memory(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and (
         url.database in (None, "", ":memory:") or url.query.get("mode") == "memory"
     )
+
+
+def reading_url(path: Path, **options: str) -> URL:
+    """A SQLite file that is only read; `immutable="1"`: and that nobody writes to meanwhile."""
+    name = f"file:{quote(str(path.absolute()))}"
+    return URL.create("sqlite", database=name, query={"mode": "ro", **options, "uri": "true"})
 
 
 def wal_is_safe(version: tuple[int, ...]) -> bool:
@@ -215,7 +222,7 @@ def choose_journal(engine: Engine, wait_s: float) -> None:
     safe = wal_is_safe(sqlite_version(engine))
     wanted, deadline = "wal" if safe else "delete", time.monotonic() + wait_s
     with engine.connect() as connection:
-        # Outside of a transaction, where alone the mode can change; SQLite does not wait for its locks here.
+        # Outside of a transaction, where alone the mode can change.
         cursor = connection.connection.cursor()
         mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
         while mode != wanted:
@@ -225,7 +232,7 @@ def choose_journal(engine: Engine, wait_s: float) -> None:
             except _operational_error(engine) as error:
                 if "locked" not in str(error) or time.monotonic() > deadline:
                     break
-                time.sleep(0.02)
+                time.sleep(0.02)  # SQLite does not wait for its locks here, nor tells when they are free
         cursor.close()
     if mode == "wal" and not safe:
         raise StoreError(

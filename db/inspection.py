@@ -12,16 +12,14 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, and_, func, select
 from sqlalchemy import exc as sql
 
-from .database import Database
+from .database import Database, row_counts
 from .engine import clear_errors, is_memory, make_engine, parse_url, shown, sqlite_name, sqlite_version, wal_is_safe
 from .fleet import Device
 from .jobs import JobState
 from .leases import is_lost
-from .models import JobRow, TargetRow, TaskRow, TrialRow
+from .models import JobRow
 from .schema import HEAD, current_revision, refuse_foreign
 from .sql_fleet import SqlFleet
-
-COUNTED = {"tasks": TaskRow, "targets": TargetRow, "jobs": JobRow, "trials": TrialRow}
 
 LONGEST_CHECK_S = 1.0
 """How long SQLite may look for damage. A large database is looked through in part."""
@@ -86,9 +84,10 @@ def _is_there(url: URL) -> bool:
 def _inspection(engine: Engine, connection: Connection) -> Inspection:
     revision = current_revision(connection)
     refuse_foreign(engine, connection, revision)
-    counts, work = {}, None
+    counts: dict[str, int] = {}
+    work = None
     if revision == HEAD:
-        counts = {name: connection.scalar(select(func.count()).select_from(row)) or 0 for name, row in COUNTED.items()}
+        counts = row_counts(connection)
         work = _work(engine)
     name = shown(engine.url)
     if engine.dialect.name != "sqlite":

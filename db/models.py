@@ -86,7 +86,7 @@ class TargetRow(Row):
 
 
 IS_UNFINISHED = text("state IN ('queued', 'running', 'paused')")
-"""`store.UNFINISHED` in SQL."""
+"""`jobs.UNFINISHED` in SQL."""
 
 
 class JobRow(Row):
@@ -236,7 +236,7 @@ LAST = 1
 
 
 class Measured:
-    """What a trial and a confirmation have in common; the columns from `status` to `provenance` are the Measurement."""
+    """What trials, repeats and confirmations have in common; `status` to `provenance` are the Measurement."""
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
     task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"))

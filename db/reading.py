@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import quote
 
 from sqlalchemy import URL, Engine
 
 from .database import Database
-from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_url, shown
+from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_url, reading_url, shown
 from .errors import StoreError
 from .schema import HEAD, current_revision
 from .sql_store import SqlStore, open_store
@@ -34,14 +33,14 @@ def open_reader(url: str, *, wait_s: float = 60.0) -> SqlStore:
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         return _open(parsed, url, wait_s, writable=True)
     try:
-        return _open(_for_reading(path), url, wait_s, writable=False)
+        return _open(reading_url(path), url, wait_s, writable=False)
     except NoDatabase:
         raise
     except StoreError:
         if Path(f"{path}-wal").exists():  # others may be writing to it at this moment
             raise
         # SQLite can't read a file in WAL mode where it can't make the two files beside it, unless nobody changes it.
-        return _open(_for_reading(path, immutable="1"), url, wait_s, writable=False)
+        return _open(reading_url(path, immutable="1"), url, wait_s, writable=False)
 
 
 def _file(url: URL) -> Path | None:
@@ -50,11 +49,6 @@ def _file(url: URL) -> Path | None:
     if url.get_backend_name() != "sqlite" or is_memory(url) or name.startswith("file:"):
         return None
     return Path(name)
-
-
-def _for_reading(path: Path, **options: str) -> URL:
-    name = f"file:{quote(str(path.absolute()))}"
-    return URL.create("sqlite", database=name, query={"mode": "ro", **options, "uri": "true"})
 
 
 def _open(opened: URL, url: str, wait_s: float, *, writable: bool) -> SqlStore:

@@ -87,7 +87,7 @@ class SqlKeys(Keys):
             self._note_use(found.id, now)
         return found
 
-    def use_once(self, token: str) -> Key | None:
+    def use_once(self, token: str) -> Key | None:  # not patient: tried again, it would refuse what it let in
         with self.database.write() as session:
             row = self._row(session, token, lock=True)
             now = self.database.now(session)

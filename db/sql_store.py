@@ -22,14 +22,14 @@ from . import exchange
 from .access import Keys
 from .bests import note
 from .choice import best_rows, confirmation_moment, newest_confirmations, trial_moment
-from .database import KEYS_AT_ONCE, Database, batches, patient
+from .database import KEYS_AT_ONCE, Database, batches, patient, row_counts
 from .engine import choose_journal, clear_errors, make_engine, make_file, parse_url
 from .errors import NotFound
 from .fleet import Fleet
 from .jobs import Jobs, Lease, NewEvent
 from .known import Known
 from .leases import changing
-from .models import ConfirmationRow, JobRow, TargetRow, TaskRow, TrialRow
+from .models import ConfirmationRow, TargetRow, TaskRow, TrialRow
 from .schema import HEAD, current_revision, upgrade
 from .sql_access import SqlKeys
 from .sql_exchange import TRIAL_KEY, Exchange
@@ -237,9 +237,8 @@ class SqlStore(Store):
 
     @patient
     def counts(self) -> dict[str, int]:
-        tables = {"tasks": TaskRow, "targets": TargetRow, "jobs": JobRow, "trials": TrialRow}
         with self.database.read() as session:
-            return {name: session.scalar(select(func.count()).select_from(row)) or 0 for name, row in tables.items()}
+            return row_counts(session)
 
     def export(self) -> Iterator[dict[str, Any]]:
         return self._exchange.export()

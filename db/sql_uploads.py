@@ -33,7 +33,7 @@ class SqlUploads(Uploads):
         with_weights: bool,
         description: Mapping[str, Any],
         owner: str = "",
-    ) -> bool:
+    ) -> bool:  # not patient: the data can be had once
         values = {
             "sha256": sha256,
             "size_bytes": 0,
