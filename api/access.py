@@ -26,6 +26,7 @@ from starlette.datastructures import Headers
 from tunewright.db.access import Key, Keys, Scope
 from tunewright.db.errors import StoreError
 
+from .loopback import is_loopback
 from .problems import Kind, Problem
 
 COOKIE = "tunewright_session"
@@ -45,20 +46,6 @@ TRUST_S = 5.0
 """How long a key that was checked is taken for good: a revoked one is refused so much later."""
 
 MOST_TRUSTED = 10_000
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
-    return host == "localhost" or is_this_machine(host)
-
-
-def is_this_machine(peer: str) -> bool:
-    """Whether what comes from an address comes from this machine."""
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 class Hosts:

@@ -20,7 +20,8 @@ from tunewright.db.access import Key
 from tunewright.db.errors import StoreError
 from tunewright.db.sql_access import TOKEN
 
-from .access import LOGIN, OPEN, PAGES, Hosts, KnownKeys, Rates, check_own_page, check_site, is_this_machine, presented
+from .access import LOGIN, OPEN, PAGES, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
+from .loopback import is_this_machine
 from .problems import Kind, Problem, internal, response, unavailable
 from .routes.page import page
 from .service import Service

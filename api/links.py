@@ -12,6 +12,8 @@ from tunewright.db.access import Scope
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.tuner.settings import PATIENCE_S, settings
 
+from .client.address import normal
+
 LINK_S = 15 * 60
 """How long a link opens the dashboard."""
 
@@ -34,8 +36,6 @@ def make_link(store: SqlStore, server: str = "") -> Link:
 
 def create(server: str | None, db: str | None) -> dict[str, Any]:
     """A new link, to the server named or else that of TUNEWRIGHT_SERVER. Raises Refused for one that is no URL."""
-    from .client.tiers import normal
-
     named = settings().server if server is None else server
     address = normal(named) if named.strip() else ""
     with open_store(db or settings().db, patience_s=PATIENCE_S) as store:

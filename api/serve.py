@@ -22,11 +22,11 @@ from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import settings
 
-from .access import is_loopback
 from .app import assemble
 from .links import LINK_S, make_link
 from .local_key import local_key
 from .logs import configure
+from .loopback import is_loopback
 from .protocol import BoundedProtocol
 from .service import Options, Service
 from .tuners import Tuners

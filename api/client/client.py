@@ -25,6 +25,7 @@ import httpx
 
 from tunewright.tuner.errors import Refused
 
+from .address import normal
 from .connection import PASSING, PATIENCE_S, Connection, Pauses, ServiceError, key_for
 
 if TYPE_CHECKING:
@@ -167,8 +168,6 @@ class Client:
         waits: Callable[[ServiceError], None] = lambda error: None,
     ) -> None:
         """Raises Refused where `server` is no address."""
-        from .tiers import normal
-
         self.server = normal(server)
         self._own_key = key
         shown = key_for(self.server) if key is None else key

@@ -5,20 +5,20 @@ What goes wrong ends in a `ServiceError`, which is one line for people.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import printable
+
+from .address import is_local
 
 ANSWER_BYTES = 128 << 20
 """How long an answer may be."""
@@ -112,13 +112,20 @@ def key_for(server: str) -> str | None:
         return None
 
 
-def is_local(server: str) -> bool:
-    """Whether a server is on this machine, going by its name."""
-    host = urlsplit(server).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def http_client(server: str, key: str | None, timeout_s: float) -> httpx.Client:
+    """What sends requests to one server. Raises ServiceError for a key that is none."""
+    headers = {"Accept-Encoding": "identity", "User-Agent": "tunewright"}
+    if key:
+        if not (key.isascii() and key.isprintable()):
+            raise ServiceError("the API key has letters that no key has")
+        headers["Authorization"] = f"Bearer {key}"
+    return httpx.Client(
+        base_url=server,
+        headers=headers,
+        timeout=timeout_s,
+        follow_redirects=False,  # the key is for this server
+        trust_env=not is_local(server),  # what is on this machine is not reached through a proxy
+    )
 
 
 class Connection:
@@ -141,19 +148,8 @@ class Connection:
         self.waits = waits
         self._timeout_s = timeout_s
         self._has_answered = False
-        headers = {"Accept-Encoding": "identity", "User-Agent": "tunewright"}
         self._has_key = bool(key)
-        if key:
-            if not (key.isascii() and key.isprintable()):
-                raise ServiceError("the API key has letters that no key has")
-            headers["Authorization"] = f"Bearer {key}"
-        self._http = httpx.Client(
-            base_url=server,
-            headers=headers,
-            timeout=timeout_s,
-            follow_redirects=False,  # the key is for this server
-            trust_env=not is_local(server),  # what is on this machine is not reached through a proxy
-        )
+        self._http = http_client(server, key, timeout_s)
 
     def close(self) -> None:
         """End all connections."""

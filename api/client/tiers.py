@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup.found import Found, Match, read, unmeasured
 
+from .address import normal
 from .wire import Exchange, Failed
 
 OPEN_S, LONGEST_OPEN_S = 60.0, 3600.0
@@ -99,19 +99,6 @@ def lookups(server: str) -> Lookups:
     if address not in _shared:
         _shared[address] = Lookups(address)
     return _shared[address]
-
-
-def normal(server: str) -> str:
-    """The address without a slash at its end. Raises Refused where it is none."""
-    try:
-        parts = urlsplit(server.strip())
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
-        sound = sound and (parts.port is None or parts.port > 0) and parts.username is None
-    except ValueError:
-        sound = False
-    if not sound:
-        raise Refused(f"a server is http://HOST:PORT or https://HOST, not {server!r}")
-    return server.strip().rstrip("/")
 
 
 class Lookups:

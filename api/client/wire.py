@@ -173,16 +173,18 @@ class Exchange:
         """What `talk` returns. Raises Failed where that takes too long, or the server is at fault."""
         import httpx
 
+        from .connection import ServiceError, http_client
+
         outcome: list[Result | BaseException] = []
 
         def work() -> None:
             try:
-                with self._client() as client:
+                with http_client(self._server, self._key, self._timeout_s) as client:
                     outcome.append(talk(client))
             except (httpx.HTTPError, httpx.InvalidURL, zlib.error, OSError) as error:
                 outcome.append(Failed(_said(error)))
-            except UnicodeError:  # httpx encodes the key as ASCII
-                outcome.append(Failed("the API key has letters that no key has"))
+            except ServiceError as error:
+                outcome.append(Failed(str(error)))
             except BaseException as error:  # noqa: BLE001 - raised again where the caller is
                 outcome.append(error)
 
@@ -197,22 +199,6 @@ class Exchange:
         if isinstance(result, BaseException):
             raise result
         return result
-
-    def _client(self) -> httpx.Client:
-        import httpx
-
-        from .connection import is_local
-
-        headers = {"Accept-Encoding": "identity", "User-Agent": "tunewright"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        return httpx.Client(
-            base_url=self._server,
-            headers=headers,
-            timeout=self._timeout_s,
-            follow_redirects=False,
-            trust_env=not is_local(self._server),  # what is on this machine is not reached through a proxy
-        )
 
     def _extensions(self) -> dict[str, Any]:
         """Has the sockets told as they are made, so that they can be cut."""

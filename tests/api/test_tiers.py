@@ -479,12 +479,6 @@ class TestFiles:
         assert len(lookups._memory) == 2
 
 
-@pytest.mark.parametrize("url", ["", "h.org", "ftp://h.org", "http://", "http://a:b@c", "http://h:x", "http://h?q"])
-def test_an_address_that_is_none(url):
-    with pytest.raises(Refused, match="a server is http"):
-        Lookups(url)
-
-
 def test_nothing_heavy_is_imported(tmp_path):
     code = """
 import json, sys
