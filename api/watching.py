@@ -12,6 +12,7 @@ from typing import Any
 from tunewright.tuner.progress import STAGES, Snapshot, TaskRow
 from tunewright.tuner.stage import Stage
 from tunewright.tuner.text import duration, is_clear, printable, ratio, times
+from tunewright.tuner.units import in_s
 
 from .client import Job, JobEvent
 
@@ -122,7 +123,7 @@ class Watched:
         """The job as it is now."""
         now = time.monotonic()
         rows = [
-            TaskRow(row.op, row.occurrences, None, _seconds(row.default_ms), _seconds(row.best_ms))
+            TaskRow(row.op, row.occurrences, None, in_s(row.default_ms), in_s(row.best_ms))
             for row in self._rows.values()
         ]
         return Snapshot(
@@ -165,7 +166,3 @@ def _number(value: object) -> float | None:
     """A finite number out of what a server said."""
     usable = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and 0 <= value < 1e15
     return float(value) if usable else None  # type: ignore[arg-type]
-
-
-def _seconds(ms: float | None) -> float | None:
-    return None if ms is None else ms / 1e3

@@ -13,6 +13,7 @@ from tunewright.workers.pool import ReferenceFailed
 from .report import TaskReport
 from .search import Assignment, log_trial
 from .task_state import TaskState, is_current, time_s
+from .units import in_ms
 
 _log = logging.getLogger("tunewright")
 
@@ -91,12 +92,8 @@ class Confirming:
         data = {
             "task_key": state.task.key,
             "op": state.task.op,
-            "default_ms": _ms(times.get(state.default.key)),
-            "best_ms": _ms(times.get(choice[0].key)),
+            "default_ms": in_ms(times.get(state.default.key)),
+            "best_ms": in_ms(times.get(choice[0].key)),
         }
         record = Record(state.task.key, self._assigned.target.key, *choice)
         self._assigned.store.confirm(record, self._assigned.tenure.lease, [NewEvent(EventKind.CONFIRMED, data)])
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else 1e3 * seconds

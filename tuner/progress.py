@@ -20,6 +20,7 @@ from rich.text import Text
 from .settings import settings
 from .stage import Stage
 from .text import clock, gain, is_clear, ms, printable, ratio, times
+from .units import in_ms
 
 if TYPE_CHECKING:
     from .job import Progress, Watch
@@ -170,8 +171,8 @@ class _LiveView:
                 Text(printable(row.op)),
                 str(row.occurrences),
                 "-" if row.trials is None else str(row.trials),
-                ms(row.default_s and 1e3 * row.default_s),
-                ms(row.best_s and 1e3 * row.best_s),
+                ms(in_ms(row.default_s)),
+                ms(in_ms(row.best_s)),
                 gain(ratio(row.default_s, row.best_s)),
             )
         if len(shown) < len(last.tasks):

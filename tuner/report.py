@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .units import in_ms, in_s
+
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
@@ -34,8 +36,8 @@ class TaskReport:
             "occurrences": self.occurrences,
             "trials": self.trials,
             "flops": self.flops,
-            "default_ms": _ms(self.default_s),
-            "best_ms": _ms(self.best_s),
+            "default_ms": in_ms(self.default_s),
+            "best_ms": in_ms(self.best_s),
             "gflops": self.gflops,
             "fraction_of_peak": self.fraction_of_peak,
             "schedule": self.schedule,
@@ -50,8 +52,8 @@ class TaskReport:
             occurrences=data["occurrences"],
             trials=data["trials"],
             flops=data["flops"],
-            default_s=_seconds(data["default_ms"]),
-            best_s=_seconds(data["best_ms"]),
+            default_s=in_s(data["default_ms"]),
+            best_s=in_s(data["best_ms"]),
             fraction_of_peak=data["fraction_of_peak"],
             schedule=data["schedule"],
         )
@@ -83,8 +85,8 @@ class Report:
             "trials": self.trials,
             "seconds": self.seconds,
             "tasks": [task.to_json() for task in self.tasks],
-            "default_ms": _ms(self.default_s),
-            "tuned_ms": _ms(self.tuned_s),
+            "default_ms": in_ms(self.default_s),
+            "tuned_ms": in_ms(self.tuned_s),
             "peak_gflops": self.peak_gflops,
             "failed": dict(self.failed),
             "fallback": dict(self.fallback),
@@ -101,18 +103,10 @@ class Report:
             trials=data["trials"],
             seconds=data["seconds"],
             tasks=tuple(map(TaskReport.from_json, data["tasks"])),
-            default_s=_seconds(data["default_ms"]),
-            tuned_s=_seconds(data["tuned_ms"]),
+            default_s=in_s(data["default_ms"]),
+            tuned_s=in_s(data["tuned_ms"]),
             peak_gflops=data["peak_gflops"],
             failed=data["failed"],
             fallback=data["fallback"],
             whole_model=data["whole_model"],
         )
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else 1e3 * seconds
-
-
-def _seconds(ms: float | None) -> float | None:
-    return None if ms is None else ms / 1e3

@@ -25,6 +25,7 @@ from .learning import Learning
 from .scheduler import TaskScheduler
 from .task_state import TaskState, time_s
 from .tenure import Tenure
+from .units import in_ms
 
 HOPELESS = 3.0
 """A candidate this many times slower than the best is not timed to the end."""
@@ -150,7 +151,7 @@ class Search:
             "task_key": state.task.key,
             "op": state.task.op,
             "best_ms": 1e3 * time_s(measurement),
-            "default_ms": None if state.default_s is None else 1e3 * state.default_s,
+            "default_ms": in_ms(state.default_s),
             "trial": self.own,
         }
         return [NewEvent(EventKind.IMPROVED, data)]

@@ -18,6 +18,7 @@ from ..lockfile import write_lock
 from ..lookup import Basis, Found
 from ..place import Place, download
 from ..text import duration, large, printable, shape, slow_nodes
+from ..units import in_ms
 from .tables import WIDE, key_letters, new_table, print_table
 
 SCHEDULE_COLUMNS = 40
@@ -55,8 +56,7 @@ def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | N
 
 def _best_ms(found: Found) -> float | None:
     """What was measured for the task on this target."""
-    expected_s = found.expected_s if found.basis is Basis.MEASURED else None
-    return None if expected_s is None else 1e3 * expected_s
+    return in_ms(found.expected_s) if found.basis is Basis.MEASURED else None
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
@@ -117,7 +117,8 @@ def lock(
     Raises Refused where a task has no schedule that works, or nobody answered for it: its default would be pinned.
     """
     prepared = place.prepare(model, dims, threads)
-    for reason in prepared.unanswered.values():
+    if prepared.unanswered:
+        reason = next(iter(prepared.unanswered.values()))
         count = f"{len(prepared.unanswered)} of {len(prepared.found)} tasks"
         raise Refused(f"{place.server} could not be asked for {count}: {reason}; a lock pins, so nothing was written")
     path = output or model.with_name(f"{model.name}.lock.json")

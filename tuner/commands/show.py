@@ -27,6 +27,7 @@ from ..model import open_model
 from ..settings import settings
 from ..text import duration, large, printable, printable_lines, shape
 from ..tuning import local_target
+from ..units import in_ms
 
 PARTS = ("ir", "llvm", "assembly")
 """What a point can be shown as."""
@@ -72,7 +73,7 @@ def show(
         "spaces": [_space(space) for space in spaces(task, target)],
         "schedule": chosen.to_json(),
         "match": match,
-        "expected_ms": None if expected_s is None else 1e3 * expected_s,
+        "expected_ms": in_ms(expected_s),
         **{part: views[part]() for part in PARTS if part in parts},
     }
 

@@ -19,6 +19,8 @@ from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 
+from ..units import in_ms
+
 DRAWN = 64
 """Points of a space among which a replacement for a default that fails is looked for."""
 
@@ -109,14 +111,14 @@ class Found:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `read` inverts it as far as it goes."""
-        expected_s, interval_s = self.expected_s, self.interval_s
+        interval_s = self.interval_s
         return {
             "key": self.task.key,
             "op": self.task.op,
             "match": self.match.value,
             "basis": self.basis.value,
             "confirmed": self.confirmed,
-            "expected_ms": None if expected_s is None else 1e3 * expected_s,
+            "expected_ms": in_ms(self.expected_s),
             "interval_ms": None if interval_s is None else [1e3 * edge_s for edge_s in interval_s],
             "schedule": self.schedule.to_json(),
             "source": self.source.to_json() if self.source else None,
