@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import Trials
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.db.store import Store
-from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Measurement
-from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import spaces
 
+from .examples import grouped
 from .task_state import TaskState
 
 HISTORY = 5_000
@@ -50,15 +48,8 @@ class Learning:
 
 def _history(store: Store, target: Target, own: Collection[str]) -> Iterator[Trials]:
     """What other tasks and targets of the kind taught."""
-    groups: dict[tuple[str, str], tuple[Task, Target, list[tuple[Schedule, Measurement]]]] = {}
-    for number, (candidate, measurement) in enumerate(store.examples(target.kind)):
-        if number >= HISTORY:
-            break
-        key = candidate.task.key, candidate.target.key
-        if candidate.task.key in own and candidate.target.key == target.key:
-            continue
-        group = groups.setdefault(key, (candidate.task, candidate.target, []))
-        group[2].append((candidate.schedule, measurement))
-    for task, machine, measured in groups.values():
-        for space in spaces(task, machine):
-            yield Trials.of(task, machine, space, measured)
+    return grouped(
+        (candidate, measurement)
+        for candidate, measurement in islice(store.examples(target.kind), HISTORY)
+        if candidate.task.key not in own or candidate.target.key != target.key
+    )

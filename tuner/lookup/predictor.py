@@ -13,13 +13,15 @@ from typing import Protocol
 import numpy as np
 
 from tunewright.codegen.target import Target
-from tunewright.costmodel.model import CostModel, Trials
+from tunewright.costmodel.model import CostModel
 from tunewright.db.errors import StoreError
 from tunewright.db.known import Known
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
+
+from ..examples import grouped
 
 EXAMPLES = 6000
 """Trials that a model learns from: the newest of the targets of a kind."""
@@ -123,16 +125,8 @@ def _fitted(examples: Sequence[tuple[Candidate, Measurement]]) -> CostModel | No
     """A model of these trials; None where they are too few."""
     from tunewright.costmodel.xgb import XGBModel
 
-    by_place: dict[tuple[str, str], list[tuple[Candidate, Measurement]]] = {}
-    for candidate, measurement in examples:
-        by_place.setdefault((candidate.task.key, candidate.target.key), []).append((candidate, measurement))
-    trials = []
-    for some in by_place.values():
-        task, target = some[0][0].task, some[0][0].target
-        measured = [(candidate.schedule, measurement) for candidate, measurement in some]
-        trials += [Trials.of(task, target, space, measured) for space in spaces(task, target)]
     model = XGBModel()
-    model.fit([one for one in trials if len(one.rows)])
+    model.fit(list(grouped(examples)))
     return model if model.ready else None
 
 
