@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -145,6 +146,20 @@ def patient(
     @functools.wraps(method)
     def tried(self: Owner, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
         return self.database.patiently(lambda: method(self, *args, **kwargs))
+
+    return tried
+
+
+def patient_write(
+    method: Callable[Concatenate[Owner, str, Given], Result],
+) -> Callable[Concatenate[Owner, Given], Result]:
+    """A patient method that writes under a lease. It is given an id of the write, so that it can tell its own."""
+
+    @functools.wraps(method)
+    def tried(self: Owner, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        write = secrets.token_hex(8)
+        with self.database.leased_write:
+            return self.database.patiently(lambda: method(self, write, *args, **kwargs))
 
     return tried
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ from sqlalchemy.orm import Session
 from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Status
 
-from .database import KEYS_AT_ONCE, Database, batches, patient
+from .database import KEYS_AT_ONCE, Database, batches, patient, patient_write
 from .errors import NotFound
 from .jobs import (
     LEASE_S,
@@ -135,27 +134,16 @@ class SqlJobs(Jobs):
                 change.session.flush()
         return None
 
+    @patient_write
     def renew(
         self,
+        write: str,
         lease: Lease,
         lease_s: float = LEASE_S,
         *,
         progress: Mapping[str, Any] | None = None,
         events: Sequence[NewEvent] = (),
         spent_s: float = 0.0,
-    ) -> Wish | None:
-        with self.database.leased_write:
-            return self._renew(secrets.token_hex(8), lease, lease_s, progress, events, spent_s)
-
-    @patient
-    def _renew(
-        self,
-        write: str,
-        lease: Lease,
-        lease_s: float,
-        progress: Mapping[str, Any] | None,
-        events: Sequence[NewEvent],
-        spent_s: float,
     ) -> Wish | None:
         with changing(self.database) as change:
             row = change.held(lease, write)
@@ -170,12 +158,8 @@ class SqlJobs(Jobs):
                 change.tell_all(row, events)
             return None if row.wish is None else Wish(row.wish)
 
-    def give_back(self, lease: Lease) -> None:
-        with self.database.leased_write:
-            self._give_back(secrets.token_hex(8), lease)
-
-    @patient
-    def _give_back(self, write: str, lease: Lease) -> None:
+    @patient_write
+    def give_back(self, write: str, lease: Lease) -> None:
         with changing(self.database) as change:
             row = change.held(lease, write)
             if row is not None:
@@ -183,26 +167,26 @@ class SqlJobs(Jobs):
                 change.tell(row, EventKind.RETURNED, holder=row.holder)
                 change.settle(row, JobState.PAUSED if row.attached else JobState.QUEUED)
 
-    def pause_leased(self, lease: Lease) -> None:
-        with self.database.leased_write:
-            self._pause_leased(secrets.token_hex(8), lease)
-
-    @patient
-    def _pause_leased(self, write: str, lease: Lease) -> None:
+    @patient_write
+    def pause_leased(self, write: str, lease: Lease) -> None:
         with changing(self.database) as change:
             row = change.held(lease, write)
             if row is not None:
                 row.attempts = 0
                 change.settle(row, JobState.PAUSED)
 
-    def finish(self, lease: Lease, state: JobState, *, result: Mapping[str, Any] | None = None, error: str = "") -> Job:
+    @patient_write
+    def finish(
+        self,
+        write: str,
+        lease: Lease,
+        state: JobState,
+        *,
+        result: Mapping[str, Any] | None = None,
+        error: str = "",
+    ) -> Job:
         if state in UNFINISHED:
             raise ValueError(f"{state} is no way for a job to end")
-        with self.database.leased_write:
-            return self._finish(secrets.token_hex(8), lease, state, result, error)
-
-    @patient
-    def _finish(self, write: str, lease: Lease, state: JobState, result: Mapping[str, Any] | None, error: str) -> Job:
         with changing(self.database) as change:
             row = change.held(lease, write)
             if row is None:
