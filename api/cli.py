@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tunewright.tuner.cli import answer, app, execute, guarded, main, messages, quiet_stdout
+from tunewright.tuner.cli.answers import answer_alone
 from tunewright.tuner.cli.app import FAULT
 from tunewright.tuner.cli.keys import key_app
 from tunewright.tuner.cli.options import (
@@ -81,7 +82,7 @@ def submit(
             job = client.submit(
                 model,
                 with_weights=with_weights,
-                dims=parse_dims(dims or ()),
+                dims=parse_dims(dims),
                 trials=trials,
                 minutes=minutes,
                 target=command.target_key(client, target),
@@ -177,11 +178,7 @@ def link(
 
     with quiet_stdout(as_json):
         data = command.create(server, db)
-    if as_json:
-        answer(data, command.render, as_json)
-    else:
-        print(data["link"])
-        command.render(messages(), data)
+    answer_alone(data, "link", command.render, as_json)
 
 
 @jobs_app.command("list")

@@ -12,11 +12,10 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tunewright.codegen.host import available_cores
+from tunewright.codegen.host import available_cores, machine
 from tunewright.codegen.target import Target
 
 from .errors import Refused
@@ -79,7 +78,7 @@ def write_lock(path: Path, model: Model, target: Target, dims: Mapping[str, int]
         "schema": SCHEMA,
         "model": model.label,
         "model_sha256": model.sha256,
-        "made_by": _version(),
+        "made_by": machine()["tunewright"],
         "target": target.to_json(),
         "dims": dict(dims),
         "tasks": [{**found[key].to_json(), "occurrences": count} for key, (_, count) in model.tasks.items()],
@@ -110,10 +109,3 @@ def read_lock(path: Path) -> Lock:
         return Lock(path, str(data["model_sha256"]), target, dims, entries)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise Refused(f"{str(path)!r} is no lock file that can be read: {type(error).__name__}: {error}") from error
-
-
-def _version() -> str:
-    try:
-        return metadata.version("tunewright")
-    except metadata.PackageNotFoundError:  # a checkout that is not installed
-        return "unknown"

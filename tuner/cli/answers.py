@@ -43,6 +43,20 @@ def answer(data: Mapping[str, Any], render: Callable[[Console, Any], None], as_j
         render(_console(sys.stdout.isatty()), data)
 
 
+def answer_alone(
+    data: Mapping[str, Any], name: str, render: Callable[[Console, Any], None], as_json: bool = False
+) -> None:
+    """Give the answer of a command whose entry `name` is for a script to take: for people it alone is the output.
+
+    What `render` prints beside it is a message.
+    """
+    if as_json:
+        answer(data, render, as_json)
+    else:
+        print(data[name])
+        render(messages(), data)
+
+
 def quiet_lookups() -> None:
     """Where no logging is set up, don't print what lookups log: it is among the notes that commands `tell`."""
     logging.getLogger("tunewright.lookup").addHandler(SILENT)

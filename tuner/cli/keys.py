@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .answers import answer, messages, quiet_stdout
+from .answers import answer, answer_alone, quiet_stdout
 from .app import app
 from .options import DbOption, JsonOption
 
@@ -43,11 +43,7 @@ def create(
 
     with quiet_stdout(as_json):
         data = command.create(name, scopes or (), expires, db)
-    if as_json:
-        answer(data, command.render_create, as_json)
-    else:
-        print(data["key"])
-        command.render_create(messages(), data)
+    answer_alone(data, "key", command.render_create, as_json)
 
 
 @key_app.command("list")

@@ -31,7 +31,7 @@ def lookup(
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server)
-        data = command.lookup(model, place, parse_dims(dims or ()), threads, snapshot=snapshot)
+        data = command.lookup(model, place, parse_dims(dims), threads, snapshot=snapshot)
     tell(data["notes"])
     answer(data, command.render_lookup, as_json)
 
@@ -55,7 +55,7 @@ def lock(
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server)
-        data = command.lock(model, place, parse_dims(dims or ()), threads, output)
+        data = command.lock(model, place, parse_dims(dims), threads, output)
     tell(data["notes"])
     answer(data, command.render_lock, as_json)
 
@@ -72,7 +72,7 @@ def tasks(
     from ..commands import knowledge as command
 
     with quiet_stdout(as_json):
-        data = command.tasks(model, db, parse_dims(dims or ()), threads)
+        data = command.tasks(model, db, parse_dims(dims), threads)
     answer(data, command.render_tasks, as_json)
 
 
@@ -100,7 +100,7 @@ def show(
     chosen = {name for name, wanted in zip(command.PARTS, (ir, llvm, asm), strict=True) if wanted}
     with quiet_stdout(as_json):
         parts = chosen or set(command.PARTS)
-        data = command.show(task, schedule, parts, model, db, parse_dims(dims or ()), threads)
+        data = command.show(task, schedule, parts, model, db, parse_dims(dims), threads)
     if as_json or len(chosen) != 1:
         answer(data, command.render, as_json)
     else:  # nothing but the text, so that it can go into a file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,18 +12,15 @@ import typer
 from ..errors import Refused
 
 
-def named(url: str | None) -> str | None:
-    """The URL given. Raises Refused for an empty one: an unset variable must not mean the default database."""
-    if url is not None and not url.strip():
-        raise Refused("--db is empty; give an SQLAlchemy URL such as sqlite:///tuning.db, or leave the option out")
-    return url
+def named(option: str, example: str) -> Callable[[str | None], str | None]:
+    """What gives the URL given. It raises Refused for an empty one: an unset variable must not mean the default."""
 
+    def check(url: str | None) -> str | None:
+        if url is not None and not url.strip():
+            raise Refused(f"{option} is empty; give {example}, or leave the option out")
+        return url
 
-def named_server(url: str | None) -> str | None:
-    """The URL given. Raises Refused for an empty one."""
-    if url is not None and not url.strip():
-        raise Refused("--server is empty; give a URL such as http://127.0.0.1:8000, or leave the option out")
-    return url
+    return check
 
 
 def sensible(threads: int | None) -> int | None:
@@ -45,7 +43,7 @@ DbOption = Annotated[
         metavar="URL",
         help="SQLAlchemy URL of the database.",
         show_default="in your data folder",
-        callback=named,
+        callback=named("--db", "an SQLAlchemy URL such as sqlite:///tuning.db"),
     ),
 ]
 ServerOption = Annotated[
@@ -55,7 +53,7 @@ ServerOption = Annotated[
         metavar="URL",
         help="Ask this server instead of a database.",
         show_default="TUNEWRIGHT_SERVER, where set",
-        callback=named_server,
+        callback=named("--server", "a URL such as http://127.0.0.1:8433"),
     ),
 ]
 LockOption = Annotated[

@@ -64,7 +64,7 @@ def tune(
                 ray_address=ray_address,
                 seed=seed,
                 threads=threads,
-                dims=parse_dims(dims or ()),
+                dims=parse_dims(dims),
                 strategy=strategy,
             )
         except KeyboardInterrupt:
@@ -106,7 +106,7 @@ def bench(
     with quiet_stdout(as_json):
         place = Place.of_options(db, server, lock)
         peers = command.installed(messages()) if against is None else parse_names("--against", against)
-        data = command.bench(model, peers, place, parse_dims(dims or ()), threads, default=default)
+        data = command.bench(model, peers, place, parse_dims(dims), threads, default=default)
     tell(data["notes"])
     answer(data, command.render, as_json)
 
@@ -134,6 +134,6 @@ def run(
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server, lock)
-        data = command.run(model, inputs or (), output, place, parse_dims(dims or ()), threads)
+        data = command.run(model, inputs or (), output, place, parse_dims(dims), threads)
     tell(data["notes"])
     answer(data, command.render, as_json)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +64,7 @@ def bench(
                 alone.enter_context(HostLock(settings().objects).timing())
             latencies = side_by_side(calls)
         coverage = tuned.coverage()
+    here = machine()
     return {
         "model": prepared.model.label,
         "threads": prepared.target.threads,
@@ -81,8 +81,8 @@ def bench(
         "samples": len(latencies[OURS].samples_s),
         "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
         "intervals_ms": {name: _interval_ms(latency) for name, latency in latencies.items()},
-        "versions": _own_version() | {name: peer.version for name, peer in opened.items()},
-        "machine": machine(),
+        "versions": {OURS: here["tunewright"]} | {name: peer.version for name, peer in opened.items()},
+        "machine": here,
         "target": str(prepared.target),
     }
 
@@ -127,12 +127,6 @@ def worst_error(ours: Sequence[Any], theirs: Sequence[Any]) -> tuple[float | Non
             return None, f"output {number}: {fault}"
         worst = max(worst, error)
     return worst, None
-
-
-def _own_version() -> dict[str, str]:
-    with suppress(PackageNotFoundError):  # in a checkout that was not installed
-        return {OURS: version("tunewright")}
-    return {OURS: "not installed"}
 
 
 def _interval_ms(latency: Latency) -> list[float]:

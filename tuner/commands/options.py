@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from ..errors import Refused
 
 
-def parse_dims(texts: Iterable[str]) -> dict[str, int]:
-    """Dimensions by name, from "NAME=1" and so on. Raises Refused."""
+def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
+    """Dimensions by name, from "NAME=1" and so on; None where the option is not given. Raises Refused."""
     dims: dict[str, int] = {}
-    for text in texts:
+    for text in texts or ():
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value.isdecimal() or not value.isascii():
             raise Refused(f"--dim {text!r} is not NAME=NUMBER")
