@@ -1,6 +1,6 @@
 """The app: puts the service together. Read `create_app` first.
 
-Envelope -> Gate -> routes (models, jobs, events, lookups, records, fleet, operating, page) -> store
+Envelope -> Gate -> routes (models, jobs, events, lookups, snapshots, records, fleet, ...) -> store
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from .gate import QUIET, Envelope, Gate
 from .health import Health
 from .metrics import Metrics
 from .readers import ModelReader, Readers
-from .routes import events, fleet, jobs, lookups, models, operating, page, records
+from .routes import events, fleet, jobs, lookups, models, operating, page, records, snapshots
+from .routes.answering import Answering
 from .service import Options, Service
 
 _log = logging.getLogger("tunewright.api")
@@ -80,7 +81,8 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
         telemetry=_telemetry(),
     )
     app.state.service, app.state.keys, app.state.rates = service, keys, rates
-    for part in (models, jobs, events, lookups, records, fleet, operating, page):
+    app.state.answering = Answering(store, options.most_unfinished)
+    for part in (models, jobs, events, lookups, snapshots, records, fleet, operating, page):
         app.include_router(part.router)
     problems.install(app)
     events.install(app)

@@ -19,6 +19,7 @@ from tunewright.db.fleet import Device, Tuner
 from tunewright.db.jobs import Event, EventKind, Job, JobState, Trial, Wish
 from tunewright.db.uploads import Upload
 from tunewright.search_space.measurement import Status
+from tunewright.tuner.lookup import Basis
 
 from .problems import Kind
 
@@ -30,6 +31,9 @@ EXAMPLE_MODEL = "3f0a5b1f" * 8
 EXAMPLE_TARGET = "9b1c0d2e" * 8
 EXAMPLE_TASK = "c4d7e8f9" * 8
 EXAMPLE_MOMENT = "2026-11-20T09:30:00Z"
+
+MOST_TASKS = 1024
+"""Tasks of one lookup."""
 
 Digest = Annotated[str, StringConstraints(pattern=f"^{SHA256}$")]
 DigestInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="SHA-256 of the model's bytes, in hexadecimal.")]
@@ -286,7 +290,64 @@ class TrialShown(Answer):
         )
 
 
-# Records
+# Lookups and records
+
+
+class LookupAsked(Asked):
+    """Tasks to look up, and the machine that they are to run on."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"target": EXAMPLE_TARGET, "tasks": [EXAMPLE_TASK]}]})
+
+    target: Digest | dict[str, Any] = Field(
+        description="Key of a target, or the target itself: then similar targets are found even if it is new here."
+    )
+    tasks: list[Digest] = Field(min_length=1, max_length=MOST_TASKS, description="Keys of the tasks.")
+    definitions: dict[Digest, dict[str, Any]] = Field(
+        default_factory=dict,
+        max_length=MOST_TASKS,
+        description="Tasks by key, for those that were `unknown` when asked for before.",
+    )
+
+
+class SourceShown(Answer):
+    """Where a schedule was measured that was not measured for the task and target asked for."""
+
+    task: Digest
+    target: Digest
+    target_name: str = Field(description="For people.", examples=["cpu:znver5:2x512"])
+
+
+class ScheduleShown(Answer):
+    """A point of a search space."""
+
+    sketch: str = Field(examples=["contraction"])
+    version: int
+    values: dict[str, int]
+
+
+class LookupItem(Answer):
+    """What to use for a task. Of one whose match is `unknown` nothing but the key is told: send its definition."""
+
+    key: Digest
+    match: Literal["exact", "sibling", "nearest", "predicted", "default", "untried", "none", "unknown"]
+    op: str | None = None
+    basis: Basis | None = Field(None, description="What the expected time is.")
+    confirmed: bool | None = Field(None, description="Whether the schedule won a comparison in a fresh process.")
+    expected_ms: float | None = None
+    interval_ms: tuple[float, float] | None = Field(None, description="95% interval of the median measured.")
+    schedule: ScheduleShown | None = Field(
+        None, description="With the match `default` it may be null: there was no time to make it. Use your own default."
+    )
+    source: SourceShown | None = None
+    provenance: dict[str, str] | None = Field(None, description="Machine, compiler and versions of the measurement.")
+
+
+class LookupAnswer(Answer):
+    """Answers in the order of the keys."""
+
+    target: Digest
+    items: list[LookupItem]
+    job: int | None = Field(None, description="With `tune=background`: the job that was queued for the misses.")
 
 
 class ImportedShown(Answer):

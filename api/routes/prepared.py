@@ -56,7 +56,7 @@ class Prepared:
 
     @property
     def is_due(self) -> bool:
-        """Whether `look` should be called before anything else. True for one caller at a time."""
+        """Whether `look` should be called before anything else."""
         return self._clock() >= self._look_due_s
 
     def remembered(self, target_key: str, task_keys: Iterable[str]) -> dict[str, Item]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tunewright.api.routes import lookups, prepared
+from tunewright.api.routes import answering, prepared, snapshots
 from tunewright.api.service import Options
 from tunewright.db.access import Scope
 from tunewright.db.jobs import JobState
@@ -180,7 +180,7 @@ def test_an_unknown_target_has_to_be_sent(one, client):
 
 
 def test_when_there_is_no_time_the_default_is_left_to_the_client(one, client, monkeypatch):
-    monkeypatch.setattr(lookups, "LIMIT_S", -1.0)
+    monkeypatch.setattr(answering, "LIMIT_S", -1.0)
     known, new = make_task(64), make_task(65)
     store_best(one.store, known)
     first, second = items(ask(client, known, new, define=[new]))
@@ -241,7 +241,7 @@ class TestBackground:
         job = one.store.jobs.get(answer.json()["job"])
         assert (job.state, job.label, job.priority, job.spec.model_sha256) == (JobState.QUEUED, "lookup", -50, "")
         assert {task.task_key for task in job.spec.tasks} == {measured_only.key, new.key}
-        assert job.budget.trials == 2 * lookups.TRIALS_A_TASK
+        assert job.budget.trials == 2 * answering.TRIALS_A_TASK
         assert one.store.task(new.key) == new
         again = ask(client, confirmed, new, measured_only, define=[new], tune="background")
         assert again.json()["job"] == job.id
@@ -298,7 +298,7 @@ class TestRecords:
 
 class TestSnapshots:
     def test_all_records_of_a_target(self, one, client, monkeypatch):
-        monkeypatch.setattr(lookups, "PAGE", 3)
+        monkeypatch.setattr(snapshots, "PAGE", 3)
         tasks = [make_task(extent) for extent in range(10, 20)]
         for task in tasks:
             store_best(one.store, task, confirm=True)
