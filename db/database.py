@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, TextClause, func, literal_column, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm import InstrumentedAttribute, Session, sessionmaker
 
 from .bell import CHANNEL, Bell
 from .engine import WRITES, clear_errors, shown
@@ -34,6 +34,7 @@ STORED: dict[str, type[Row]] = {"tasks": TaskRow, "targets": TargetRow, "jobs": 
 Item = TypeVar("Item")
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 
 class Database:
@@ -162,6 +163,16 @@ def patient_write(
             return self.database.patiently(lambda: method(self, write, *args, **kwargs))
 
     return tried
+
+
+def column_of(
+    session: Session, row: type[TaskRow | TargetRow], column: InstrumentedAttribute[Value], keys: Iterable[str]
+) -> dict[str, Value]:
+    """Key -> what is in a column, of those rows that are there."""
+    found: dict[str, Value] = {}
+    for some in batches(dict.fromkeys(keys), KEYS_AT_ONCE):
+        found |= dict(session.execute(select(row.key, column).where(row.key.in_(some))).all())
+    return found
 
 
 def row_counts(source: Connection | Session, tables: Mapping[str, type[Row]] = STORED) -> dict[str, int]:

@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from .bests import note
-from .database import KEYS_AT_ONCE, Database, batches, patient
+from .database import KEYS_AT_ONCE, Database, batches, column_of, patient
 from .exchange import BadLine, Entry, Kind, parse, to_json
 from .models import ConfirmationRow, Measured, RepeatRow, TargetRow, TaskRow, TrialRow
 from .store import Imported
@@ -104,10 +104,7 @@ class Exchange:
         """The data of what these keys name, of which some may be known."""
         found = {key: known[key] for key in keys & known.keys()}
         with self.database.read() as session:
-            for batch in batches(sorted(keys - found.keys()), KEYS_AT_ONCE):
-                rows = session.execute(select(row.key, row.data).where(row.key.in_(batch)))
-                found |= {one.key: one.data for one in rows}
-        return found
+            return found | column_of(session, row, row.data, keys - found.keys())
 
     @patient
     def _store(self, entries: list[Entry]) -> int:

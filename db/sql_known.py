@@ -12,7 +12,7 @@ from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
 
 from .choice import newest_confirmations
-from .database import KEYS_AT_ONCE, Database, batches, patient
+from .database import KEYS_AT_ONCE, Database, batches, column_of, patient
 from .known import Best, Known, Marks
 from .models import BestRow, ConfirmationRow, Measured, RepeatRow, TaskRow, TrialRow
 from .translate import to_measurement
@@ -105,11 +105,8 @@ class SqlKnown(Known):
     @patient
     def _of_tasks(self, task_keys: Iterable[str], column: InstrumentedAttribute[Value]) -> dict[str, Value]:
         """Task key -> what is in a column, of those that are known."""
-        found: dict[str, Value] = {}
         with self.database.read() as session:
-            for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-                found |= dict(session.execute(select(TaskRow.key, column).where(TaskRow.key.in_(keys))).all())
-        return found
+            return column_of(session, TaskRow, column, task_keys)
 
     @patient
     def marks(self) -> Marks:

@@ -22,7 +22,7 @@ from . import exchange
 from .access import Keys
 from .bests import note
 from .choice import best_rows, confirmation_moment, newest_confirmations, trial_moment
-from .database import KEYS_AT_ONCE, Database, batches, patient, row_counts
+from .database import Database, column_of, patient, row_counts
 from .engine import choose_journal, clear_errors, make_engine, make_file, parse_url
 from .errors import NotFound
 from .fleet import Fleet
@@ -315,10 +315,9 @@ class SqlStore(Store):
         decode: Callable[[dict[str, Any]], Item],
     ) -> None:
         """Add what these keys name to `found`, where it is not in there."""
-        for batch in batches(sorted(keys - found.keys()), KEYS_AT_ONCE):
-            with self.database.read() as session:
-                pairs = session.execute(select(row.key, row.data).where(row.key.in_(batch)))
-                found |= {key: decode(data) for key, data in pairs}
+        with self.database.read() as session:
+            data = column_of(session, row, row.data, keys - found.keys())
+        found |= {key: decode(one) for key, one in data.items()}
 
 
 def _trials_of(task_key: str, target_key: str) -> Select[TrialRow]:
