@@ -46,7 +46,8 @@ class Inspection:
     name: str  # its URL without a password
     revision: str | None  # of its schema; None where it is empty
     library: str  # e.g. "SQLite 3.53.4 (pysqlite3)", "PostgreSQL 17.2"
-    journal_mode: str = ""  # of SQLite
+    file: Path | None = None  # of SQLite
+    journal_mode: str = ""  # likewise
     wal_is_safe: bool = True  # False: this SQLite library could corrupt a database in WAL mode, which it isn't used for
     damage: str = ""  # what SQLite's own check found first
     is_checked: bool = True  # False: there was no time to look all through for damage
@@ -78,7 +79,11 @@ def inspect(url: str, wait_s: float = 5.0) -> Inspection | None:
 def _is_there(url: URL) -> bool:
     if url.get_backend_name() != "sqlite":
         return True
-    return not is_memory(url) and Path(str(url.database).removeprefix("file:")).exists()
+    return not is_memory(url) and _file(url).exists()
+
+
+def _file(url: URL) -> Path:
+    return Path(str(url.database).removeprefix("file:"))
 
 
 def _inspection(engine: Engine, connection: Connection) -> Inspection:
@@ -98,6 +103,7 @@ def _inspection(engine: Engine, connection: Connection) -> Inspection:
         name=name,
         revision=revision,
         library=sqlite_name(engine),
+        file=_file(engine.url),
         journal_mode=str(connection.exec_driver_sql("PRAGMA journal_mode").scalar()),
         wal_is_safe=wal_is_safe(sqlite_version(engine)),
         damage=damage or "",

@@ -122,6 +122,15 @@ def test_the_queue_and_the_fleet(command: Command, home: Path) -> None:
     assert (check["state"], check["found"]) == ("ok", "0 queued, 1 tuners at work")
 
 
+def test_a_database_that_others_can_read(command: Command, home: Path) -> None:
+    path = home / "tuning.db"
+    open_store(f"sqlite:///{path}").close()
+    assert {check["state"] for check in checks(command, "database")} == {"ok"}
+    path.chmod(0o644)
+    *_, check = checks(command, "database")
+    assert (check["state"], check["mend"]) == ("note", f"chmod go= {path}*")
+
+
 def test_what_is_made_of_work() -> None:
     found = list(doctor._work(Work(clock_ahead_s=-90.0, queued=2, lost=3), "postgresql://h/db"))
     assert [check.state for check in found] == ["note"] * 3

@@ -34,6 +34,9 @@ SERVICE = ("fastapi", "httptools", "jinja2", "limits", "prometheus-client", "str
 
 LEAST_FREE_BYTES = 1 << 30
 
+OTHERS = 0o077
+"""What a file's mode has where others than its owner may use it."""
+
 CLOCK_S = 5.0
 """How far the clock of a database server and that of this machine may be apart without a word."""
 
@@ -133,7 +136,7 @@ def _database(url: str) -> Iterator[Check]:
 
 
 def _file(found: Inspection) -> Iterator[Check]:
-    """The library, the journal, and damage."""
+    """The library, the journal, damage, and who may read it."""
     journal = f", journal mode {found.journal_mode}" if found.journal_mode else ""
     partly = "" if found.is_checked else "; too large to look all through for damage here"
     if found.wal_is_safe:
@@ -144,6 +147,9 @@ def _file(found: Inspection) -> Iterator[Check]:
     if found.damage:
         mend = "restore a backup into another file: tunewright restore FILE --db URL; or export what can be read"
         yield Check("database", "fault", f"DAMAGED: {found.damage}", mend)
+    if found.file is not None and found.file.stat().st_mode & OTHERS:  # made by an earlier version, or copied
+        mend = f"chmod go= {shlex.quote(str(found.file))}*"  # those beside it too
+        yield Check("database", "note", f"others can read {found.file}", mend)
 
 
 def _work(work: Work, url: str) -> Iterator[Check]:
@@ -222,7 +228,7 @@ def _ray_token(env: Mapping[str, str]) -> Check:
         if named:
             return Check("ray token", "note", f"RAY_AUTH_TOKEN_PATH names {path}, which is not there", "unset it")
         return Check("ray token", "ok", "none set: a cluster that is started here gets one of its own")
-    if path.stat().st_mode & 0o077:
+    if path.stat().st_mode & OTHERS:
         return Check("ray token", "note", f"others can read {path}", f"chmod 600 {shlex.quote(str(path))}")
     return Check("ray token", "ok", f"from {path}")
 
@@ -232,7 +238,7 @@ def _local_key(path: Path) -> Check:
         return Check("local key", "ok", f"{path}: not there yet; tunewright serve makes it")
     status = path.lstat()
     is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-    if is_own and not status.st_mode & 0o077 and not path.is_symlink():
+    if is_own and not status.st_mode & OTHERS and not path.is_symlink():
         return Check("local key", "ok", f"{path}: only you can read it")
     key_id = path.read_text(errors="replace")[3:15] if os.access(path, os.R_OK) else "ID"
     mend = f"tunewright key revoke {shlex.quote(key_id)}; rm {shlex.quote(str(path))}; tunewright serve makes another"
