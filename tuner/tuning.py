@@ -203,7 +203,7 @@ def open_pool(name: str, target: Target, ray_address: str | None = None) -> Pool
 
             return LocalPool(target, settings().objects)
         case "ray":
-            from tunewright.workers.ray_pool import open_ray_pool
+            from tunewright.workers.ray_cluster import open_ray_pool
 
             try:
                 return open_ray_pool(target, settings().objects, address=ray_address)

@@ -1,7 +1,7 @@
 """RayPool: the pool of a Ray cluster.
 
 Builds are tasks, one core each, on any node: LLVM compiles for every target everywhere. Timing is done by the keepers
-of the devices that have the target: see `ray_cluster`. Both own a child that can be killed, since Ray's resources are a
+of the devices that have the target: see `ray_nodes`. Both own a child that can be killed, since Ray's resources are a
 matter of counting only and running actor methods can't be stopped. Object code travels with the reply of a build, so
 nodes need share no folder.
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from tunewright.codegen.target import Target
@@ -24,29 +23,29 @@ from tunewright.search_space.measurement import Candidate, Measurement, Status
 
 from .builder import Builder, Built
 from .device import Quarantined, Setup
-from .pool import DeviceState, Limits, PoolError, ReferenceFailed, checked_targets, checked_task
-from .ray_cluster import PAUSE_S, START_S, RayCluster
+from .pool import DeviceState, PoolError, ReferenceFailed, checked_targets, checked_task
+from .ray_nodes import PAUSE_S, START_S, Nodes
 
 ATTEMPTS = 2
 """How often work is handed out whose worker is lost, on nodes that stay."""
 
-LONGEST_ATTEMPTS = 5
+MOST_ATTEMPTS = 5
 """How often it is handed out at all: it may be what takes the nodes down."""
 
 
 class RayPool:
     """Builds on every node of a cluster, times on the devices that have the target. See `Pool` and the module.
 
-    The cluster is left open, unless it is the pool's own. Raises PoolError where no device has the target.
+    The cluster is left open, unless it is the pool's own: then `leave` closes it. Raises PoolError where no device has
+    the target.
     """
 
-    def __init__(self, target: Target, cluster: RayCluster, owns_cluster: bool = False) -> None:
+    def __init__(self, target: Target, nodes: Nodes, leave: Callable[[], None] | None = None) -> None:
         self._target = target
-        self._cluster = cluster
-        self._owns_cluster = owns_cluster
-        self._ray = cluster.ray
-        self._build = self._ray.remote(num_cpus=1, max_retries=0)(_build)
-        if not cluster.having(target):
+        self._nodes = nodes
+        self._leave = leave
+        self._build = nodes.ray.remote(num_cpus=1, max_retries=0)(_build)
+        if not nodes.having(target):
             raise PoolError(f"no node of the Ray cluster is a {target}")
 
     def measure(
@@ -56,20 +55,20 @@ class RayPool:
         checked_targets(candidates, self._target)
         if not candidates:
             return
-        self._cluster.refresh()
+        self._nodes.refresh()
         self._check_devices()
-        setup = self._cluster.setup
-        for keeper in self._cluster.keepers(self._target).values():
+        setup = self._nodes.setup
+        for keeper in self._nodes.keepers(self._target).values():
             # While it is built; a failure shows again where it matters.
             keeper.prepare.remote(self._target, setup, candidates[0].task)
-        work = _Work(self._cluster, self._target, self._check_devices)
+        work = _Work(self._nodes, self._target, self._check_devices)
         try:
-            self._start_builds(work, candidates)
+            self._add_builds(work, candidates)
             while work:
                 n, outcome = work.next()
                 if isinstance(outcome, Built):
                     task = candidates[n].task
-                    work.start(_Call(n, True, _calling("measure", self._target, setup, task, outcome, limit_s)))
+                    work.add(_Call(n, True, _calling("measure", self._target, setup, task, outcome, limit_s)))
                 else:
                     yield candidates[n], outcome
         finally:
@@ -81,13 +80,13 @@ class RayPool:
         if not candidates:
             return []
         task = checked_task(candidates)
-        self._cluster.refresh()
+        self._nodes.refresh()
         self._check_devices()
-        work = _Work(self._cluster, self._target, self._check_devices)
+        work = _Work(self._nodes, self._target, self._check_devices)
         try:
-            self._start_builds(work, candidates)
+            self._add_builds(work, candidates)
             outcomes = dict(work.next() for _ in candidates)
-            work.start(_Call(0, True, _calling("compare", self._target, self._cluster.setup, task, outcomes)))
+            work.add(_Call(0, True, _calling("compare", self._target, self._nodes.setup, task, outcomes)))
             _, measured = work.next()
         finally:
             work.cancel()
@@ -95,12 +94,11 @@ class RayPool:
 
     def devices(self) -> list[DeviceState]:
         """See `Pool.devices`."""
-        names = {node.name for node in self._cluster.having(self._target).values()}
-        return [state for state in self._cluster.devices() if state.name in names]
+        return self._nodes.devices(self._target)
 
-    def _start_builds(self, work: _Work, candidates: Sequence[Candidate]) -> None:
+    def _add_builds(self, work: _Work, candidates: Sequence[Candidate]) -> None:
         for n, candidate in enumerate(candidates):
-            work.start(_Call(n, False, _building(self._build, candidate, self._cluster.setup)))
+            work.add(_Call(n, False, _building(self._build, candidate, self._nodes.setup)))
 
     def _check_devices(self) -> None:
         """Raises PoolError where there is no device, or all are in quarantine."""
@@ -116,31 +114,14 @@ class RayPool:
 
     def close(self) -> None:
         """See `Pool.close`. The keepers of a cluster that stays open are there for the next pool."""
-        if self._owns_cluster:
-            self._cluster.close()
+        if self._leave:
+            self._leave()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def open_ray_pool(
-    target: Target,
-    objects: Path,
-    limits: Limits | None = None,
-    plugins: Sequence[str] = (),
-    *,
-    address: str | None = None,
-) -> RayPool:
-    """A pool of a cluster of its own, which is joined or started for it: see `RayCluster`. Raises PoolError."""
-    cluster = RayCluster(objects, limits, plugins, address=address)
-    try:
-        return RayPool(target, cluster, owns_cluster=True)
-    except BaseException:
-        cluster.close()
-        raise
 
 
 def _end_s(state: DeviceState) -> float:
@@ -170,15 +151,15 @@ def _calling(method: str, *arguments: Any) -> Callable[[Any], Any]:
 class _Work:
     """Calls that wait or are under way. A keeper has one call at a time, so that its death costs no other."""
 
-    def __init__(self, cluster: RayCluster, target: Target, check_devices: Callable[[], None]) -> None:
-        self._ray = cluster.ray
-        self._cluster = cluster
+    def __init__(self, nodes: Nodes, target: Target, check_devices: Callable[[], None]) -> None:
+        self._ray = nodes.ray
+        self._nodes = nodes
         self._target = target
         self._check_devices = check_devices
         self._waiting: list[_Call] = []
         self._idle_since_s = time.monotonic()  # since when nothing is under way
         self._under_way: dict[Any, tuple[_Call, str | None]] = {}  # by reference of the result; with its device
-        errors = cluster.ray.exceptions
+        errors = nodes.ray.exceptions
         self._lost = (
             errors.ActorUnschedulableError,
             errors.NodeDiedError,
@@ -191,10 +172,9 @@ class _Work:
     def __bool__(self) -> bool:
         return bool(self._waiting or self._under_way)
 
-    def start(self, call: _Call) -> None:
-        """Hand a call out as soon as there is somebody for it."""
+    def add(self, call: _Call) -> None:
+        """A call to be handed out by `next`, as soon as there is somebody for it."""
         self._waiting.append(call)
-        self._hand_out()
 
     def next(self) -> tuple[int, Any]:
         """Wait for a result: the number of its candidate, and what the call returned. Raises PoolError."""
@@ -208,14 +188,14 @@ class _Work:
         """A call that has ended, or None: look again who is there."""
         awaited = [*self._under_way]
         if self._waiting:  # for a keeper; `_hand_out` looks after those that start
-            awaited += self._cluster.starting(self._target)
+            awaited += self._nodes.starting(self._target)
         if awaited:
             ready, _ = self._ray.wait(awaited, num_returns=1, timeout=PAUSE_S)
             if ready:
                 return ready[0] if ready[0] in self._under_way else None
         else:
-            time.sleep(PAUSE_S / 4)
-        self._cluster.refresh()
+            time.sleep(PAUSE_S / 4)  # another process makes the keeper, or ours is not to be made again yet: no event
+        self._nodes.refresh()
         if self._under_way:
             self._idle_since_s = time.monotonic()
         else:
@@ -233,19 +213,22 @@ class _Work:
             raise ReferenceFailed(error.task_key, str(getattr(error, "cause", error))) from error
         except Quarantined as error:
             assert device is not None
-            self._cluster.hold(device, error.reason, error.left_s)
+            self._nodes.hold(device, error.reason, error.left_s)
         except self._lost as error:
             self._count(call, device)
-            if call.losses == ATTEMPTS or call.losses + call.losses_with_node == LONGEST_ATTEMPTS:
+            if call.losses == ATTEMPTS or call.losses + call.losses_with_node == MOST_ATTEMPTS:
                 return call.n, _lost(self._ray, error, call.losses + call.losses_with_node)
         self._waiting.append(call)
         return None
 
     def _count(self, call: _Call, device: str | None) -> None:
-        """A worker of a call is lost. Ray says so before it knows what became of the node."""
-        if device is not None and not self._cluster.lose(device):
+        """A worker of a call is lost; not counted where another process took its keeper along as it ended.
+
+        Ray says so before it knows what became of the node.
+        """
+        if device is not None and not self._nodes.lose(device):
             return
-        if self._cluster.answer(call.nodes):
+        if self._nodes.are_there(call.nodes):
             call.losses += 1
         else:
             call.losses_with_node += 1
@@ -253,11 +236,11 @@ class _Work:
     def _hand_out(self) -> None:
         if not self._waiting:
             return
-        keepers = self._cluster.keepers(self._target)
+        keepers = self._nodes.keepers(self._target)
         busy = {device for _, device in self._under_way.values()}
         idle = [device for device in keepers if device not in busy]
         calls, self._waiting = self._waiting, []
-        nodes = self._cluster.nodes()
+        nodes = self._nodes.ids()
         for call in calls:
             call.nodes = nodes
             if not call.needs_keeper:

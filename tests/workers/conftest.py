@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -24,16 +25,18 @@ from tunewright.workers.pool import Limits, Pool
 from tunewright.workers.ray_cluster import RayCluster
 from tunewright.workers.ray_pool import RayPool
 
+from .waiting import wait_for
+
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _importable_in_children(broken_devices: Path) -> Iterator[None]:
+def _importable_in_children(devices_folder: Path) -> Iterator[None]:
     """Tests run with nothing installed, and the plugin lies here."""
     paths = [str(HERE.parents[1] / ".types"), str(HERE), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-        patch.setenv("PLANTED_BROKEN", str(broken_devices))
+        patch.setenv("PLANTED_DEVICES", str(devices_folder))
         patch.setenv("RAY_health_check_period_ms", "400")  # that the end of a node is noticed soon, and only its end
         patch.setenv("RAY_health_check_failure_threshold", "5")
         patch.setenv("RAY_health_check_initial_delay_ms", "0")
@@ -41,26 +44,52 @@ def _importable_in_children(broken_devices: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def broken_devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("broken")
+def devices_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the plugin and the tests tell each other of devices. The only one of this process is called "own"."""
+    return tmp_path_factory.mktemp("devices")
 
 
 Broken = Callable[[str], AbstractContextManager[None]]
 
 
 @pytest.fixture(scope="session")
-def broken(broken_devices: Path) -> Broken:
-    """`with broken(name)`: the device of that name, "own" for the only one, fails whatever is done on it."""
+def broken(devices_folder: Path) -> Broken:
+    """`with broken(name)`: the device of that name fails whatever is done on it."""
 
     @contextmanager
     def break_it(name: str) -> Iterator[None]:
-        (broken_devices / name).touch()
+        file = devices_folder / f"{name}.broken"
+        file.touch()
         try:
             yield
         finally:
-            (broken_devices / name).unlink()
+            file.unlink()
 
     return break_it
+
+
+AsItTimes = Callable[[str, Callable[[], None]], AbstractContextManager[None]]
+
+
+@pytest.fixture(scope="session")
+def as_it_times(devices_folder: Path) -> AsItTimes:
+    """`with as_it_times(name, act)`: once, as soon as the device of that name begins to time, `act` is called."""
+
+    @contextmanager
+    def watch(name: str, act: Callable[[], None]) -> Iterator[None]:
+        file = devices_folder / f"{name}.timing"
+        file.unlink(missing_ok=True)
+
+        def wait_and_act() -> None:
+            wait_for(file.exists)
+            act()
+
+        with ThreadPoolExecutor(1) as watcher:
+            acted = watcher.submit(wait_and_act)
+            yield
+            acted.result()
+
+    return watch
 
 
 @pytest.fixture(scope="session")

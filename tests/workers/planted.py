@@ -49,8 +49,8 @@ FAULTS = (
 EXEMPT: list[Kernel] = []
 """Kernels that are built though they break the rules: what they do then is the matter of the tests."""
 
-BROKEN = "PLANTED_BROKEN"
-"""Variable that names a folder; a file in it breaks the device of its name."""
+DEVICES = "PLANTED_DEVICES"
+"""Variable that names a folder: a file NAME.broken in it breaks a device, and NAME.timing tells that it has timed."""
 
 FOREVER = threading.Event()
 
@@ -150,14 +150,20 @@ def end(code: int) -> None:
     os._exit(code)
 
 
-def is_broken() -> bool:
-    """Whether the device of this process is one that fails whatever is done on it: see the fixture `broken`."""
-    return (Path(os.environ[BROKEN]) / os.environ.get("TUNEWRIGHT_DEVICE", "own")).exists()
+def device_file(suffix: str) -> Path:
+    """That of the device of this process."""
+    return Path(os.environ[DEVICES]) / f"{os.environ.get('TUNEWRIGHT_DEVICE', 'own')}.{suffix}"
+
+
+def noted_measure(**arguments: Any) -> Any:
+    """See the fixture `as_it_times`."""
+    device_file("timing").touch()
+    return measure_soundly(**arguments)
 
 
 def prepare(task: dict[str, Any]) -> None:
     """A task "Lost" has no reference, since its process dies of it; one "TooLarge" has no room for it."""
-    if is_broken():
+    if device_file("broken").exists():  # see the fixture `broken`
         crash()
     match task["op"]:
         case "Lost":
@@ -179,10 +185,11 @@ def abort(last_words: str) -> None:
 REAL = sketches.SKETCHES
 verify_soundly = rules.verify
 setattr(build, "verify", verify)  # noqa: B010 - a name that it imports
-prepare_soundly = measure.prepare
+prepare_soundly, measure_soundly = measure.prepare, measure.measure
 sketches.SKETCHES = (*(Planted(fault) for fault in FAULTS), *REAL)
 measure.CALLS |= {
     "prepare": prepare,
+    "measure": noted_measure,
     "echo": lambda value: value,
     "pid": os.getpid,
     "crash": crash,

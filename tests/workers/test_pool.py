@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tunewright.codegen.host import available_cores
@@ -14,6 +12,8 @@ from tunewright.search_space.sketches import spaces
 from tunewright.workers.device import own_name
 from tunewright.workers.pool import Pool, PoolError, ReferenceFailed, has
 from tunewright.workers.process import ChildError
+
+from .waiting import wait_for
 
 
 @pytest.fixture(scope="module", params=["local_pool", pytest.param("ray_pool", marks=pytest.mark.ray)])
@@ -107,6 +107,11 @@ def test_a_task_without_a_reference_fails_no_candidate(pool: Pool, make, op: str
     assert make.sound(make.measured(pool, make.default()))
 
 
+def quarantined(pool: Pool) -> list[str]:
+    """Names of its devices that are in quarantine."""
+    return [state.name for state in pool.devices() if state.quarantined_until]
+
+
 def test_a_broken_device_is_quarantined_and_heals(pool: Pool, make, broken) -> None:
     elsewhere = make.of_other_task("Unlucky")  # nothing is known of it
     candidates = [elsewhere.default(), elsewhere.planted("build_error"), elsewhere.planted("segfault")]
@@ -119,14 +124,13 @@ def test_a_broken_device_is_quarantined_and_heals(pool: Pool, make, broken) -> N
         assert raised.value.retry_s is not None and 0 < raised.value.retry_s <= 1
         [state] = pool.devices()
         assert state.quarantined_until is not None and "SIGSEGV" in state.reason
-        time.sleep(raised.value.retry_s)
+        wait_for(lambda: not quarantined(pool))
         with pytest.raises(PoolError, match="in quarantine") as raised:
             pool.compare(candidates)
         assert raised.value.retry_s is not None and 1 < raised.value.retry_s <= 2, "longer each time"
     with pytest.raises(PoolError, match="in quarantine"):
         list(pool.measure(candidates))
-    time.sleep(raised.value.retry_s)
-    assert [state.quarantined_until for state in pool.devices()] == [None]
+    wait_for(lambda: not quarantined(pool))
     measured = {candidate.schedule: m for candidate, m in pool.measure(candidates)}
     assert make.sound(measured[candidates[0].schedule])
     assert measured[candidates[2].schedule].status is Status.CRASH, "its own fault"

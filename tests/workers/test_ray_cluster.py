@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,9 +18,11 @@ import pytest
 from tunewright.search_space.measurement import Status
 from tunewright.workers.device import own_identity
 from tunewright.workers.pool import Machines, PoolError
-from tunewright.workers.ray_cluster import NAMESPACE, RayCluster
+from tunewright.workers.ray_cluster import RayCluster
+from tunewright.workers.ray_nodes import NAMESPACE
 from tunewright.workers.wire import candidate_json
 
+from .test_pool import quarantined
 from .waiting import wait_for
 
 pytestmark = pytest.mark.ray
@@ -32,7 +33,7 @@ OTHER = "other"
 OWNER = """
 import json, sys
 from pathlib import Path
-from tunewright.workers.ray_pool import open_ray_pool
+from tunewright.workers.ray_cluster import open_ray_pool
 from tunewright.workers.wire import read_candidate
 candidate = read_candidate(json.loads(sys.argv[3]))
 with open_ray_pool(candidate.target, Path(sys.argv[2]), address=sys.argv[1]) as pool:
@@ -42,7 +43,7 @@ with open_ray_pool(candidate.target, Path(sys.argv[2]), address=sys.argv[1]) as 
 
 
 def names(cluster: RayCluster) -> set[str]:
-    cluster.refresh()
+    cluster.nodes.refresh()
     return {state.name.rpartition(":")[2] for state in cluster.devices()}
 
 
@@ -111,52 +112,47 @@ def test_a_cluster_has_the_targets_of_its_nodes(ray_cluster: RayCluster, node: S
 def test_a_broken_device_leaves_its_work_to_others(ray_cluster: RayCluster, node: SecondNode, make, broken) -> None:
     elsewhere = make.of_other_task("LeftToOthers")
     with ray_cluster.pool(make.target) as pool, broken(OTHER):
-        wait_for(lambda: len(ray_cluster.keepers(make.target)) == 2)
-
-        def quarantined() -> list[str]:
-            return [state.name for state in pool.devices() if state.quarantined_until]
-
+        wait_for(lambda: len(ray_cluster.nodes.keepers(make.target)) == 2)
         for _ in range(10):  # which of them gets the first is a matter of chance
             found = dict(pool.measure([elsewhere.default(), elsewhere.planted("same")]))
             assert all(make.sound(m) for m in found.values())
-            if quarantined():
+            if quarantined(pool):
                 break
-        assert [name.rpartition(":")[2] for name in quarantined()] == [OTHER]
+        assert [name.rpartition(":")[2] for name in quarantined(pool)] == [OTHER]
         assert ray_cluster.targets() == [s.target for s in pool.devices() if s.quarantined_until is None]
 
 
-def test_a_node_joins_and_dies_while_batches_run(ray_cluster: RayCluster, make) -> None:
-    """It is killed while both devices time; its candidate is timed elsewhere, and none is lost."""
-    candidates = [make.planted("hang"), make.planted("hang_longer"), make.default()]
+def test_a_node_joins_and_dies_while_batches_run(ray_cluster: RayCluster, make, as_it_times) -> None:
+    """It is killed while it times; its candidate is timed elsewhere, and none is lost."""
+    leaving = make.of_other_task("Leaving")  # nothing is known of it: each device is busy with one that hangs
+    hanging = [leaving.planted("hang"), leaving.planted("hang_longer")]
     with ray_cluster.pool(make.target) as pool, second_node(ray_cluster) as node:
-        [first] = [m.status for _, m in pool.measure(candidates[:1])]
+        assert make.sound(make.measured(pool, make.default()))
         wait_for(lambda: OTHER in names(ray_cluster))
-        wait_for(lambda: len(ray_cluster.keepers(make.target)) == 2)
-        killer = threading.Timer(1.0, node.kill)  # in the middle of the two seconds
-        killer.start()
-        found = {candidate.schedule.sketch: m.status for candidate, m in pool.measure(candidates)}
-        killer.join()
-    assert first is found.pop("planted.hang") is found.pop("planted.hang_longer") is Status.TIMEOUT
-    assert list(found.values()) == [Status.OK]
+        wait_for(lambda: len(ray_cluster.nodes.keepers(make.target)) == 2)
+        with as_it_times(OTHER, node.kill):
+            found = dict(pool.measure([*hanging, leaving.default()]))
+    assert [found.pop(candidate).status for candidate in hanging] == [Status.TIMEOUT, Status.TIMEOUT]
+    assert [measurement.status for measurement in found.values()] == [Status.OK]
 
 
 def test_a_node_that_is_gone_does_not_answer(ray_cluster: RayCluster) -> None:
     """So that what was lost with it is put down to it, before Ray has missed it."""
     with second_node(ray_cluster) as node:
         wait_for(lambda: OTHER in names(ray_cluster))
-        both = ray_cluster.nodes()
-        assert len(both) == 2 and ray_cluster.answer(both)
+        both = ray_cluster.nodes.ids()
+        assert len(both) == 2 and ray_cluster.nodes.are_there(both)
         node.kill()
-        assert not ray_cluster.answer(both)
-        assert len(ray_cluster.nodes()) == 1 and ray_cluster.answer(ray_cluster.nodes())
+        assert not ray_cluster.nodes.are_there(both)
+        assert len(ray_cluster.nodes.ids()) == 1 and ray_cluster.nodes.are_there(ray_cluster.nodes.ids())
 
 
 def test_processes_share_the_keeper_of_a_device(ray_cluster: RayCluster, make, tmp_path: Path) -> None:
     """Whoever has it; when its owner is killed in the middle, the work of others goes on."""
     import ray
 
-    for identity in ray_cluster.keepers(make.target):
-        if ray_cluster.lose(identity):
+    for identity in ray_cluster.nodes.keepers(make.target):
+        if ray_cluster.nodes.lose(identity):
             wait_for(lambda: not alive(ray))
     address = ray.get_runtime_context().gcs_address
     command = [
@@ -167,7 +163,7 @@ def test_processes_share_the_keeper_of_a_device(ray_cluster: RayCluster, make, t
         assert owner.stdout and owner.stdout.readline() == "ok\n"
         [keeper] = alive(ray)
         with ray_cluster.pool(make.target) as pool:
-            wait_for(lambda: ray_cluster.keepers(make.target))
+            wait_for(lambda: ray_cluster.nodes.keepers(make.target))
             assert alive(ray) == [keeper], "the same one"
             results = pool.measure([make.planted("build_error"), make.planted("hang"), make.default()])
             found = [next(results)[1].status]

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.ray
 JOIN = """
 import json, sys
 from pathlib import Path
-from tunewright.workers.ray_pool import open_ray_pool
+from tunewright.workers.ray_cluster import open_ray_pool
 from tunewright.workers.wire import read_candidate
 candidate = read_candidate(json.loads(sys.argv[3]))
 with open_ray_pool(candidate.target, Path(sys.argv[2]), address=sys.argv[1]) as pool:
@@ -41,7 +40,7 @@ def keeper_pid(cluster: RayCluster, target: Target) -> int:
     """The process of the keeper of the only device."""
     import ray
 
-    keepers = wait_for(lambda: cluster.keepers(target))
+    keepers = wait_for(lambda: cluster.nodes.keepers(target))
     [keeper] = keepers.values()
     pid: int = ray.get(keeper.__ray_call__.remote(lambda _: os.getpid()))
     return pid
@@ -68,12 +67,19 @@ def test_a_lost_builder_is_replaced_once(ray_pool: RayPool, make) -> None:
     assert make.sound(other)
 
 
-def test_a_lost_keeper_is_replaced(ray_cluster: RayCluster, ray_pool: RayPool, make) -> None:
+def test_a_builder_lost_with_its_node_is_replaced_more_often(
+    ray_cluster: RayCluster, ray_pool: RayPool, make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_cluster.nodes, "are_there", lambda ids: False)
+    lost = make.measured(ray_pool, make.planted("kill_worker"))
+    assert lost.status is Status.CRASH
+    assert "took its Ray worker with it, 5 times" in lost.error
+
+
+def test_a_lost_keeper_is_replaced(ray_cluster: RayCluster, ray_pool: RayPool, make, as_it_times) -> None:
     pid = keeper_pid(ray_cluster, make.target)
-    killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))  # in the middle of the two seconds
-    killer.start()
-    found = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("hang_longer"), make.default()])}
-    killer.join()
+    with as_it_times("own", lambda: os.kill(pid, signal.SIGKILL)):
+        found = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("hang_longer"), make.default()])}
     assert found.pop("planted.hang_longer").status is Status.TIMEOUT
     [other] = found.values()
     assert make.sound(other)

@@ -62,7 +62,9 @@ def test_a_comparison_whose_child_is_killed_is_made_once_more(
 ) -> None:
     """Between two requests, which is nobody's fault: each candidate has its figures in the end."""
     several = [built(builder, make.default()), built(builder, make.planted("ok"))]
-    request, prepared, killed = Child.request, [], []
+    request = Child.request
+    prepared: list[int] = []
+    killed: list[int] = []
 
     def killing(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
         reply = request(child, name, timeout_s, **arguments)

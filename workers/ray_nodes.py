@@ -1,0 +1,298 @@
+"""Nodes: those of a Ray cluster, what devices they are, and the one keeper that each device has.
+
+Nodes may come and go at any time. A node is asked once what it is. A device is a machine with certain cores: two nodes
+on the same cores of one machine are one device. Its *keeper* is an actor under the device's name, so that all processes
+that share the cluster time through the same one, and no two candidates are ever timed at once. A keeper belongs to the
+process that made it and dies with it; the others notice and make another, which costs no candidate anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from tunewright.codegen.host import detect
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement
+
+from .builder import Built
+from .device import Device, Health, Setup, own_identity, own_name
+from .local import timed_together
+from .pool import DeviceState, has
+
+ANSWER_S = 10.0
+"""Time that a node has to answer which was there a moment ago."""
+
+START_S = 120.0
+"""Time that a node has to say what it is, and to start its keeper."""
+
+PAUSE_S = 1.0
+"""Between two looks at the cluster, and two attempts at a keeper that does not start."""
+
+STARTS = 3
+"""How often in a row a keeper fails to start before its device is left alone for a while."""
+
+SETUPS = 2
+"""Timers that a keeper has at most, for processes with different limits or targets: each has a child."""
+
+NAMESPACE = "tunewright"
+
+_log = logging.getLogger("tunewright")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a node says of the machine it is on."""
+
+    identity: str  # of its device
+    name: str  # of its device, for people
+    target: Target  # with all its threads
+
+
+def describe() -> Node:
+    """The task that asks a node."""
+    return Node(own_identity(), own_name(), detect())
+
+
+class Keeper:
+    """The actor that times on a device. It never runs candidates itself: their process is a child of it."""
+
+    def __init__(self) -> None:
+        self._health = Health()
+        self._devices: OrderedDict[tuple[Target, Setup], Device] = OrderedDict()
+
+    def answer(self) -> None:
+        """Nothing: it is there."""
+
+    def prepare(self, target: Target, setup: Setup, task: Task) -> None:
+        """See `Device.prepare`."""
+        if not self._health.left_s:
+            self._device(target, setup).prepare(task)
+
+    def measure(self, target: Target, setup: Setup, task: Task, built: Built, limit_s: float | None) -> Measurement:
+        """See `Device.measure`."""
+        return self._device(target, setup).measure(task, built, limit_s)
+
+    def compare(
+        self, target: Target, setup: Setup, task: Task, outcomes: dict[int, Built | Measurement]
+    ) -> list[Measurement]:
+        """See `timed_together`."""
+        return timed_together(self._device(target, setup), task, outcomes)
+
+    def _device(self, target: Target, setup: Setup) -> Device:
+        key = target, setup
+        found = self._devices.pop(key, None)
+        if found is None:
+            while len(self._devices) >= SETUPS:
+                self._devices.popitem(last=False)[1].close()
+            found = Device(target, setup, self._health)
+        self._devices[key] = found
+        return found
+
+
+@dataclass(slots=True)
+class _Place:
+    """A device, as this process knows it."""
+
+    health: Health
+    actor: Any = None  # its keeper, once it has answered
+    starting: Any = None  # a keeper that has not answered yet, its answer, and until when it is waited for
+    own: bool = False  # whether this process made the keeper
+    failed_starts: int = 0
+    not_before_s: float = 0.0  # by the monotonic clock: when to try again
+
+
+class Nodes:
+    """Nodes of the cluster that this process is connected to through `ray`. See the module.
+
+    Keepers time as `setup` says.
+    """
+
+    def __init__(self, ray: Any, setup: Setup) -> None:
+        self.ray = ray
+        self.setup = setup
+        self._describe = ray.remote(num_cpus=0, max_retries=0)(describe)
+        self._nodes: dict[str, Node] = {}  # by Ray's id of it
+        self._asked: dict[Any, str] = {}  # ids of nodes, by the answers that are awaited
+        self._unfit: set[str] = set()  # ids of nodes that can't say what they are
+        self._places: dict[str, _Place] = {}  # by the identity of the device
+        self._lock = threading.RLock()
+
+    def refresh(self, wait_s: float = 0.0) -> None:
+        """See who has come and who has gone. With `wait_s` the first of the new has so long to answer, others a bit."""
+        with self._lock:
+            self._ask()
+            if not self._asked:
+                return
+            answers = list(self._asked)
+            ready, late = self.ray.wait(answers, num_returns=1 if wait_s else len(answers), timeout=wait_s)
+            if wait_s and ready and late:
+                ready, _ = self.ray.wait(answers, num_returns=len(answers), timeout=min(wait_s, ANSWER_S))
+            for answer in ready:
+                self._hear(answer)
+
+    def ids(self) -> frozenset[str]:
+        """Ray's ids of those that were there at the last `refresh`."""
+        return frozenset(self._nodes)
+
+    def are_there(self, ids: Collection[str]) -> bool:
+        """Whether all these nodes still answer. Ray itself takes some seconds to miss one."""
+        if not ids:
+            return True
+        asked = [self._describe_on(node) for node in ids]
+        ready, late = self.ray.wait(asked, num_returns=len(asked), timeout=ANSWER_S)
+        try:
+            self.ray.get(ready)
+        except self.ray.exceptions.RayError:
+            return False
+        finally:
+            self.refresh()
+        return not late
+
+    def targets(self) -> list[Target]:
+        """Of the devices that are not in quarantine, with all threads, each once."""
+        return list(dict.fromkeys(node.target for node in self._devices().values() if not self._left_s(node)))
+
+    def devices(self, target: Target | None = None) -> list[DeviceState]:
+        """All devices, or those that have a target, in quarantine or not. From any thread, and at once."""
+        nodes = self._devices() if target is None else self.having(target)
+        return [self._places[identity].health.state(node.name, node.target) for identity, node in nodes.items()]
+
+    def _describe_on(self, node: str) -> Any:
+        return self._describe.options(scheduling_strategy=_on(node)).remote()
+
+    def _ask(self) -> None:
+        """Ask the nodes that are new; forget those that are gone."""
+        alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1}
+        self._nodes = {node: about for node, about in self._nodes.items() if node in alive}
+        for node in alive - self._nodes.keys() - set(self._asked.values()) - self._unfit:
+            self._asked[self._describe_on(node)] = node
+
+    def _hear(self, answer: Any) -> None:
+        node = self._asked.pop(answer)
+        try:
+            about = self.ray.get(answer)
+        except self.ray.exceptions.RayTaskError as error:
+            _log.warning("a node of the Ray cluster is not used: %s", str(error).strip().splitlines()[-1])
+            self._unfit.add(node)
+        except self.ray.exceptions.RayError:  # it went away, or its worker did: asked again if it is there
+            return
+        else:
+            self._places.setdefault(about.identity, _Place(Health()))
+            self._nodes[node] = about
+
+    def _devices(self) -> dict[str, Node]:
+        """A node of each device, by the device's identity; the same one each time as long as it is there."""
+        nodes = dict(self._nodes)  # at once, as another thread may be about to add one
+        return {about.identity: about for _, about in sorted(nodes.items(), reverse=True)}
+
+    def _left_s(self, node: Node) -> float:
+        return self._places[node.identity].health.left_s
+
+    def having(self, target: Target) -> dict[str, Node]:
+        """The devices that have a target, in quarantine or not, by their identities."""
+        return {identity: node for identity, node in self._devices().items() if has(node.target, target)}
+
+    def keepers(self, target: Target) -> dict[str, Any]:
+        """Keepers of the devices that have a target and are not in quarantine. Those that lack one get it started."""
+        with self._lock:
+            free = [identity for identity, node in self.having(target).items() if not self._left_s(node)]
+            for identity in free:
+                self._start(identity)
+            return {identity: actor for identity in free if (actor := self._places[identity].actor) is not None}
+
+    def _start(self, identity: str) -> None:
+        place = self._places[identity]
+        if place.starting is not None:
+            self._settle(identity)
+        now_s = time.monotonic()
+        if place.actor is None and place.starting is None and now_s >= place.not_before_s:
+            actor, place.own = self._keeper(identity)
+            if actor is not None:
+                place.starting = actor, actor.answer.remote(), now_s + START_S
+            place.not_before_s = now_s + PAUSE_S
+
+    def _settle(self, identity: str) -> None:
+        """See whether a keeper that was started is there by now."""
+        place = self._places[identity]
+        actor, answer, deadline_s = place.starting
+        ready, _ = self.ray.wait([answer], timeout=0)
+        if not ready and time.monotonic() < deadline_s:
+            return
+        place.starting = None
+        try:
+            if not ready:
+                raise self.ray.exceptions.GetTimeoutError(f"no answer within {START_S:g} s")
+            self.ray.get(answer)
+        except self.ray.exceptions.RayError as error:
+            self._end(place, actor)
+            place.failed_starts += 1
+            if place.failed_starts >= STARTS:
+                why = f"its keeper does not start: {str(error).strip().splitlines()[-1]}"
+                place.health.fail(why, self.setup.limits.quarantine_s)
+        else:
+            place.actor, place.failed_starts = actor, 0
+            place.health.return_to_work()
+            place.health.work()
+
+    def _keeper(self, identity: str) -> tuple[Any, bool]:
+        """The keeper of a device, and whether it is our own; None where another process has just begun to make it."""
+        try:
+            return self.ray.get_actor(identity, NAMESPACE), False
+        except ValueError:  # there is none
+            pass
+        node = max(node for node, about in self._nodes.items() if about.identity == identity)
+        options = {
+            "name": identity,
+            "namespace": NAMESPACE,
+            "num_cpus": 0,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "scheduling_strategy": _on(node),
+        }
+        try:
+            return self.ray.remote(Keeper).options(**options).remote(), True
+        except ValueError:  # somebody was faster
+            return None, False
+
+    def starting(self, target: Target) -> list[Any]:
+        """Answers of keepers that are being started for a target."""
+        places = [self._places[identity] for identity in self.having(target)]
+        return [place.starting[1] for place in places if place.starting is not None]
+
+    def lose(self, identity: str) -> bool:
+        """The keeper of a device is gone, or out of reach. Whether it was our own, and so did not go with its owner."""
+        with self._lock:
+            place = self._places[identity]
+            actor, place.actor = place.actor, None
+            if actor is not None:
+                self._end(place, actor)
+            return place.own
+
+    def _end(self, place: _Place, actor: Any) -> None:
+        if place.own:  # others may use it, but it does not answer
+            self.ray.kill(actor)
+
+    def let_go(self) -> None:
+        """Use no keeper any more."""
+        with self._lock:
+            for place in self._places.values():
+                place.actor = place.starting = None
+
+    def hold(self, identity: str, reason: str, left_s: float) -> None:
+        """The keeper of a device has quarantined it."""
+        with self._lock:
+            self._places[identity].health.hold(reason, left_s)
+
+
+def _on(node: str) -> Any:
+    """On that node, or not at all."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)
