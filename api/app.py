@@ -64,6 +64,7 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
         health=Health(store, metrics.lag),
         receiving=anyio.CapacityLimiter(options.bodies),
         following=anyio.CapacityLimiter(options.streams),
+        reading=anyio.CapacityLimiter(events.READING),
     )
     keys = KnownKeys(store.keys)
     rates = Rates(options.requests_per_minute, options.changes_per_minute, options.failures_per_minute)

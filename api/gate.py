@@ -21,9 +21,9 @@ from tunewright.db.errors import StoreError
 from tunewright.db.sql_access import TOKEN
 
 from .access import LOGIN, OPEN, PAGES, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
+from .html import page
 from .loopback import is_this_machine
 from .problems import Kind, Problem, internal, response, unavailable
-from .routes.page import page
 from .service import Service
 
 GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")

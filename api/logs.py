@@ -10,7 +10,6 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 import structlog
@@ -65,15 +64,11 @@ def _redacted(value: Any) -> Any:
         case dict():
             return {_redacted(name): _redacted(one) for name, one in value.items()}
         case list() | tuple() | set() | frozenset():
-            return _all_redacted(value)
+            return [_redacted(one) for one in value]
         case None | bool() | int() | float():
             return value
         case _:
             return _redacted(str(value))
-
-
-def _all_redacted(values: Iterable[Any]) -> list[Any]:
-    return [_redacted(value) for value in values]
 
 
 def _json(event: EventDict, **_: Any) -> str:

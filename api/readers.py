@@ -103,8 +103,9 @@ class Readers:
             self._waiting -= 1
 
     def _asked(self, ask: Callable[[ModelReader], Result]) -> Result:
-        reader = self._idle.get() or self._make()
+        reader = self._idle.get()
         try:
+            reader = reader or self._make()
             return ask(reader)
         finally:
             self._idle.put(reader)

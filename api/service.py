@@ -55,6 +55,7 @@ class Service:
     health: Health
     receiving: anyio.CapacityLimiter  # who receives a large body
     following: anyio.CapacityLimiter  # who has an event stream open
+    reading: anyio.CapacityLimiter  # threads that those streams read the database in
     draining: threading.Event = field(default_factory=threading.Event)
 
     def drain(self) -> None:

@@ -78,12 +78,14 @@ class Breaker:
         return min(timeout_s, PROBE_S) if self._failures else timeout_s
 
     def failed(self) -> None:
+        """It did: leave it alone for a while."""
         with self._lock:
             pause_s = min(OPEN_S * 2.0**self._failures, LONGEST_OPEN_S)
             self._failures += 1
             self._open_until_s = time.monotonic() + pause_s
 
     def answered(self) -> None:
+        """It works."""
         with self._lock:
             self._failures, self._open_until_s = 0, 0.0
 
@@ -258,7 +260,7 @@ class Lookups:
         return True
 
     def _prepare(self, folder: Path) -> None:
-        """Make the folder; once a process, see that it does not grow for ever."""
+        """Make the folder when it is first written to, and see then that it does not grow for ever."""
         if folder.name in self._pruned:
             return
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

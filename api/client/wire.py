@@ -1,4 +1,4 @@
-"""Exchange: a bounded conversation with a server that may be down, slow, hostile or something else altogether.
+"""Wire: a bounded conversation with a server that may be down, slow, hostile or something else altogether.
 
 It runs in a thread of its own, for nothing else bounds the whole of it: resolving a name has no time limit, and the
 limits of HTTP clients begin anew with every byte received. When the time is over, the connection is cut.

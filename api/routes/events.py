@@ -33,7 +33,7 @@ LAST = {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.CANCELLED}
 """Kinds behind which a job has no more events."""
 
 READING = 8
-"""Threads that streams may read with, so that there are always some for other requests."""
+"""Threads that the streams of a service may read with, so that there are always some for other requests."""
 
 AWAY_S = 2.0
 """Between two attempts to read where the database is away."""
@@ -101,9 +101,6 @@ async def follow_job(
         )
 
 
-_reading = anyio.CapacityLimiter(READING)
-
-
 async def _events(here: Service, stream: Opened, still_allowed: Callable[[], Awaitable[bool]]) -> AsyncIterator[Event]:
     """Events behind the one seen, for ever, or until the last one or the end of the service or of the key."""
     seen = stream.after
@@ -124,7 +121,8 @@ async def _events(here: Service, stream: Opened, still_allowed: Callable[[], Awa
 async def _read(here: Service, job_id: int, seen: int) -> list[Event]:
     """The next events. Where the database is away for a while, the stream stays open and is silent."""
     try:
-        return await anyio.to_thread.run_sync(partial(here.store.jobs.events, job_id, seen, AT_ONCE), limiter=_reading)
+        look = partial(here.store.jobs.events, job_id, seen, AT_ONCE)
+        return await anyio.to_thread.run_sync(look, limiter=here.reading)
     except StoreError:
         await anyio.sleep(AWAY_S)
         return []
