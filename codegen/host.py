@@ -21,7 +21,6 @@ CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 """Tells which of them this process is in."""
 
-
 UNLIMITED = 1 << 62
 
 

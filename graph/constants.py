@@ -8,6 +8,7 @@ from math import prod
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper, shape_inference
 
 from .folding import FOLDED_OPS
+from .inference import DTYPES
 from .ir import Array
 from .onnx_form import dtype_name
 from .onnx_import.check import bodies, standard
@@ -17,6 +18,9 @@ from .onnx_import.weights import Weights
 
 DECISIVE_TYPES = frozenset({TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING})
 """Element types of indices, extents and masks."""
+
+DECISIVE_DTYPES = frozenset(DTYPES[kind] for kind in DECISIVE_TYPES)
+"""The same, as `dtype_name` calls them."""
 
 
 def decided(
@@ -93,7 +97,7 @@ def _matters(kind: TypeProto | None, most_elements: int) -> bool:
 
 
 def _kept(array: Array, most_elements: int) -> bool:
-    return array.size <= most_elements or dtype_name(array) in ("int32", "int64", "bool", "string")
+    return array.size <= most_elements or dtype_name(array) in DECISIVE_DTYPES
 
 
 def _described(name: str, tensor: TensorProto) -> ValueInfoProto:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from .inference import DTYPES
 from .onnx_import import ModelError, checked, shown
@@ -74,22 +74,11 @@ def _nodes(model: ModelProto) -> Iterator[NodeProto]:
         waiting += [inner for body in bodies(node) for inner in body.node]
 
 
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for body in bodies(node):
-            yield from _graphs(body)
-
-
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
-    for graph in _graphs(model.graph):
-        yield from graph.initializer
-    for function in model.functions:
-        for node in function.node:
-            for body in bodies(node):
-                for graph in _graphs(body):
-                    yield from graph.initializer
+    yield from model.graph.initializer
     for node in _nodes(model):
+        for body in bodies(node):
+            yield from body.initializer
         for attribute in node.attribute:
             if attribute.type == AttributeProto.TENSOR:
                 yield attribute.t

@@ -137,8 +137,7 @@ class Task:
     @cached_property
     def key(self) -> str:
         """SHA-256 over the canonical JSON without the label."""
-        data = {name: value for name, value in self.to_json().items() if name != "op"}
-        return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return _digest(self.to_json())
 
     @cached_property
     def family(self) -> str:
@@ -146,8 +145,7 @@ class Task:
 
         SHA-256 over the canonical JSON without the label, every number replaced by 0.
         """
-        data = {name: _numbers_erased(value) for name, value in self.to_json().items() if name != "op"}
-        return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return _digest(_numbers_erased(self.to_json()))
 
     @cached_property
     def flops(self) -> int:
@@ -250,6 +248,12 @@ def _stage(data: dict[str, Any]) -> Stage:
         combiner=str(data["combiner"]),
         index=tuple(_renamed(from_json(e), {}, {}, pool) for e in data["index"]),
     )
+
+
+def _digest(data: dict[str, Any]) -> str:
+    """SHA-256 over the canonical JSON of a task without its label."""
+    nameless = {name: value for name, value in data.items() if name != "op"}
+    return hashlib.sha256(json.dumps(nameless, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _numbers_erased(data: Any) -> Any:
