@@ -218,7 +218,7 @@ class Connection:
             if response.status_code == 204:
                 yield None
             elif response.status_code == 200:
-                yield _lines(response.iter_raw())
+                yield lines(response.iter_raw(), LINE_BYTES)
             else:
                 raise self._refusal(Answer(response.status_code, response.headers, _read(response)))
 
@@ -260,17 +260,19 @@ def _read(response: httpx.Response) -> bytes:
     return bytes(body)
 
 
-def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines, without what ends them. Raises httpx.DecodingError for one that is too long."""
+def lines(pieces: Iterator[bytes], limit_bytes: int) -> Iterator[bytes]:
+    """The lines of a text that comes in pieces, without what ends them. Raises httpx.DecodingError for a longer one."""
     rest = bytearray()
     for piece in pieces:
         rest += piece
         *whole, last = rest.split(b"\n") if b"\n" in piece else [rest]
         rest = bytearray(last)
-        if len(rest) > LINE_BYTES:
-            raise httpx.DecodingError(f"a line of more than {LINE_BYTES} bytes")
+        if len(rest) > limit_bytes:
+            raise httpx.DecodingError(f"a line of more than {limit_bytes} bytes")
         for line in whole:
             yield bytes(line).removesuffix(b"\r")
+    if rest:
+        yield bytes(rest)
 
 
 def _seconds(header: str) -> float:

@@ -87,16 +87,18 @@ class Exchange:
     def snapshot(self, target_key: str) -> list[Any]:
         """The lines of a snapshot as JSON data, those that are none left out. Raises Failed."""
 
+        from .connection import lines
+
         def talk(client: httpx.Client) -> list[Any]:
-            lines = []
+            found = []
             with client.stream(
                 "GET", f"/v1/snapshots/{target_key}", headers={"Accept-Encoding": "gzip"}, extensions=self._extensions()
             ) as answer:
                 self._check_status(answer.status_code)
-                for line in _lines(self._unpacked(answer)):
+                for line in lines(self._unpacked(answer), LINE_BYTES):
                     with suppress(ValueError, RecursionError):
-                        lines.append(json.loads(line))
-            return lines
+                        found.append(json.loads(line))
+            return found
 
         return self._within_limit(talk)
 
@@ -256,15 +258,3 @@ def _defined(tasks: Sequence[Task]) -> Iterator[tuple[list[Task], dict[str, Any]
         size_bytes += task_bytes
     if part:
         yield part, definitions
-
-
-def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines of a text that comes in pieces. Raises Failed for one that is too long."""
-    rest = b""
-    for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        if len(rest) > LINE_BYTES:
-            raise Failed("a line of its answer is too long")
-        yield from (line for line in whole if line.strip())
-    if rest.strip():
-        yield rest
