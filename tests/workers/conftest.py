@@ -25,7 +25,7 @@ from tunewright.workers.pool import Limits, Pool
 from tunewright.workers.ray_cluster import RayCluster
 from tunewright.workers.ray_pool import RayPool
 
-from .waiting import wait_for
+from ..waiting import wait_for
 
 HERE = Path(__file__).parent
 

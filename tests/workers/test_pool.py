@@ -13,7 +13,7 @@ from tunewright.workers.device import own_name
 from tunewright.workers.pool import Pool, PoolError, ReferenceFailed, has
 from tunewright.workers.process import ChildError
 
-from .waiting import wait_for
+from ..waiting import wait_for
 
 
 @pytest.fixture(scope="module", params=["local_pool", pytest.param("ray_pool", marks=pytest.mark.ray)])

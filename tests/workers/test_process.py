@@ -17,7 +17,7 @@ from tunewright.search_space.schedule import Illegal
 from tunewright.workers.process import Child, ChildError, ChildLimits, Failed, Stopped
 from tunewright.workers.wire import candidate_json
 
-from .waiting import gone
+from ..waiting import gone
 
 MEMORY_BYTES = 1 << 30
 

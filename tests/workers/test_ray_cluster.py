@@ -22,8 +22,8 @@ from tunewright.workers.ray_cluster import RayCluster
 from tunewright.workers.ray_nodes import NAMESPACE
 from tunewright.workers.wire import candidate_json
 
+from ..waiting import wait_for
 from .test_pool import quarantined
-from .waiting import wait_for
 
 pytestmark = pytest.mark.ray
 

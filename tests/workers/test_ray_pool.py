@@ -20,7 +20,7 @@ from tunewright.workers.ray_cluster import RayCluster
 from tunewright.workers.ray_pool import RayPool
 from tunewright.workers.wire import candidate_json
 
-from .waiting import wait_for
+from ..waiting import wait_for
 
 pytestmark = pytest.mark.ray
 

@@ -18,7 +18,7 @@ from tunewright.workers.pool import Limits
 from tunewright.workers.process import Child
 from tunewright.workers.timer import Timer
 
-from .waiting import gone
+from ..waiting import gone
 
 
 @pytest.fixture

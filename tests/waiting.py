@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(look: Callable[[], T], timeout_s: float = 30.0) -> T:
+def wait_for(look: Callable[[], T | None], timeout_s: float = 30.0) -> T:
     """What it sees as soon as it sees anything."""
     deadline_s = time.monotonic() + timeout_s
     while not (seen := look()):
