@@ -117,7 +117,7 @@ class Service:
         """What one of the API processes answers. Those that are down or lack their database are asked again."""
         headers = {"Authorization": f"Bearer {(self.folder / 'home' / 'local_key').read_text().strip()}"}
         headers |= arguments.pop("headers", {})
-        deadline = time.monotonic() + 60
+        deadline_s = time.monotonic() + 60
         while True:
             for address in list(self.addresses.values()):
                 try:
@@ -128,8 +128,8 @@ class Service:
                     continue
                 if answer.status_code not in (429, 503):
                     return answer
-            assert time.monotonic() < deadline, path
-            time.sleep(0.05)
+            assert time.monotonic() < deadline_s, path
+            time.sleep(0.05)  # as a client that is told to come back
 
     def submit(self, number: int, seed: int, target_key: str, trials: int) -> int:
         """A job's number. Sent again and again until it is answered, it is one job."""
