@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.main import get_command
 
 from tunewright.api import cli
-from tunewright.api.client import Client, Job, JobEvent
+from tunewright.api.client import Client, Job, JobEvent, ServiceError
 from tunewright.api.submitting import _ahead, already
 from tunewright.api.watching import Watched
 from tunewright.db.jobs import EventKind, JobState, NewEvent
@@ -31,6 +28,7 @@ from tunewright.tuner import progress
 from tunewright.tuner.cli.app import PANELS, Program
 from tunewright.tuner.model import open_model
 
+from ..commands import Command, commands
 from .test_client import JOB
 
 MODEL_ROWS = 4
@@ -68,33 +66,9 @@ def real(serve: Any, kit: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
         yield started
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:
-        return json.loads(self.out)
-
-
-Command = Callable[..., Said]
-
-
 @pytest.fixture
 def command(capfd: pytest.CaptureFixture[str]) -> Command:
-    """`command("submit", path)` runs it in this process."""
-
-    def run(*arguments: object) -> Said:
-        capfd.readouterr()
-        code = cli.execute([str(argument) for argument in arguments])
-        out, err = capfd.readouterr()
-        return Said(code, out, err)
-
-    return run
+    return commands(cli.execute, capfd)
 
 
 def result(job: Any) -> dict[str, Any]:
@@ -233,9 +207,21 @@ def test_a_tuner_that_is_about_to_start_is_waited_for(
 ) -> None:
     with serve(make_reader=None) as one:
         monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
-        threading.Timer(1.5, lambda: kit.enlist(one.store, kit.target())).start()
+        refused: list[ServiceError] = []
+
+        def connected(address: str, waits: Callable[[ServiceError], None]) -> Client:
+            def wait(error: ServiceError) -> None:
+                waits(error)
+                refused.append(error)
+                if len(refused) == 2:
+                    kit.enlist(one.store, kit.target())
+
+            return Client(address, waits=wait)
+
+        monkeypatch.setattr("tunewright.api.submitting.Client", connected)
         said = command("submit", path, "--dim", "rows=4", "--server", one.url, "--json")
     assert said.code == 0, said.err
+    assert len(refused) == 2
     assert said.err.count("no tuner process is ready yet; trying again for up to a minute") == 1
 
 
@@ -253,11 +239,8 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(real: Any, path: Path) -> None
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline_s = time.monotonic() + 30
-    while not real.store.jobs.list():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-    time.sleep(0.5)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("waiting for a tuner process")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130, err

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tunewright.tuner import cli
+
+from ..commands import Command, commands
 
 
 def small_model(rows: int | str = 4, names: tuple[str, str] = ("x", "y")) -> onnx.ModelProto:
@@ -36,34 +34,9 @@ def small_model(rows: int | str = 4, names: tuple[str, str] = ("x", "y")) -> onn
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:
-        """The JSON object that is all of standard output."""
-        return json.loads(self.out)
-
-
-Command = Callable[..., Answer]
-
-
 @pytest.fixture
 def command(capfd: pytest.CaptureFixture[str]) -> Command:
-    """`command("tune", model, "--json")` runs it in this process."""
-
-    def run(*arguments: object) -> Answer:
-        capfd.readouterr()
-        code = cli.execute([str(argument) for argument in arguments])
-        out, err = capfd.readouterr()
-        return Answer(code, out, err)
-
-    return run
+    return commands(cli.execute, capfd)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,8 @@ from tunewright.tuner import cli, tuning
 from tunewright.tuner.settings import DEBUG_LADDER
 from tunewright.tuner.strategy import STRATEGIES
 
-from .conftest import Command
+from ..commands import Command
+from .processes import PROGRAM, python_path
 
 TRIALS = 12
 
@@ -50,15 +51,10 @@ def tuned(report: dict[str, Any], database: str, model: Path) -> list[object]:
 
 
 def program(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "tunewright.tuner.cli", *map(str, arguments)]
+    command = [*PROGRAM, *map(str, arguments)]
     return subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=120, env=os.environ | python_path() | environment
     )
-
-
-def python_path() -> dict[str, str]:
-    """So that a child finds the package where it is not installed."""
-    return {"PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parents[3]), *sys.path])}
 
 
 def test_starts_light() -> None:
@@ -420,7 +416,7 @@ class TestDoctor:
 
 def test_a_reader_that_has_seen_enough(report: dict[str, Any], database: str) -> None:
     assert report["trials"]
-    command = [sys.executable, "-P", "-m", "tunewright.tuner.cli", "export", "--db", database]
+    command = [*PROGRAM, "export", "--db", database]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | python_path()
     ) as child:

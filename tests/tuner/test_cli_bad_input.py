@@ -12,7 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from .conftest import Command, small_model
+from ..commands import Command
+from .conftest import small_model
 
 HUGE = 1 << 40
 

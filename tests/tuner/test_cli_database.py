@@ -17,7 +17,7 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
-from .conftest import Command
+from ..commands import Command
 from .test_cli_bad_input import refused
 from .test_cli_docs import promised
 

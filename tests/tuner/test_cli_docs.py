@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Command
+from ..commands import Command
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 

@@ -16,7 +16,7 @@ from tunewright.db.inspection import Work
 from tunewright.db.sql_store import open_store
 from tunewright.tuner.commands import doctor
 
-from .conftest import Command
+from ..commands import Command
 
 HOSTILE = "m\x1b[2J\n<script>"
 

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,7 @@ from tunewright.db.jobs import JobState
 from tunewright.db.sql_store import open_store
 from tunewright.tuner.report import Report
 
-from .processes import freeze
-from .test_cli import python_path
+from .processes import PROGRAM, freeze, python_path, until
 
 TRIALS = 40
 
@@ -37,7 +35,7 @@ class Job:
     def __init__(self, model: Path, folder: Path) -> None:
         self.url = f"sqlite:///{folder / 'tuning.db'}"
         self.command = [
-            *(sys.executable, "-P", "-m", "tunewright.tuner.cli", "tune", str(model), "--trials", str(TRIALS)),
+            *(*PROGRAM, "tune", str(model), "--trials", str(TRIALS)),
             *("--db", self.url, "--threads", "1", "--json"),
         ]
 
@@ -55,11 +53,13 @@ class Job:
     def start_and_wait_for(self, trials: int) -> subprocess.Popen[str]:
         """Started, and with that many trials in the database."""
         child = self.start()
-        deadline = time.monotonic() + 60
-        while self.trials() < trials:
-            assert child.poll() is None, child.stderr and child.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        with open_store(self.url) as store:
+
+            def are_there() -> bool:
+                assert child.poll() is None, child.stderr and child.stderr.read()
+                return store.counts()["trials"] >= trials
+
+            until(store, are_there)
         return child
 
     def trials(self) -> int:
@@ -95,7 +95,7 @@ def test_killed(job: Job) -> None:
     rng = random.Random(0)
     for wanted in (0, 1, 7, 25):
         child = job.start_and_wait_for(wanted)
-        time.sleep(rng.random() * 0.3)
+        time.sleep(rng.random() * 0.3)  # at any moment of a trial
         child.kill()
         child.communicate()
     stored = job.trials()
@@ -118,8 +118,7 @@ def test_the_second_takes_over(job: Job) -> None:
     freeze(first, job.url)
     second = job.start()
     with open_store(job.url) as store:
-        while not store.jobs.get(1).holder.endswith(f":{second.pid}"):
-            store.jobs.wait(1.0)
+        until(store, lambda: store.jobs.get(1).holder.endswith(f":{second.pid}"))
     first.send_signal(signal.SIGCONT)  # it finds that the job is no longer its own
     _, err = first.communicate(timeout=60)
     assert first.returncode == 2

@@ -9,7 +9,7 @@ import pytest
 from tunewright.db.access import Scope
 from tunewright.db.sql_store import open_store
 
-from .conftest import Command
+from ..commands import Command
 from .test_cli_bad_input import refused
 from .test_cli_docs import promised
 

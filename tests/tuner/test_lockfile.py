@@ -22,7 +22,8 @@ from tunewright.tuner.lookup import Found, Match
 from tunewright.tuner.model import open_model
 from tunewright.tuner.session import InferenceSession
 
-from .conftest import Command, small_model
+from ..commands import Command
+from .conftest import small_model
 
 TARGET = detect(1)
 

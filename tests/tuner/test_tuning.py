@@ -14,7 +14,8 @@ from tunewright.tuner import InferenceSession, tune
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.job import Progress
 
-from .conftest import Command, small_model
+from ..commands import Command
+from .conftest import small_model
 
 
 def one_node(path: Path, op: str, kind: int = TensorProto.FLOAT, **attributes: Any) -> Path:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,21 +22,21 @@ import pytest
 
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
-from tunewright.db.jobs import ATTEMPTS, UNFINISHED, Budget, EventKind, Job, JobSpec, JobState
+from tunewright.db.jobs import ATTEMPTS, UNFINISHED, Budget, EventKind, Job, JobSpec, JobState, Lease, NewEvent
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.tuner.commands.work import logged
 from tunewright.tuner.model import Model, open_model
 from tunewright.tuner.settings import settings
+from tunewright.tuner.tenure import Tenure
 from tunewright.tuner.whole_model import ModelTimes, UploadTiming, Wanted
 from tunewright.tuner.work import Draining, Work
 from tunewright.workers.pool import DeviceState, Pool, PoolError
 from tunewright.workers.process import NotStarted
 
 from .conftest import small_model
-from .processes import freeze
-from .test_cli import python_path
-from .told import TARGET, Outcome, Told, by_key, spec_of
+from .processes import PROGRAM, freeze, python_path, until
+from .told import TARGET, Opened, Outcome, Told, by_key, spec_of
 
 MACHINE = detect(2)
 
@@ -45,7 +45,7 @@ OTHER = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a76", "+neon", 128, 3
 LEASE_S = 2.0
 
 
-class Machine:
+class Machine(Opened):
     """One device, for pools that say what the test wants."""
 
     def __init__(self, outcome: Outcome, quarantined_until: datetime | None = None) -> None:
@@ -61,15 +61,6 @@ class Machine:
     def pool(self, target: Target) -> Pool:
         self.pools.append(Told(self._outcome, by_key))
         return self.pools[-1]
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 def untimed(wanted: Wanted) -> ModelTimes:
@@ -151,14 +142,6 @@ class Gate:
             self._passes.put(None)
 
 
-def until(store: SqlStore, met: Callable[[], bool], limit_s: float = 30.0) -> None:
-    """Wait for a condition on what is stored."""
-    deadline = time.monotonic() + limit_s
-    while not met():
-        assert time.monotonic() < deadline
-        store.jobs.wait(0.1)
-
-
 def kinds(store: SqlStore, job_id: int) -> list[EventKind]:
     quiet = (EventKind.PROGRESS, EventKind.STAGE, EventKind.IMPROVED, EventKind.CONFIRMED)
     return [event.kind for event in store.jobs.events(job_id) if event.kind not in quiet]
@@ -216,13 +199,27 @@ def test_a_device_in_quarantine_is_told_and_gets_no_jobs(store: SqlStore, submit
     assert store.jobs.get(job.id).state is JobState.QUEUED
 
 
-def test_pause_resume_and_cancel_while_it_runs(store: SqlStore, submit: Submit) -> None:
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a tuner has heard what is wished of its job."""
+    heard, tell = threading.Event(), Tenure.tell
+
+    def told(tenure: Tenure, *news: Sequence[NewEvent]) -> None:
+        tell(tenure, *news)
+        if tenure._wish is not None:
+            heard.set()
+
+    monkeypatch.setattr(Tenure, "tell", told)
+    return heard
+
+
+def test_pause_resume_and_cancel_while_it_runs(store: SqlStore, submit: Submit, heard: threading.Event) -> None:
     gate, job, other = Gate(), submit(trials=20), submit(trials=3)
     with at_work(store, Machine(gate)):
         gate.open(2)
         until(store, lambda: store.counts()["trials"] == 2)
         assert store.jobs.pause(job.id).state is JobState.RUNNING
-        time.sleep(1.5 * LEASE_S / 3)  # until it has heard
+        assert heard.wait(30)
         gate.open(1)
         until(store, lambda: store.jobs.get(job.id).state is JobState.PAUSED)
         assert store.counts()["trials"] == 3
@@ -231,8 +228,9 @@ def test_pause_resume_and_cancel_while_it_runs(store: SqlStore, submit: Submit) 
         store.jobs.resume(job.id)
         gate.open(1)
         until(store, lambda: len(store.jobs.trials(job.id)) == 4)
+        heard.clear()
         store.jobs.cancel(job.id)
-        time.sleep(1.5 * LEASE_S / 3)
+        assert heard.wait(30)
         gate.open()
         until(store, lambda: store.jobs.get(job.id).state is JobState.CANCELLED)
     assert len(store.jobs.trials(job.id)) == 5
@@ -259,11 +257,12 @@ def test_a_drained_tuner_gives_its_job_back_and_another_goes_on(store: SqlStore,
 
 def test_a_candidate_that_takes_too_long_is_dropped_by_a_drain(store: SqlStore, submit: Submit, monkeypatch) -> None:
     monkeypatch.setattr("tunewright.tuner.work.DRAIN_S", 0.3)
+    never = Gate()
 
     def outcome(candidate: Candidate) -> Measurement:
         if store.counts()["trials"] == 2:
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(30)
+            never(candidate)
         return by_key(candidate)
 
     job, draining, started = submit(), Draining(), time.monotonic()
@@ -278,7 +277,7 @@ def test_a_candidate_that_takes_too_long_is_dropped_by_a_drain(store: SqlStore, 
 
 def test_minutes_are_counted_over_processes(store: SqlStore, submit: Submit) -> None:
     def slow(candidate: Candidate) -> Measurement:
-        time.sleep(0.05)
+        time.sleep(0.05)  # what is counted is time
         return by_key(candidate)
 
     job = submit(trials=10_000, seconds=3.0)
@@ -374,7 +373,7 @@ class Process:
     """`tunewright work` on small models. Killed at the end of the test where it still runs."""
 
     def __init__(self, url: str) -> None:
-        command = [sys.executable, "-P", "-m", "tunewright.tuner.cli", "work", "--db", url, "--json"]
+        command = [*PROGRAM, "work", "--db", url, "--json"]
         environment = os.environ | python_path() | {"TUNEWRIGHT_LEASE_S": "1"}
         self.child = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -421,10 +420,14 @@ def test_a_tuner_that_hung_changes_nothing(url: str, store: SqlStore, submit: Su
         until(store, lambda: store.counts()["trials"] >= 3)
         freeze(first.child, url)
         stored = store.counts()["trials"]
-        lease = None
-        while lease is None:
-            time.sleep(0.1)
-            lease = store.jobs.lease([TARGET.key], "another", 60.0)
+        taken: list[Lease] = []
+
+        def is_taken() -> bool:
+            taken.extend(filter(None, [store.jobs.lease([TARGET.key], "another", 60.0)]))
+            return bool(taken)
+
+        until(store, is_taken)
+        [lease] = taken
         events = len(store.jobs.events(job.id))
         first.child.send_signal(signal.SIGCONT)
         assert first.child.stderr is not None

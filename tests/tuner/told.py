@@ -32,7 +32,20 @@ def took(time_s: float) -> Measurement:
     return Measurement(Status.OK, (time_s,) * 5, time_s, time_s, time_s)
 
 
-class Told:
+class Opened:
+    """What is opened, and has nothing to close."""
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class Told(Opened):
     """A pool that measures nothing. The same outcome whether alone or compared, unless `compared` says another."""
 
     def __init__(self, outcome: Outcome, compared: Outcome | None = None) -> None:
@@ -50,15 +63,6 @@ class Told:
 
     def devices(self) -> list[DeviceState]:
         return []
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 def is_default(candidate: Candidate) -> bool:
