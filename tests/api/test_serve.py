@@ -105,17 +105,17 @@ def test_it_drains_before_it_ends(process, tmp_path, kit):
         store.add_task(kit.task(8))
         spec = JobSpec("", kit.target().key, (JobTask(kit.task(8).key, 1),))
         job = store.jobs.submit(spec, "x", Budget(1)).job
-    ended_s = []
+    ended_s, following = [], threading.Event()
 
     def follow():
         with one.client() as client, client.stream("GET", f"/v1/jobs/{job.id}/events", timeout=30) as answer:
             for _ in answer.iter_lines():
-                pass
+                following.set()
             ended_s.append(time.monotonic())
 
     thread = threading.Thread(target=follow)
     thread.start()
-    time.sleep(0.5)
+    assert following.wait(10)
     with one.client() as client:
         assert client.get("/readyz").status_code == 200
         asked_s = time.monotonic()
@@ -258,12 +258,16 @@ def test_tuner_processes_are_started_again(tuners, kit, monkeypatch):
     assert not any(map(is_alive, pids))
 
 
-def test_those_that_can_not_start_are_tried_ever_more_seldom(tuners, tmp_path, monkeypatch):
-    monkeypatch.setattr("tunewright.api.tuners.LOOK_S", 0.01)
-    one = tuners(1, f"open({str(tmp_path / 'starts')!r}, 'a').write('x'); raise SystemExit(1)")
-    time.sleep(2.0)
-    assert 1 <= len((tmp_path / "starts").read_text()) <= 2
-    assert one._places[0]._pause_s >= 2.0
+def test_those_that_can_not_start_are_tried_ever_more_seldom(tuners, kit, caplog, monkeypatch):
+    for name, value_s in (("LOOK_S", 0.01), ("FIRST_PAUSE_S", 0.1), ("LONGEST_PAUSE_S", 0.3)):
+        monkeypatch.setattr(f"tunewright.api.tuners.{name}", value_s)
+    with caplog.at_level(logging.WARNING, "tunewright.tuners"):
+        tuners(1, "raise SystemExit(1)")
+        ends = kit.soon(lambda: len(caplog.records) >= 4 and caplog.records[:4])
+    pauses_s = [record.again_in_s for record in ends]
+    assert pauses_s == [0.1, 0.2, 0.3, 0.3]
+    for end, following, pause_s in zip(ends, ends[1:], pauses_s, strict=False):
+        assert following.created - end.created > 0.9 * pause_s
 
 
 def test_what_they_say_is_logged(tuners, kit, caplog):

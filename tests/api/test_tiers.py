@@ -18,12 +18,13 @@ import pytest
 
 from tunewright.api.client import tiers, wire
 from tunewright.api.client.tiers import Lookups
+from tunewright.api.routes import prepared
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup import Basis, Found, Match
 
-from .conftest import make_target, make_task
+from .conftest import make_target, make_task, soon
 from .test_lookups import CRASHED, measured, points, store_best
 
 TARGET = make_target()
@@ -94,11 +95,11 @@ class TestRealServer:
         assert lookups.lookup(TASKS[:1], TARGET) == first  # from memory
         assert told(of(one, make).lookup(TASKS[:1], TARGET)) == told(first)  # from the file
 
-    def test_what_nobody_measured_is_asked_for_again(self, one, make):
+    def test_what_nobody_measured_is_asked_for_again(self, one, make, monkeypatch):
+        monkeypatch.setattr(prepared, "LOOK_S", 0.0)  # the server sees at once what is stored
         lookups = of(one, make)
         assert lookups.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.DEFAULT
         store_best(one.store, TASKS[0])
-        time.sleep(0.6)  # the server looks twice a second
         assert lookups.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.EXACT
 
     def test_stale_answers_are_used_when_the_server_is_away(self, one, make, monkeypatch):
@@ -106,12 +107,13 @@ class TestRealServer:
         first = of(one, make).lookup(TASKS, TARGET)
         monkeypatch.setattr(tiers, "FRESH_S", 0.0)
         one.server.should_exit = True
-        deadline_s = time.monotonic() + 20
-        while one.server.started and time.monotonic() < deadline_s:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", int(one.url.rpartition(":")[2]))):
-                time.sleep(0.05)
-                continue
-            break
+
+        def is_away():
+            with suppress(OSError), one.line():
+                return False
+            return True
+
+        soon(is_away)
         away = make(one, one.token)
         assert told(away.lookup(TASKS[:1], TARGET)) == told({TASKS[0].key: first[TASKS[0].key]})
         assert "kept answers and defaults are used" in away.notes[0]
@@ -181,14 +183,19 @@ def planted(behave: Behaviour) -> Iterator[str]:
             connection.close()
 
 
-def says(*pieces: bytes, pause_s: float = 0.0) -> Behaviour:
+def silent(connection) -> None:
+    """Reads until the client gives up."""
+    while connection.recv(65536):
+        pass
+
+
+def says(*pieces: bytes) -> Behaviour:
     """Reads a request and sends these pieces."""
 
     def behave(connection):
         read_request(connection)
         for piece in pieces:
             connection.sendall(piece)
-            time.sleep(pause_s)
 
     return behave
 
@@ -228,7 +235,7 @@ def trickling(head: bytes) -> Behaviour:
         connection.sendall(head)
         while True:
             connection.sendall(b"x")
-            time.sleep(0.05)
+            time.sleep(0.05)  # it trickles
 
     return behave
 
@@ -242,8 +249,8 @@ def cut_off(connection) -> None:
 NESTED = b"[" * 100_000
 
 BAD: dict[str, Behaviour] = {
-    "slow": lambda connection: time.sleep(10),
-    "slow after reading": says(b"", pause_s=10.0),
+    "slow": lambda connection: time.sleep(10),  # and does not even read
+    "slow after reading": silent,
     "closes at once": lambda connection: None,
     "garbage": says(os.urandom(4096)),
     "html": says(http(b"<!doctype html><title>router</title><script>alert(1)</script>", "200 OK")),
