@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from .postgres import Server
 
 # No deadline, since a shared machine has slow moments; fixed examples in CI, so that a red run can be repeated.
 hypothesis.settings.register_profile("local", deadline=None)
@@ -26,6 +31,24 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(home / name.lower()))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL server for all tests."""
+    from .postgres import Server  # most runs of some tests need none
+
+    with closing(Server()) as server:
+        yield server.url
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A PostgreSQL server that the test may restart."""
+    from .postgres import Server
+
+    with closing(Server()) as server:
+        yield server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

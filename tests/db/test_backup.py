@@ -25,9 +25,9 @@ from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Status
 
-FROZEN = sorted((Path(__file__).parent / "frozen").glob("*.sqlite"))
+from .conftest import FROZEN, SHARED_DATABASES
+
 FAILED = Measurement(Status.WRONG_RESULT, max_rel_err=float("inf"), error="off")
-KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
 
 def fill(store, samples):
@@ -67,7 +67,7 @@ def rows(store, without=()):
     return found
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SHARED_DATABASES)
 def kind(request):
     return request.param
 

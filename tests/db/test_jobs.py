@@ -27,6 +27,8 @@ from tunewright.db.jobs import (
 )
 from tunewright.search_space.measurement import Measurement, Status
 
+from .conftest import in_threads
+
 FAILED = Measurement(Status.CRASH, error="signal 11")
 BUDGET = Budget(10)
 FINAL = [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED]
@@ -135,9 +137,9 @@ class TestSubmit:
         submit(jobs, samples)
         assert jobs.submitted(once) == Submitted(done, is_new=True)
 
-    def test_a_submission_that_found_a_job_says_so_again(self, jobs, samples):
+    def test_a_submission_that_found_a_job_says_so_again(self, jobs, samples, clock):
         job = submit(jobs, samples)
-        time.sleep(0.01)  # a job and a submission of one moment were made together
+        clock.advance(0.01)  # a job and a submission of one moment were made together
         once = Idempotency("k1", "later", "ab" * 32)
         for _ in range(2):
             assert jobs.submit(samples.spec(), "", Budget(99), idempotency=once) == Submitted(job, is_new=False)
@@ -713,18 +715,10 @@ class TestTriedAgain:
 
 
 def test_threads_that_submit_one_spec_get_one_job(filled, samples):
-    found = []
-    barrier = threading.Barrier(6)
-
     def run(number):
-        barrier.wait()
         idempotency = Idempotency("k", f"name{number % 2}", "ab" * 32)
-        found.append(filled.jobs.submit(samples.spec(), "", BUDGET, idempotency=idempotency, most_unfinished=1))
+        return filled.jobs.submit(samples.spec(), "", BUDGET, idempotency=idempotency, most_unfinished=1)
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = in_threads(run, 6)
     assert len({submitted.job.id for submitted in found}) == 1 == filled.counts()["jobs"]
     assert sum(submitted.is_new for submitted in found) == 3  # those of the name that was first

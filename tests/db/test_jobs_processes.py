@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 
 import pytest
 
@@ -14,8 +16,10 @@ from tunewright.db.errors import Unreachable
 from tunewright.db.jobs import UNFINISHED, Budget, Conflict, EventKind, JobState, LeaseLost, NewEvent, QuotaExceeded
 from tunewright.db.sql_store import open_store
 
+from .conftest import in_threads
+
 WORKER = """
-import sys, time
+import sys
 from tunewright.db.jobs import JobState
 from tunewright.db.sql_store import open_store
 
@@ -29,7 +33,7 @@ with open_store(url) as store:
 """
 
 WAITER = """
-import sys, time
+import sys
 from tunewright.db.sql_store import open_store
 
 with open_store(sys.argv[1]) as store:
@@ -64,16 +68,7 @@ def test_each_job_is_leased_once(shared_url, samples, run):
         workers = [run(WORKER, shared_url, samples.target().key) for _ in range(4)]
         for worker in workers:
             assert worker.stdout.readline() == "ready\n"
-        outputs = [""] * len(workers)
-
-        def work(number):
-            outputs[number] = workers[number].communicate("go\n", timeout=60)[0]
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(len(workers))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        outputs = in_threads(lambda number: workers[number].communicate("go\n", timeout=60)[0], len(workers))
         assert [worker.returncode for worker in workers] == [0] * 4
         leased = [line.split() for output in outputs for line in output.splitlines()]
         assert sorted(int(job_id) for job_id, _ in leased) == sorted(ids)
@@ -97,13 +92,12 @@ def test_threads_at_once_keep_the_rules(shared_url, samples):
     with open_store(shared_url) as store:
         samples.fill(store)
         targets = [samples.target(threads).key for threads in (2, 4)]
-        numbers, failures, finished = itertools.count(), [], []
-        over_s = time.monotonic() + 1.5
+        numbers, finished = itertools.count(), []
 
         def work(seed):
             rng = random.Random(seed)
             lease = None
-            while time.monotonic() < over_s:
+            for _ in range(150):
                 try:
                     spec = samples.spec(rng.randrange(3), threads=rng.choice([2, 4]))
                     match rng.randrange(12):
@@ -130,16 +124,8 @@ def test_threads_at_once_keep_the_rules(shared_url, samples):
                             steer(lease.job_id)
                 except (LeaseLost, Conflict, QuotaExceeded):
                     pass
-                except BaseException as error:
-                    failures.append(error)
-                    raise
 
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failures
+        in_threads(work, 6)
         assert next(numbers) > 20
         assert len(finished) == len(set(finished))
         for job in store.jobs.list():
@@ -165,39 +151,34 @@ class TestRestart:
             assert hasty.jobs.get(lease.job_id).state is JobState.RUNNING
             over = threading.Event()
             stored: list[int] = []
-            failures: list[BaseException] = []
+            progress = threading.Semaphore(0)  # one for each stored
 
             def write():
-                try:
-                    while not over.is_set():
-                        number = len(stored)
-                        events = [NewEvent(EventKind.IMPROVED, {"trial": number})]
-                        assert store.record(samples.record(number), lease, events)
-                        stored.append(number)
-                        store.jobs.renew(lease, 60, spent_s=1.0)
-                except BaseException as error:
-                    failures.append(error)
-                    raise
+                while not over.is_set():
+                    number = len(stored)
+                    events = [NewEvent(EventKind.IMPROVED, {"trial": number})]
+                    assert store.record(samples.record(number), lease, events)
+                    stored.append(number)
+                    store.jobs.renew(lease, 60, spent_s=1.0)
+                    progress.release()
 
-            writer = threading.Thread(target=write)
-            writer.start()
-            refused = []
-            for _ in range(2):
-                restarted = threading.Thread(target=own_server.restart, args=(0.5,))
-                restarted.start()
-                while restarted.is_alive():
-                    try:
-                        hasty.jobs.get(lease.job_id)
-                    except Unreachable as error:
-                        refused.append(error)
-                    time.sleep(0.02)
-                progress = len(stored)
-                while len(stored) < progress + 20 and writer.is_alive():
-                    time.sleep(0.02)
-            over.set()
-            writer.join()
-            assert not failures
-            assert refused  # one that has no patience says so, and only so
+            with ThreadPoolExecutor(2) as threads:
+                writer = threads.submit(write)
+                try:
+                    for _ in range(2):
+                        own_server.stop()
+                        with pytest.raises(Unreachable):
+                            hasty.jobs.get(lease.job_id)
+                        started = threads.submit(own_server.start)
+                        while wait([started], timeout=0.02).not_done:
+                            with suppress(Unreachable):  # one that has no patience says so, and only so
+                                hasty.jobs.get(lease.job_id)
+                        started.result()
+                        for _ in range(20):
+                            assert progress.acquire(timeout=30) or writer.done()
+                finally:
+                    over.set()
+                writer.result()
             assert hasty.jobs.get(lease.job_id).spent_s == len(stored)
             trials = hasty.jobs.trials(lease.job_id)
             assert [trial.record.schedule["tile_m"] for trial in trials] == stored
@@ -221,11 +202,11 @@ class TestRestart:
             assert time.monotonic() - started_s < 1.0
 
     def test_opening_is_patient_too(self, own_server):
-        restarted = threading.Thread(target=own_server.restart, args=(1.0,))
-        restarted.start()
-        time.sleep(0.5)
+        own_server.stop()
         with pytest.raises(Unreachable):
             open_store(own_server.url)
-        with open_store(own_server.url, patience_s=30) as store:
-            assert store.jobs.list() == []
-        restarted.join()
+        with ThreadPoolExecutor(1) as threads:
+            opening = threads.submit(open_store, own_server.url, patience_s=30)
+            own_server.start()
+            with opening.result() as store:
+                assert store.jobs.list() == []

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +15,8 @@ from sqlalchemy import event
 
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Measurement, Status
+
+from .conftest import FROZEN
 
 CRASHED = Measurement(Status.CRASH, error="it crashed")
 
@@ -26,12 +27,6 @@ def elsewhere(samples):
     with open_store("sqlite://") as opened:
         samples.fill(opened)
         yield opened
-
-
-@pytest.fixture
-def filled(store, samples):
-    samples.fill(store)
-    return store
 
 
 def agreed(store: SqlStore, task_keys, target_key) -> bool:
@@ -186,9 +181,7 @@ def test_a_thousand_tasks_take_a_few_queries(filled, samples):
     assert len([line for line in said if line.startswith("SELECT")]) <= 8
 
 
-@pytest.mark.parametrize(
-    "path", sorted((Path(__file__).parent / "frozen").glob("*.sqlite")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
 def test_a_migration_finds_the_best_of_what_there_was(path, tmp_path):
     shutil.copy(path, tmp_path / "old.sqlite")
     with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:

@@ -18,7 +18,7 @@ from tunewright.db.jobs import UNFINISHED, Budget, EventKind, Idempotency, JobSt
 from tunewright.db.models import IS_UNFINISHED, Row, TaskRow
 from tunewright.db.sql_store import open_store
 
-FROZEN = sorted((Path(__file__).parent / "frozen").glob("*.sqlite"))
+from .conftest import FROZEN
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import math
-import threading
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +17,8 @@ from tunewright.db.errors import NotFound, StoreError
 from tunewright.db.jobs import Budget, Lease, LeaseLost
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
+
+from .conftest import in_threads
 
 FAILED = Measurement(Status.CRASH, error="signal 11", build_s=0.5)
 
@@ -363,23 +364,3 @@ class TestThreads:
         lease = filled.jobs.open(samples.spec(), "", Budget(10), "h")
         in_threads(lambda n: [filled.record(samples.record(10 * n + i), lease) for i in range(6)], 4)
         assert [trial.ordinal for trial in filled.jobs.trials(lease.job_id)] == list(range(24))
-
-
-def in_threads(work, count):
-    """What `work(0)` to `work(count - 1)` return, all run at once."""
-    results, errors = [None] * count, []
-
-    def run(number):
-        try:
-            results[number] = work(number)
-        except Exception as error:  # noqa: BLE001 - raised below
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results

@@ -20,7 +20,8 @@ from tunewright.codegen.host import detect
 from tunewright.db.jobs import JobState
 from tunewright.db.sql_store import SqlStore, open_store
 
-from .conftest import Server
+from ..postgres import Server
+from ..waiting import wait_for
 from .service import SHAPES, Service
 
 JOBS, TRIALS = 50, 4
@@ -61,9 +62,9 @@ class Chaos:
 
     def run(self, steps: list[tuple[int, Callable[[], None]]]) -> None:
         for trials, step in steps:
-            deadline = time.monotonic() + LIMIT_S
+            deadline_s = time.monotonic() + LIMIT_S
             while self.store.counts()["trials"] < trials:
-                assert time.monotonic() < deadline, self.states()
+                assert time.monotonic() < deadline_s, self.states()
                 self.store.jobs.wait(0.05)
                 if self.ended.is_set():
                     return
@@ -89,14 +90,9 @@ class Chaos:
         self.done.append("tuner")
 
     def kill_child(self, role: str) -> None:
-        deadline = time.monotonic() + IN_HAND_S
-        while time.monotonic() < deadline:
-            child = self.service.child(role, self._pick("tuner"))
-            if child is not None:
-                os.kill(child, signal.SIGKILL)
-                self.done.append(role)
-                return
-            time.sleep(0.01)
+        child = wait_for(lambda: self.service.child(role, self._pick("tuner")), IN_HAND_S)
+        os.kill(child, signal.SIGKILL)
+        self.done.append(role)
 
 
 def check(service: Service, store: SqlStore, jobs: list[int], chaos: Chaos, away: list[tuple[float, float]]) -> None:
@@ -119,7 +115,8 @@ def check(service: Service, store: SqlStore, jobs: list[int], chaos: Chaos, away
 def check_notes(service: Service, stored: set[str], chaos: Chaos, away: list[tuple[float, float]]) -> None:
     """Each candidate was measured once; once more only where the first was in hand as its process or database died."""
     hands: dict[str, list[tuple[Line, Line | None]]] = defaultdict(list)  # measured, and dealt with
-    for line in map(Line.parse, service.notes.read_text().splitlines()):
+    lines = [Line.parse(text) for text in service.notes.read_text().splitlines()]
+    for line in lines:
         if line.word == "measured":
             hands[line.candidate].append((line, None))
         else:
@@ -127,9 +124,7 @@ def check_notes(service: Service, stored: set[str], chaos: Chaos, away: list[tup
             assert measured.pid == line.pid
             hands[line.candidate][-1] = measured, line
     assert stored <= hands.keys()
-    last = {}  # of each process
-    for line in map(Line.parse, service.notes.read_text().splitlines()):
-        last[line.pid] = line
+    last = {line.pid: line for line in lines}  # of each process
 
     def was_disturbed(measured: Line, kept: Line | None) -> bool:
         until_s = kept.moment_s if kept else float("inf")
@@ -153,9 +148,9 @@ def submitted(service: Service, count: int, between: dict[int, Callable[[], None
 
 def finished(store: SqlStore, count: int) -> None:
     """Wait until so many jobs have succeeded."""
-    deadline = time.monotonic() + LIMIT_S
+    deadline_s = time.monotonic() + LIMIT_S
     while store.jobs.counts()[JobState.SUCCEEDED] < count:
-        assert time.monotonic() < deadline, store.jobs.counts()
+        assert time.monotonic() < deadline_s, store.jobs.counts()
         store.jobs.wait(0.5)
 
 
@@ -170,6 +165,22 @@ def make_service(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
     yield make
     for service in made:
         service.close()
+
+
+def steps(chaos: Chaos, restart_server: Callable[[], None]) -> list[tuple[int, Callable[[], None]]]:
+    """What happens, each once so many trials are stored."""
+    return [
+        (10, lambda: chaos.kill_child("time")),
+        (25, chaos.kill_tuner),
+        (45, lambda: chaos.kill_child("build")),
+        (65, restart_server),
+        (85, chaos.kill_tuner),
+        (105, lambda: chaos.kill_child("time")),
+        (120, restart_server),
+        (140, chaos.kill_tuner),
+        (160, lambda: chaos.kill_child("build")),
+        (180, chaos.kill_tuner),
+    ]
 
 
 def run(service: Service, apis: int, tuners: int, restart: Callable[[], tuple[float, float]] | None) -> None:
@@ -188,22 +199,9 @@ def run(service: Service, apis: int, tuners: int, restart: Callable[[], tuple[fl
             if restart is not None:
                 away.append(restart())
 
-        steps: list[tuple[int, Callable[[], None]]] = [
-            (10, lambda: chaos.kill_child("time")),
-            (25, chaos.kill_tuner),
-            (45, lambda: chaos.kill_child("build")),
-            (65, restart_server),
-            (85, chaos.kill_tuner),
-            (105, lambda: chaos.kill_child("time")),
-            (120, restart_server),
-            (140, chaos.kill_tuner),
-            (160, lambda: chaos.kill_child("build")),
-            (180, chaos.kill_tuner),
-        ]
-
         def disturb() -> None:
             try:
-                chaos.run(steps)
+                chaos.run(steps(chaos, restart_server))
             except BaseException as fault:  # noqa: BLE001 - it is raised again where the test sees it
                 faults.append(fault)
 
@@ -222,9 +220,9 @@ def run(service: Service, apis: int, tuners: int, restart: Callable[[], tuple[fl
 
 @pytest.mark.slow
 @pytest.mark.postgres
-def test_postgres(make_service: Callable[[str], Service], server: Server) -> None:
+def test_postgres(make_service: Callable[[str], Service], own_server: Server) -> None:
     """Two API processes, three tuners, and a server that crashes twice."""
-    run(make_service(server.url), apis=2, tuners=3, restart=server.restart)
+    run(make_service(own_server.url), apis=2, tuners=3, restart=own_server.restart)
 
 
 @pytest.mark.slow
