@@ -107,18 +107,23 @@ class Alloc:
 Stmt = Block | For | If | Store | Alloc
 
 
+Matrix = tuple[tuple[float, ...], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Packing:
     """A constant parameter's layout, made once when a model is compiled.
 
-    The kernel's parameter has this layout instead of the tensor's: permute the tensor's axes by `order`, pad each
-    with zeros to `padded`, split axis d into `splits[d]` (outermost first), then permute all split parts by `parts`.
+    The kernel's parameter has this layout instead of the tensor's: multiply axis d of the tensor by the matrix
+    `maps[d]` (in double precision), permute the axes by `order`, pad each with zeros to `padded`, split axis d into
+    `splits[d]` (outermost first), then permute all split parts by `parts`.
     """
 
     order: tuple[int, ...]
     padded: tuple[int, ...]
     splits: tuple[tuple[int, ...], ...]
     parts: tuple[int, ...]
+    maps: tuple[tuple[int, Matrix], ...] = ()  # (axis, its matrix), each axis once at most
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -128,10 +133,18 @@ class Packing:
 
     def apply(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         """Pack an array, contiguous."""
-        array = array.transpose(self.order)
+        array = self._mapped(array).transpose(self.order)
         array = np.pad(array, [(0, p - s) for p, s in zip(self.padded, array.shape, strict=True)])
         array = array.reshape([extent for split in self.splits for extent in split])
         return np.ascontiguousarray(array.transpose(self.parts))
+
+    def _mapped(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
+        if not self.maps:
+            return array
+        exact = array.astype(np.float64)
+        for axis, matrix in self.maps:
+            exact = np.moveaxis(np.tensordot(np.array(matrix), exact, (1, axis)), 0, axis)
+        return exact.astype(array.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,16 @@ def _buffer(data: list[Any]) -> Buffer:
 
 
 def _packing_json(packing: Packing) -> list[Any]:
-    return [list(packing.order), list(packing.padded), [list(s) for s in packing.splits], list(packing.parts)]
+    maps = [[axis, [list(row) for row in matrix]] for axis, matrix in packing.maps]
+    return [list(packing.order), list(packing.padded), [list(s) for s in packing.splits], list(packing.parts), maps]
 
 
 def _packing(data: list[Any]) -> Packing:
-    order, padded, splits, parts = data
-    return Packing(tuple(order), tuple(padded), tuple(tuple(split) for split in splits), tuple(parts))
+    order, padded, splits, parts, maps = data
+    return Packing(
+        tuple(order),
+        tuple(padded),
+        tuple(tuple(split) for split in splits),
+        tuple(parts),
+        tuple((axis, tuple(tuple(map(float, row)) for row in matrix)) for axis, matrix in maps),
+    )

@@ -15,8 +15,9 @@ from ..sketch import Sketch
 from ..space import Space
 from .contraction import ContractionSketch
 from .generic import GenericSketch
+from .winograd import WinogradSketch
 
-SKETCHES: tuple[Sketch, ...] = (ContractionSketch(), GenericSketch())
+SKETCHES: tuple[Sketch, ...] = (ContractionSketch(), WinogradSketch(2), WinogradSketch(4), GenericSketch())
 """Every sketch, the most special first; the last applies to any task."""
 
 

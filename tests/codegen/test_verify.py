@@ -210,6 +210,8 @@ def test_packings():
         replace(PACKING, order=(1,)),
         replace(PACKING, parts=(0, 0)),
         replace(PACKING, splits=()),
+        replace(PACKING, maps=((1, ((1.0,),)),)),
+        replace(PACKING, maps=((0, ((1.0,),)), (0, ((1.0,),)))),
     ):
         refused(kernel(body, params=(packed, Y), packings={"x": wrong}), "packing of x")
     written = kernel(store("x", 0, 0, value=const(0.0)), params=(packed, Y), packings={"x": PACKING})

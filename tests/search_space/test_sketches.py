@@ -159,7 +159,7 @@ def test_random_schedules_agree_with_the_oracle(name: str, sizes: dict[str, int]
 
 @pytest.mark.parametrize("one", SKETCHES, ids=lambda s: s.name)
 def test_a_schedule_outside_the_space_is_illegal(one: Any) -> None:
-    (task,) = tasks_of(MODELS["dense"], {"a": 5, "b": 3, "c": 32, "d": 2})
+    (task,) = tasks_of(MODELS["conv"], {"a": 5, "b": 3, "c": 32, "d": 2})
     default = one.space(task, TARGET).default
     first = default.values[0][0]
     for values in (((first, 10**6), *default.values[1:]), default.values[:-1]):

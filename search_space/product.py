@@ -1,0 +1,132 @@
+"""Product: a task's main piece as a sum of products of two loads, and how its panel is laid out.
+
+The output's contiguous axis (`vector`) belongs to one operand alone, the *panel* (weights, as a rule); scalars of the
+other operand are broadcast against its vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars
+from tunewright.codegen.index import linear
+from tunewright.codegen.ir import Packing
+from tunewright.graph.task import Task, Tensor
+
+from .pieces import Piece, pieces
+from .tile import INNER, TILE
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The main piece of a task, seen as a product: which axes are what."""
+
+    before: tuple[Piece, ...]
+    piece: Piece
+    after: tuple[Piece, ...]
+    panel: Load  # the operand that varies along the vector axis
+    vector: str
+    rows: tuple[str, ...]  # axes of the other operand alone, outermost first
+    batch: tuple[str, ...]  # axes of both
+    columns: tuple[str, ...]  # axes of the panel alone, besides `vector`
+
+    def extent(self, axis: str) -> int:
+        """Extent of a spatial or reduction axis."""
+        stage = self.piece.stage
+        return next(a.extent for a in stage.axes + stage.reduce if a.name == axis)
+
+
+@lru_cache(maxsize=256)
+def product(task: Task) -> Product | None:
+    """The task's product of two float32 tensors read at linear places, with an axis for the lanes; None without one."""
+    parts = pieces(task)
+    main = max(range(len(parts)), key=lambda n: parts[n].stage.points)
+    piece = parts[main]
+    stage = piece.stage
+    match stage.body:
+        case Op("mul", (Load() as left, Load() as right), DType.F32) if stage.combiner == "sum":
+            pass
+        case _:
+            return None
+    if any(linear(e) is None for load in (left, right) for e in load.index):
+        return None
+    ways = [_seen(parts, main, left, right, vector) for vector in _last_axes(piece)]
+    return max((w for w in ways if w is not None), key=lambda way: _panel_rank(task, way), default=None)
+
+
+def _last_axes(piece: Piece) -> list[str]:
+    """The contiguous axis of what is written, and that of the sum itself, which differs if the result is permuted."""
+    last = [index[-1] for index in (piece.index, piece.stage.index) if index]
+    return list(dict.fromkeys(e.name for e in last if isinstance(e, Var)))
+
+
+def _seen(parts: Sequence[Piece], main: int, left: Load, right: Load, vector: str) -> Product | None:
+    """The product with one axis along the lanes; None if both operands vary along it."""
+    stage = parts[main].stage
+    in_left, in_right = set(free_vars(left)), set(free_vars(right))
+    panel, panel_vars, other_vars = (right, in_right, in_left) if vector in in_right else (left, in_left, in_right)
+    axes = [a.name for a in stage.axes if a.name != vector]
+    if vector in other_vars or len(axes) == len(stage.axes):
+        return None
+    return Product(
+        before=tuple(parts[:main]),
+        piece=parts[main],
+        after=tuple(parts[main + 1 :]),
+        panel=panel,
+        vector=vector,
+        rows=tuple(a for a in axes if a in other_vars and a not in panel_vars),
+        batch=tuple(a for a in axes if a in other_vars and a in panel_vars),
+        columns=tuple(a for a in axes if a not in other_vars),
+    )
+
+
+def _panel_rank(task: Task, way: Product) -> int:
+    """A panel packed beforehand is best, one that must be transposed first worst. Of equals the first is taken."""
+    if task.tensor(way.panel.tensor).constant:
+        return 2
+    return int(contiguous(way.panel, way.vector))
+
+
+def packable(task: Task, found: Product) -> bool:
+    """Whether the panel can be packed when a model is compiled: a constant that nothing else reads."""
+    tensor = task.tensor(found.panel.tensor)
+    plain = [e.name for e in found.panel.index if isinstance(e, Var)]
+    simple = len(plain) == len(set(plain)) and all(isinstance(e, Var | Const) for e in found.panel.index)
+    uses = sum(x.tensor == tensor.name for p in pieces(task) for x in p.reads)
+    return simple and tensor.constant and tensor in task.inputs and uses == 1
+
+
+def packed(found: Product, tensor: Tensor, width: int) -> tuple[Packing, tuple[Expr, ...]]:
+    """The panel as [batch and other axes, n / width, reduction, n % width], padded with zeros; and where it is read.
+
+    The index uses `n.tile` and `n.in` beside the axes: see `tile`.
+    """
+    tiles = -(-found.extent(found.vector) // width)
+    dims = [e.name if isinstance(e, Var) else "" for e in found.panel.index]
+    splits = [(tiles, width) if d == found.vector else (tensor.shape[n],) for n, d in enumerate(dims)]
+    padded = tuple(prod(s) for s in splits)
+    parts: list[tuple[str, Expr]] = []
+    for name, e in zip(dims, found.panel.index, strict=True):
+        if name == found.vector:
+            parts += [(name + TILE, Var(name + TILE)), (name + INNER, Var(name + INNER))]
+        else:
+            parts.append((name, e))
+    reduction = {a.name for a in found.piece.stage.reduce}
+
+    def rank(part: int) -> int:
+        name = parts[part][0]
+        return 3 if name.endswith(INNER) else 2 if name in reduction else 1 if name.endswith(TILE) else 0
+
+    order = sorted(range(len(parts)), key=lambda part: (rank(part), part))
+    packing = Packing(tuple(range(len(dims))), padded, tuple(splits), tuple(order))
+    return packing, tuple(parts[part][1] for part in order)
+
+
+def contiguous(load: Load, axis: str) -> bool:
+    """Whether neighbours along the axis are neighbours in memory."""
+    last = linear(load.index[-1])
+    return last is not None and last.coefficients.get(axis) == 1 and axis not in free_vars(*load.index[:-1])

@@ -1,0 +1,479 @@
+"""Winograd: 3x3 convolutions of stride 1 with fewer multiplications, F(m x m, 3x3).
+
+The output is cut into tiles of m by m. For each, (m + 2)^2 elements of every input channel are transformed; products
+with the transformed weights are summed over the channels, one matrix product an element of the transformed tile; the
+sums are transformed back (Lavin and Gray 2015). The weights are transformed when a model is compiled.
+
+Either a chunk of tiles goes through all three steps at once, in memory of its own that stays in the cache, or each
+step is a phase over all tiles: then the weights, where they are more than the tiles, are read once only.
+Padding is part of the first step. Results differ from those of the plain sum by more rounding: some 1e-6 of the largest
+output with m = 2, some 1e-5 with m = 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, loads, op, substitute, transform
+from tunewright.codegen.index import linear, vectorize
+from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Scope, Stmt, Store, replaced
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Axis, Stage, Task
+
+from ..loops import lower
+from ..nest import Nest
+from ..phases import buffer, plain_phase
+from ..pieces import Piece
+from ..product import Product, packable, product
+from ..schedule import Schedule
+from ..space import Columns, Knob, Space, Tiling
+from ..toom_cook import multiplied, transforms
+
+TAPS = 3
+"""Extent of the window along both axes."""
+
+LOCAL_BYTES = 3 << 20
+"""Most memory of a chunk: it is on the stack, and of no use beyond the caches of one core."""
+
+CHUNKS = (0, 2, 4, 6, 7, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64)
+"""Tiles that go through all steps together; 0 for a phase a step."""
+
+BODY_LIMIT = 512
+"""Multiply-adds in one copy of the innermost body."""
+
+CALLER = frozenset({"chunk"})
+"""Loops that are not the nest's: so it has no parallel one."""
+
+GIVEN, SUMS = "given", "sums"
+"""Buffers: the tiles of the input transformed, the sums to transform back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A task's convolution, as this sketch sees it."""
+
+    product: Product
+    before: tuple[Piece, ...]  # phases; without the padding, if that is part of `element`
+    element: Expr  # of the input, over the axes of the product
+    directions: tuple[tuple[str, str], ...]  # the two axes of the output, each with that of the window
+    channels: Axis
+    others: tuple[Axis, ...]  # further axes of the input alone, such as the batch
+
+    def extent(self, axis: str) -> int:
+        return self.product.extent(axis)
+
+    def grid(self, m: int) -> list[int]:
+        """Tiles of `m` along each of the other axes, then along both directions."""
+        return [*(a.extent for a in self.others), *(-(-self.extent(axis) // m) for axis, _ in self.directions)]
+
+
+@lru_cache(maxsize=256)
+def windows(task: Task) -> Windows | None:
+    """The task's convolution, or None if it has none that suits this sketch."""
+    found = product(task)
+    if found is None or found.batch or found.columns or not packable(task, found):
+        return None
+    stage = found.piece.stage
+    (read,) = [x for x in loads(stage.body) if x != found.panel]
+    extents = {a.name: a.extent for a in stage.reduce}
+    directions = []
+    for at in read.index:
+        form = linear(at)
+        if form is None or len(form.coefficients) < 2:
+            continue
+        moving = [name for name in form.coefficients if name in found.rows]
+        taps = [name for name in form.coefficients if extents.get(name) == TAPS]
+        if len(moving) != 1 or len(taps) != 1 or set(form.coefficients.values()) != {1}:
+            return None
+        directions.append((moving[0], taps[0]))
+    channels = [a for a in stage.reduce if a.name not in {tap for _, tap in directions}]
+    if len(dict(directions)) != 2 or len(stage.reduce) != 3 or Var(channels[0].name) not in read.index:
+        return None
+    if any(Var(axis) not in found.panel.index for axis in extents):
+        return None
+    others = tuple(a for a in stage.axes if a.name in found.rows and a.name not in dict(directions))
+    before, element = _inlined(found, read)
+    return Windows(found, before, element, tuple(directions), channels[0], others)
+
+
+def _inlined(found: Product, read: Load) -> tuple[tuple[Piece, ...], Expr]:
+    """The phases before, and what is read of the input: where a pointwise piece makes that, what it computes."""
+    makers = [p for p in found.before if p.output == read.tensor]
+    readers = [p for p in (*found.before, *found.after) if any(x.tensor == read.tensor for x in p.reads)]
+    if len(makers) != 1 or readers or any(x.tensor == read.tensor for x in loads(found.piece.finish)):
+        return found.before, read
+    (maker,) = makers
+    axes = [e.name for e in maker.index if isinstance(e, Var)]
+    if maker.stage.reduce or len(axes) != len(maker.index):
+        return found.before, read
+    places = dict(zip(axes, read.index, strict=True))
+    value = transform(maker.finish, lambda node: maker.stage.body if _reads(node, maker.stage.output) else node)
+    return tuple(p for p in found.before if p != maker), substitute(value, places)
+
+
+def _reads(node: Expr, tensor: str) -> bool:
+    return isinstance(node, Load) and node.tensor == tensor
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradSketch:
+    """See the module. `outputs` is the extent m of a tile of the output."""
+
+    outputs: int
+    version: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"winograd{self.outputs}"
+
+    def applies(self, task: Task, target: Target) -> bool:
+        found = windows(task)
+        return target.kind == "cpu" and found is not None and found.extent(found.product.vector) >= target.lanes(4)
+
+    def space(self, task: Task, target: Target) -> Space:
+        plan = self._plan(task, target)
+        knobs = (
+            Knob(
+                "chunk_tiles",
+                tuple(n for n in (0, 2, 4, 6, 7, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64) if n < plan.tiles),
+            ),
+            Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6) if n <= plan.output_vectors)),
+            Knob("tile", tuple(range(1, min(plan.tiles, 28) + 1))),
+            Knob("unroll", tuple(n for n in (1, 2, 4, 8) if n <= plan.channels)),
+        )
+        return Space(
+            sketch=self.name,
+            version=self.version,
+            knobs=knobs,
+            legal=lambda columns: _legal(plan, target, columns),
+            tiling=lambda columns: _tiling(plan, columns),
+            default=Schedule(self.name, self.version, _default(plan, target, knobs)),
+        )
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        self.space(task, target).row(schedule)
+        return _lowered(task, self._plan(task, target), schedule, target)
+
+    def _plan(self, task: Task, target: Target) -> Plan:
+        found = windows(task)
+        assert found is not None
+        return Plan(found, self.outputs, target.lanes(4))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A convolution in tiles of `m` by `m`, with vectors of `lanes`."""
+
+    windows: Windows
+    m: int
+    lanes: int
+
+    @property
+    def side(self) -> int:
+        """Extent of a tile of the input."""
+        return self.m + TAPS - 1
+
+    @property
+    def elements(self) -> int:
+        """Matrix products."""
+        return self.side**2
+
+    @property
+    def tiles(self) -> int:
+        return prod(self.windows.grid(self.m))
+
+    @property
+    def channels(self) -> int:
+        return self.windows.channels.extent
+
+    @property
+    def outputs(self) -> int:
+        """Channels of the output."""
+        return self.windows.extent(self.windows.product.vector)
+
+    @property
+    def output_vectors(self) -> int:
+        return -(-self.outputs // self.lanes)
+
+    def origin(self, tile: Expr) -> dict[str, Expr]:
+        """Where a tile begins, by its number: all axes of the output but the channels."""
+        found = self.windows
+        names = [*(a.name for a in found.others), *(axis for axis, _ in found.directions)]
+        places: dict[str, Expr] = {}
+        stride = self.tiles
+        for name, count in zip(names, found.grid(self.m), strict=True):
+            place = tile // (stride // count)
+            places[name] = place if stride == self.tiles else place % count
+            stride //= count
+        return {
+            name: place if name in {a.name for a in found.others} else place * self.m for name, place in places.items()
+        }
+
+
+def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within the registers, the instruction cache and a chunk's memory."""
+    vectors, tile, together = columns["vectors"], columns["tile"], columns["chunk_tiles"]
+    local_bytes = 4 * plan.elements * together * (plan.channels + vectors * plan.lanes)
+    legal = (tile * vectors + vectors + 1 <= target.vector_registers) & (
+        tile * vectors * columns["unroll"] <= BODY_LIMIT
+    )
+    legal &= (tile <= np.where(together == 0, plan.tiles, together)) & (local_bytes <= LOCAL_BYTES)
+    return np.asarray(legal)
+
+
+def _default(plan: Plan, target: Target, knobs: tuple[Knob, ...]) -> tuple[tuple[str, int], ...]:
+    """Two vectors by six tiles; chunks where there are enough of them for all threads."""
+    choices = {knob.name: knob.choices for knob in knobs}
+    wanted = max(8, min(28, plan.tiles // (4 * target.threads)))
+    fitting = [
+        n for n in choices["chunk_tiles"] if 4 * plan.elements * n * (plan.channels + 2 * plan.lanes) <= LOCAL_BYTES
+    ]
+    together = max(n for n in fitting if n <= wanted)
+    rows = together or plan.tiles
+    return (
+        ("chunk_tiles", together),
+        ("vectors", max(n for n in choices["vectors"] if n <= 2)),
+        ("tile", min(6, rows)),
+        ("unroll", 1),
+    )
+
+
+def _tiling(plan: Plan, columns: Columns) -> Tiling:
+    """Of the matrix products, where the time goes."""
+    one = np.ones(len(columns["tile"]), np.int64)
+    together = np.where(columns["chunk_tiles"] == 0, plan.tiles, columns["chunk_tiles"])
+    width = np.minimum(columns["vectors"] * plan.lanes, plan.outputs)
+    phases = columns["chunk_tiles"] == 0
+    whole = {"e": one * plan.elements, "p": one * plan.tiles, "n": one * plan.outputs, "c": one * plan.channels}
+    register = {"e": one, "p": columns["tile"], "n": width, "c": columns["unroll"]}
+    panel = register | {"c": whole["c"]}
+    block = panel | {"p": together}
+    chunk = {
+        "e": np.where(phases, 1, whole["e"]),
+        "p": together,
+        "n": np.where(phases, width, whole["n"]),
+        "c": whole["c"],
+    }
+    chunks = np.where(phases, plan.elements * -(-plan.outputs // width), -(-plan.tiles // together))
+    given = Load(GIVEN, (Var("e"), Var("p"), Var("c")), DType.F32)
+    taps = Load("taps", (Var("e"), Var("c"), Var("n")), DType.F32)
+    stage = Stage(
+        output=SUMS,
+        axes=(Axis("e", plan.elements), Axis("p", plan.tiles), Axis("n", plan.outputs)),
+        body=given * taps,
+        reduce=(Axis("c", plan.channels),),
+        combiner="sum",
+    )
+    return Tiling(stage, (register, panel, block, chunk, whole), "n", chunks)
+
+
+def _lowered(task: Task, plan: Plan, schedule: Schedule, target: Target) -> Kernel:
+    found = plan.windows
+    steps = _Steps(task, plan, dict(schedule.values))
+    kept = {p.output for p in (*found.before, *found.product.after)}
+    scratch = [buffer(t) for t in task.temporaries if t.name in kept]
+    together = schedule["chunk_tiles"]
+    if together:
+        main: tuple[Stmt, ...] = (steps.chunks(together),)
+    else:
+        scratch += [steps.given(plan.tiles, Scope.GLOBAL), steps.sums(plan.tiles, Scope.GLOBAL)]
+        main = steps.phases()
+    params = tuple(
+        Buffer(t.name, steps.packing.shape, t.dtype) if t.name == steps.panel.tensor else buffer(t)
+        for t in task.inputs + task.outputs
+    )
+    before, after = ([plain_phase(p, target) for p in ps] for ps in (found.before, found.product.after))
+    return Kernel(params, tuple(scratch), Block((*before, *main, *after)), {steps.panel.tensor: steps.packing})
+
+
+class _Steps:
+    """The three steps of one schedule."""
+
+    def __init__(self, task: Task, plan: Plan, values: Mapping[str, int]) -> None:
+        self.plan, self.values = plan, values
+        self.windows = plan.windows
+        self.product = plan.windows.product
+        self.matrices = transforms(plan.m, TAPS)
+        self.width = values["vectors"] * plan.lanes
+        self.panels = -(-plan.outputs // self.width)
+        self.packing, self.panel = self._panel(task)
+
+    def _panel(self, task: Task) -> tuple[Packing, Load]:
+        """The weights transformed: [outputs / width, element, channel, outputs % width]; read at panel, e, c, n."""
+        panel = self.product.panel
+        tensor = task.tensor(panel.tensor)
+        taps = [panel.index.index(Var(tap)) for _, tap in self.windows.directions]
+        channel, vector = (panel.index.index(Var(n)) for n in (self.windows.channels.name, self.product.vector))
+        rest = [d for d in range(len(tensor.shape)) if d not in (*taps, channel, vector)]  # of extent 1
+        order = (*rest, vector, *taps, channel)
+        side, width = self.plan.side, self.width
+        extents = (*(tensor.shape[d] for d in rest), self.panels * width, side, side, tensor.shape[channel])
+        splits = tuple((self.panels, width) if d == len(rest) else (extent,) for d, extent in enumerate(extents))
+        outer = tuple(range(len(rest)))
+        first = len(rest)
+        parts = (*outer, first, first + 2, first + 3, first + 4, first + 1)
+        packing = Packing(order, extents, splits, parts, tuple((d, self.matrices.filter) for d in taps))
+        element = Var("e")
+        index = (*(const(0) for _ in rest), Var("panel"), element // side, element % side, Var("c"), Var("n"))
+        return packing, Load(panel.tensor, index, tensor.dtype)
+
+    def given(self, tiles: int, scope: Scope) -> Buffer:
+        """Memory for the tiles of the input transformed."""
+        return Buffer(GIVEN, (self.plan.elements, tiles, self.plan.channels), DType.F32, scope)
+
+    def sums(self, tiles: int, scope: Scope) -> Buffer:
+        """Memory for the sums: of all channels of the output, or of one panel in a chunk."""
+        panels = self.panels if scope is Scope.GLOBAL else 1
+        return Buffer(SUMS, (panels, self.plan.elements, tiles, self.width), DType.F32, scope)
+
+    def phases(self) -> tuple[Stmt, ...]:
+        """The steps one after the other, each shared by the threads."""
+        plan = self.plan
+        tile, each = Var("chunk"), Var("chunk")
+        back = self.back(tile, tile, Var("panel"), Var("panel"))
+        products = self.products(plan.tiles, each // plan.elements, each // plan.elements, each % plan.elements)
+        return (
+            For("chunk", plan.tiles, self.forth(tile, tile), LoopKind.PARALLEL),
+            For("chunk", self.panels * plan.elements, products, LoopKind.PARALLEL),
+            For("chunk", plan.tiles, For("panel", self.panels, back), LoopKind.PARALLEL),
+        )
+
+    def chunks(self, together: int) -> Stmt:
+        """All steps for some tiles at a time."""
+        plan = self.plan
+        count = -(-plan.tiles // together)
+        tile = Var("chunk") * together + Var("slot")
+        spare = count * together > plan.tiles  # the last chunk does the last tile again instead of what there is not
+        clamped = op("min", tile, plan.tiles - 1) if spare else tile
+        forth: Stmt = For("slot", together, self.forth(clamped, Var("slot")))
+        back = self.back(tile, Var("slot"), Var("panel"), const(0))
+        back = If(op("lt", tile, plan.tiles), back) if spare else back
+        products = For("e", plan.elements, self.products(together, Var("panel"), const(0), Var("e")))
+        panels = For("panel", self.panels, Block((products, For("slot", together, back))))
+        body: Stmt = Alloc(self.sums(together, Scope.SHARED), Block((forth, panels)))
+        body = Alloc(self.given(together, Scope.SHARED), body)
+        return For("chunk", count, body, LoopKind.PARALLEL) if count > 1 else replaced(body, {"chunk": const(0)})
+
+    def forth(self, tile: Expr, slot: Expr) -> Stmt:
+        """One tile of the input transformed, all channels."""
+        plan, side = self.plan, self.plan.side
+        half = Buffer("half", (side, side, plan.lanes), DType.F32, Scope.REGISTER)
+        origin = plan.origin(tile)
+
+        def vector(base: Expr, count: int | None) -> Stmt:
+            lanes = Ramp(const(0), plan.lanes)
+            steps: list[Stmt] = []
+            for j in range(side):
+                column = [self._element(origin, i, j, base, count) for i in range(side)]
+                for i, value in enumerate(multiplied(self.matrices.input, column)):
+                    steps.append(Store(half.name, (const(i), const(j), lanes), value))
+            for i in range(side):
+                row = [Load(half.name, (const(i), const(j), lanes), DType.F32) for j in range(side)]
+                for j, value in enumerate(multiplied(self.matrices.input, row)):
+                    place = (const(i * side + j), slot, Ramp(base, plan.lanes))
+                    steps.append(Store(GIVEN, place, value, count))
+            return Alloc(half, Block(tuple(steps)))
+
+        return self._vectors("vector", plan.channels, vector)
+
+    def _element(self, origin: Mapping[str, Expr], i: int, j: int, base: Expr, count: int | None) -> Expr:
+        """A vector of the input, at a place of the tile that begins at `origin`.
+
+        Places beyond the last output's window are taken from its edge: nothing that they lead to is kept.
+        """
+        found, m = self.windows, self.plan.m
+        places = dict(origin)
+        for (axis, tap), offset in zip(found.directions, (i, j), strict=True):
+            most = found.extent(axis) + TAPS - 2
+            place = origin[axis] + offset
+            beyond = (found.extent(axis) - 1) // m * m + offset > most
+            places[axis] = op("min", place, most) if beyond else place
+            places[tap] = const(0)
+        element = substitute(found.element, places)
+        return vectorize(element, found.channels.name, base, self.plan.lanes, count)
+
+    def _vectors(self, var: str, extent: int, write: Callable[[Expr, int | None], Stmt]) -> Stmt:
+        """`write` for each vector that covers an extent: its first element, and its lanes in use, None for all."""
+        whole, rest = divmod(extent, self.plan.lanes)
+        steps: list[Stmt] = []
+        if whole:
+            steps.append(For(var, whole, write(Var(var) * self.plan.lanes, None)))
+        if rest:
+            steps.append(write(const(whole * self.plan.lanes), rest))
+        return Block(tuple(steps))
+
+    def products(self, tiles: int, panel: Expr, kept: Expr, element: Expr) -> Stmt:
+        """The matrix product of one element and one panel of the weights."""
+        values = {"panel": panel, "e": element}
+        weights = substitute(self.panel, values)
+        body = Load(GIVEN, (element, Var("p"), Var("c")), DType.F32) * weights
+        stage = Stage(
+            output=SUMS,
+            axes=(Axis("p", tiles), Axis("n", self.width)),
+            body=body,
+            reduce=(Axis("c", self.plan.channels),),
+            combiner="sum",
+            index=(kept, element, Var("p"), Var("n")),
+        )
+        piece = Piece(stage, SUMS, stage.index, Load(SUMS, stage.index, DType.F32))
+        tile = {"p": self.values["tile"], "n": self.width}
+        nest = Nest(piece, self.plan.lanes, "n", tile, {"p": 0, "n": 0}, {"c": self.values["unroll"]}, fixed=CALLER)
+        return lower(nest)
+
+    def back(self, tile: Expr, slot: Expr, panel: Expr, kept: Expr) -> Stmt:
+        """One tile of the output, of one panel of channels, as far as it is inside."""
+        vectors, lanes = self.values["vectors"], self.plan.lanes
+        whole, rest = divmod(self.plan.outputs, lanes)
+        number = panel * vectors + Var("column")
+        full = self._tile(tile, slot, kept, number * lanes, None)
+        steps: list[Stmt] = [If(op("lt", number, whole), full) if self.panels * vectors > whole else full]
+        if rest:
+            steps.append(If(op("eq", number, whole), self._tile(tile, slot, kept, const(whole * lanes), rest)))
+        return For("column", vectors, Block(tuple(steps)))
+
+    def _tile(self, tile: Expr, slot: Expr, kept: Expr, base: Expr, count: int | None) -> Stmt:
+        """One vector of channels of one tile of the output."""
+        plan, m, side = self.plan, self.plan.m, self.plan.side
+        half = Buffer("half", (m, side, plan.lanes), DType.F32, Scope.REGISTER)
+        lanes = Ramp(const(0), plan.lanes)
+        place = Ramp(Var("column") * plan.lanes, plan.lanes)
+        steps: list[Stmt] = []
+        for j in range(side):
+            column: list[Expr] = [Load(SUMS, (kept, const(i * side + j), slot, place), DType.F32) for i in range(side)]
+            for i, value in enumerate(multiplied(self.matrices.output, column)):
+                steps.append(Store(half.name, (const(i), const(j), lanes), value))
+        origin = plan.origin(tile)
+        for i in range(m):
+            row: list[Expr] = [Load(half.name, (const(i), const(j), lanes), DType.F32) for j in range(side)]
+            for j, value in enumerate(multiplied(self.matrices.output, row)):
+                steps.append(self._finished(origin, (i, j), value, base, count))
+        return Alloc(half, Block(tuple(steps)))
+
+    def _finished(
+        self, origin: Mapping[str, Expr], inside: tuple[int, int], value: Expr, base: Expr, count: int | None
+    ) -> Stmt:
+        """Write one vector of sums, with what follows them, unless it is beyond the output."""
+        piece, found, plan = self.product.piece, self.windows, self.plan
+        places = {**origin, self.product.vector: base + Var("lane")}
+        within: Expr = const(True)
+        for (axis, _), offset in zip(found.directions, inside, strict=True):
+            places[axis] = origin[axis] + offset
+            if found.extent(axis) % plan.m and offset >= found.extent(axis) % plan.m:
+                within = op("and", within, op("lt", places[axis], found.extent(axis)))
+        own = Load(piece.stage.output, (Var("lane"),), DType.F32)
+        finish = transform(piece.finish, lambda node: own if _reads(node, piece.stage.output) else node)
+
+        def laid(expr: Expr) -> Expr:
+            return vectorize(substitute(expr, places), "lane", const(0), plan.lanes, count)
+
+        index = tuple(map(laid, piece.index))
+        written = transform(laid(finish), lambda node: value if _reads(node, piece.stage.output) else node)
+        store = Store(piece.output, index, written, count if any(e.lanes > 1 for e in index) else None)
+        return If(within, store) if within != const(True) else store
