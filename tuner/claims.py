@@ -14,7 +14,7 @@ WAIT_S = 1.0
 """The longest wait for another job: one whose process died lets go without a word."""
 
 PAUSE_S = 0.1
-"""Between two attempts, however much changes: others are measuring."""
+"""Between two attempts: every trial of others is a change, which ends a wait for changes at once."""
 
 
 class Claims:
@@ -49,7 +49,7 @@ class Claims:
         """Wait for others to let go. Raises what `Tenure.check` raises."""
         started = time.monotonic()
         self._tenure.check()
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S)  # changes meanwhile are not missed: the wait knows of them
         self._store.jobs.wait(WAIT_S)
         self._tenure.check()
         self.waited_s += time.monotonic() - started

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +19,11 @@ SHARE = 3
 
 TICK_S = 1.0
 """Progress is told at most this often."""
+
+
+def holder_name() -> str:
+    """What this process is called where people see who has a job."""
+    return f"{platform.node() or 'host'}:{os.getpid()}"
 
 
 class Stop(StrEnum):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,7 +23,7 @@ from .report import Report
 from .settings import PATIENCE_S, settings
 from .stage import Stage
 from .strategy import STRATEGIES
-from .tenure import SHARE, Stopped, Tenure
+from .tenure import SHARE, Stopped, Tenure, holder_name
 from .whole_model import time_sessions
 
 TARGETS = ("auto", "cpu")
@@ -167,11 +165,6 @@ class Opening:
             why = f": {job.error}" if job.error else ""
             raise Refused(f"the same job, number {job.id}, which another process had, is {job.state}{why}")
         return Report.from_json(job.result)
-
-
-def holder_name() -> str:
-    """What this process is called where people see who has a job."""
-    return f"{platform.node() or 'host'}:{os.getpid()}"
 
 
 def _check(strategy: str, trials: int, minutes: float | None, threads: int | None, seed: int) -> None:

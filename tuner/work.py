@@ -29,9 +29,8 @@ from tunewright.workers.process import NotStarted
 
 from .job import TuningJob
 from .report import Report
-from .tenure import SHARE, Stopped, Tenure
+from .tenure import SHARE, Stopped, Tenure, holder_name
 from .text import printable
-from .tuning import holder_name
 from .whole_model import Timing, UploadTiming
 
 WAIT_S = 2.0
