@@ -36,12 +36,19 @@ def counted(imported):
 
 
 @pytest.fixture
-def pair(make_url):
-    """Two databases in memory, with clocks that the test sets."""
+def pair(make_url, samples):
+    """Two databases in memory that know the same tasks and targets, with clocks that the test sets."""
     with open_store(make_url("memory")) as one, open_store(make_url("memory")) as two:
         for store in (one, two):
+            samples.fill(store)
             store.database.clock = lambda: START
         yield one, two
+
+
+@pytest.fixture
+def key(samples):
+    """What the records of `samples` are of."""
+    return samples.task().key, samples.target().key
 
 
 def at(store, seconds):
@@ -50,11 +57,8 @@ def at(store, seconds):
 
 
 class TestMerge:
-    def test_an_imported_confirmation_supersedes_what_was_created_before_it(self, pair, samples):
+    def test_an_imported_confirmation_supersedes_what_was_created_before_it(self, pair, samples, key):
         here, there = pair
-        key = samples.task().key, samples.target().key
-        for store in pair:
-            samples.fill(store)
         at(here, 1).record(samples.record(1, samples.measurement(1e-3)))
         at(there, 2).confirm(samples.record(2, samples.measurement(5e-3)))
         at(here, 3).record(samples.record(3, samples.measurement(6e-3)))
@@ -64,11 +68,8 @@ class TestMerge:
         assert here.best(*key).schedule == samples.schedule(4)
         assert len(here.records(*key)) == 3
 
-    def test_a_newer_confirmation_here_stays_in_force(self, pair, samples):
+    def test_a_newer_confirmation_here_stays_in_force(self, pair, samples, key):
         here, there = pair
-        key = samples.task().key, samples.target().key
-        for store in pair:
-            samples.fill(store)
         at(there, 1).confirm(samples.record(1, samples.measurement(1e-3)))
         at(here, 2).confirm(samples.record(2, samples.measurement(2e-3)))
         here.import_(lines_of(there))
@@ -77,11 +78,8 @@ class TestMerge:
         there.import_(lines_of(here))
         assert there.best(*key).schedule == samples.schedule(2)
 
-    def test_what_is_stored_here_is_newer_than_a_confirmation_from_a_clock_ahead(self, pair, samples):
+    def test_what_is_stored_here_is_newer_than_a_confirmation_from_a_clock_ahead(self, pair, samples, key):
         here, there = pair
-        key = samples.task().key, samples.target().key
-        for store in pair:
-            samples.fill(store)
         at(there, 3600).confirm(samples.record(1, FAILED))
         at(here, 1).import_(lines_of(there))
         assert here.best(*key) is None
@@ -92,11 +90,9 @@ class TestMerge:
         there.import_(lines_of(here))
         assert there.best(*key) == samples.record(3)
 
-    def test_a_schedule_that_was_tried_in_both_is_kept_twice(self, pair, samples):
+    def test_a_schedule_that_was_tried_in_both_is_kept_twice(self, pair, samples, key):
         here, there = pair
-        key = samples.task().key, samples.target().key
         for n, store in enumerate(pair):
-            samples.fill(store)
             at(store, n).record(samples.record(1, samples.measurement(2e-3 - n * 1e-3)))
             at(store, n).record(samples.record(2 + n, samples.measurement(1.5e-3)))
         assert counted(here.import_(lines_of(there))) == (2, 0)
@@ -111,7 +107,6 @@ class TestMerge:
     @pytest.mark.parametrize("seconds", [24 * 3600 + 1, 1e9])
     def test_a_record_from_the_future_is_refused(self, pair, samples, seconds):
         here, there = pair
-        samples.fill(there)
         at(there, seconds).confirm(samples.record(1))
         with pytest.raises(BadLine, match=r"line 1: created_at is .*, which is yet to come") as caught:
             here.import_(lines_of(there))
