@@ -30,6 +30,9 @@ from tunewright.db.fleet import Device
 from tunewright.db.sql_store import SqlStore
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.task import Axis, Stage, Task, Tensor
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule, spaces
 
 from ..postgres import own_schema
 
@@ -45,6 +48,60 @@ def make_task(extent: int = 8) -> Task:
 
 def make_target(threads: int = 4) -> Target:
     return Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "+avx512f", 512, 32, threads, 49152, 1 << 20, 1 << 25)
+
+
+TARGET = make_target()
+
+CRASHED = Measurement(Status.CRASH, error="it crashed")
+
+
+def measured(median_s: float = 1e-3) -> Measurement:
+    """A good run."""
+    return Measurement(
+        Status.OK, (median_s,), median_s, 0.9 * median_s, 1.1 * median_s, 0.0, provenance={"llvm": "22.1"}
+    )
+
+
+def points(task: Task, target: Target = TARGET, count: int = 4) -> list[Schedule]:
+    """Some schedules that are legal for the task, the default not among them."""
+    [space, *_] = spaces(task, target)
+    default = default_schedule(task, target)
+    return [*(one for one in map(space.schedule, space.points) if one != default), default][:count]
+
+
+def store_best(
+    store: SqlStore,
+    task: Task,
+    target: Target = TARGET,
+    schedule: Schedule | None = None,
+    median_s: float = 1e-3,
+    confirm: bool = False,
+) -> Record:
+    """Have a database know a schedule for the task."""
+    store.add_task(task)
+    store.add_target(target)
+    record = Record(task.key, target.key, schedule or points(task, target)[0], measured(median_s))
+    store.record(record)
+    if confirm:
+        store.confirm(record)
+    return record
+
+
+def exact_answer(task: Task, **changes: Any) -> dict[str, Any]:
+    """What a lookup answers, as JSON data, of a task that `store_best` stored."""
+    good = {
+        "key": task.key,
+        "op": "Relu",
+        "match": "exact",
+        "basis": "measured",
+        "confirmed": False,
+        "expected_ms": 1.0,
+        "interval_ms": [0.9, 1.1],
+        "schedule": points(task)[0].to_json(),
+        "source": None,
+        "provenance": {"llvm": "22.1"},
+    }
+    return good | changes
 
 
 @dataclass(frozen=True)

@@ -14,36 +14,10 @@ from tunewright.api.service import Options
 from tunewright.db.access import Scope
 from tunewright.db.jobs import JobState
 from tunewright.db.known import Marks
-from tunewright.search_space.measurement import Measurement, Record, Status
-from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.search_space.measurement import Record
+from tunewright.search_space.sketches import default_schedule
 
-from .conftest import make_target, make_task, soon
-
-TARGET = make_target()
-CRASHED = Measurement(Status.CRASH, error="it crashed")
-
-
-def measured(median_s=1e-3):
-    return Measurement(
-        Status.OK, (median_s,), median_s, 0.9 * median_s, 1.1 * median_s, 0.0, provenance={"llvm": "22.1"}
-    )
-
-
-def points(task, target=TARGET, count=4):
-    """Some schedules that are legal for the task, the default not among them."""
-    [space, *_] = spaces(task, target)
-    default = default_schedule(task, target)
-    return [*(one for one in map(space.schedule, space.points) if one != default), default][:count]
-
-
-def store_best(store, task, target=TARGET, schedule=None, median_s=1e-3, confirm=False):
-    store.add_task(task)
-    store.add_target(target)
-    record = Record(task.key, target.key, schedule or points(task, target)[0], measured(median_s))
-    store.record(record)
-    if confirm:
-        store.confirm(record)
-    return record
+from .conftest import CRASHED, TARGET, exact_answer, make_task, points, soon, store_best
 
 
 def ask(client, *tasks, target=TARGET, define=(), **query):
@@ -65,24 +39,11 @@ def _looks_each_time(monkeypatch):
 
 def test_exact(one, client):
     task = make_task(64)
-    record = store_best(one.store, task, confirm=True)
+    store_best(one.store, task, confirm=True)
     for target in (TARGET, TARGET.key):
         answer = ask(client, task, target=target)
         assert answer.json()["target"] == TARGET.key
-        assert items(answer) == [
-            {
-                "key": task.key,
-                "op": "Relu",
-                "match": "exact",
-                "basis": "measured",
-                "confirmed": True,
-                "expected_ms": 1.0,
-                "interval_ms": [1e3 * record.measurement.low_s, 1e3 * record.measurement.high_s],
-                "schedule": record.schedule.to_json(),
-                "source": None,
-                "provenance": {"llvm": "22.1"},
-            }
-        ]
+        assert items(answer) == [exact_answer(task, confirmed=True, interval_ms=pytest.approx([0.9, 1.1]))]
 
 
 def test_a_change_is_seen(one, client):

@@ -24,10 +24,8 @@ from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup import Basis, Found, Match
 
-from .conftest import make_target, make_task, soon
-from .test_lookups import CRASHED, measured, points, store_best
+from .conftest import CRASHED, TARGET, exact_answer, make_task, measured, points, soon, store_best
 
-TARGET = make_target()
 TASKS = [make_task(extent) for extent in (64, 128, 192)]
 
 
@@ -348,19 +346,7 @@ def test_one_failure_opens_the_breaker_and_an_answer_closes_it(make, monkeypatch
 
 
 def answer(task=TASKS[0], **changes):
-    good = {
-        "key": task.key,
-        "op": "Relu",
-        "match": "exact",
-        "basis": "measured",
-        "confirmed": True,
-        "expected_ms": 1.0,
-        "interval_ms": [0.9, 1.1],
-        "schedule": points(task)[0].to_json(),
-        "source": None,
-        "provenance": {"llvm": "22.1"},
-    }
-    return good | changes
+    return exact_answer(task, **({"confirmed": True} | changes))
 
 
 HUGE = dict.fromkeys(answer()["schedule"]["values"], 10**30)
