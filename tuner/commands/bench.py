@@ -88,11 +88,13 @@ def bench(
 
 
 def installed(console: Console) -> list[str]:
-    """The peers that can be measured here; says which can't."""
-    found = [name for name in peers.PEERS if peers.is_installed(name)]
-    missing = [name for name in peers.PEERS if name not in found]
+    """The peers that can be measured here, but those that must be asked for; says which can't."""
+    wanted = [name for name in peers.PEERS if name not in peers.ASKED_FOR]
+    found = [name for name in wanted if peers.is_installed(name)]
+    missing = [name for name in wanted if name not in found]
     if missing:
-        console.print(f"not installed, so not measured: {', '.join(missing)} ({peers.INSTALL})", soft_wrap=True)
+        how = peers.how_to_install(missing[0])
+        console.print(f"not installed, so not measured: {', '.join(missing)} ({how})", soft_wrap=True)
     return found
 
 

@@ -22,7 +22,7 @@ from tunewright.db.inspection import Inspection, Work, inspect
 from tunewright.workers.confine import confinement, landlock_version
 
 from .. import limits
-from ..peers import INSTALL, PEERS, is_installed
+from ..peers import PEERS, how_to_install, is_installed, module_of
 from ..settings import Settings, settings
 from ..text import large, printable
 
@@ -191,11 +191,11 @@ def _objects(current: Settings) -> Check:
 
 
 def _peers() -> Iterator[Check]:
-    for name in PEERS:
+    for name in dict.fromkeys(map(module_of, PEERS)):
         if is_installed(name):
             yield Check(name, "ok", f"{_version(name)}, a peer for tunewright bench")
         else:
-            yield Check(name, "note", "not installed: tunewright bench can't compare with it", INSTALL)
+            yield Check(name, "note", "not installed: tunewright bench can't compare with it", how_to_install(name))
 
 
 def _service(current: Settings) -> Iterator[Check]:
