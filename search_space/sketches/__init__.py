@@ -15,9 +15,16 @@ from ..sketch import Sketch
 from ..space import Space
 from .contraction import ContractionSketch
 from .generic import GenericSketch
+from .window import WindowSketch
 from .winograd import WinogradSketch
 
-SKETCHES: tuple[Sketch, ...] = (ContractionSketch(), WinogradSketch(2), WinogradSketch(4), GenericSketch())
+SKETCHES: tuple[Sketch, ...] = (
+    ContractionSketch(),
+    WinogradSketch(2),
+    WinogradSketch(4),
+    WindowSketch(),
+    GenericSketch(),
+)
 """Every sketch, the most special first; the last applies to any task."""
 
 

@@ -1,0 +1,119 @@
+"""The window sketch, on what it must recognise, and on borders of every kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tunewright.codegen import interp
+from tunewright.codegen.ir import Kernel
+from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
+from tunewright.graph.fusion import Call, partition
+from tunewright.graph.onnx_import import load
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.rewrites import rewrite
+from tunewright.graph.task import Task
+from tunewright.search_space.sketches.window import WindowSketch
+from tunewright.search_space.tile import ACC
+from tunewright.search_space.windows import windows
+
+SKETCH = WindowSketch()
+WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
+NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
+
+WINDOWS = {
+    "depthwise": "t = Conv<group={c}, pads=[1, 1, 1, 1]>(h, w) | 3, 3",
+    "epilogue": "u = Conv<group={c}, pads=[0, 1, 1, 0], strides=[2, 2]>(h, w, z) t = Relu(u) | 3, 3",
+    "dilated": "t = Conv<group={c}, pads=[4, 2, 4, 2], dilations=[4, 2]>(h, w) | 3, 3",
+    "large": "t = Conv<group={c}, pads=[2, 3, 2, 3]>(h, w) | 5, 7",
+    "residual": "u = Conv<group={c}, pads=[1, 1, 1, 1]>(h, w, z) t = Add(u, h) | 3, 3",
+    "across": "t = Conv<group={c}, pads=[0, 1, 0, 1]>(h, w) | 1, 3",
+    "down": "t = Conv<group={c}, pads=[1, 0, 1, 0], strides=[1, 2]>(h, w) | 3, 1",
+    "line": "t = Conv<group={c}, pads=[2, 0]>(h, w) | 3",
+    "volume": "t = Conv<group={c}, pads=[1, 0, 1, 1, 1, 1]>(h, w) | 3, 2, 3",
+    "maximum": "t = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]>(h) |",
+    "wide_maximum": "t = MaxPool<kernel_shape=[5, 5], pads=[2, 2, 2, 2]>(h) |",
+    "rounded_up": "t = MaxPool<kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1>(h) |",
+    "mean": "t = AveragePool<kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]>(h) |",
+    "mean_with_padding": "t = AveragePool<kernel_shape=[3, 2], pads=[1, 0, 1, 1], count_include_pad=1>(h) |",
+}
+"""What is between two convolutions of 1x1, which keep the channels last, and the window of its weights."""
+
+
+def task_of(name: str, batch: int, sizes: dict[str, int], channels: int) -> Task:
+    """The task of a line of WINDOWS."""
+    body, _, window = WINDOWS[name].partition(" |")
+    rank = window.count(",") + 1 if window else 2
+    space = ", ".join(str(sizes[axis]) for axis in "abd"[:rank])
+    ones = ", ".join(["1"] * rank)
+    c = channels
+    inputs = [f"float[{batch}, 2, {space}] x"]
+    constants = {"p": f"{c}, 2, {ones}", "q": f"2, {c}, {ones}", "z": f"{c}"}
+    constants |= {"w": f"{c}, 1, {window}"} if window else {}
+    inputs += [f"float[{shape}] {name}" for name, shape in constants.items()]
+    nodes = f"h = Conv(x, p) {body.replace('{c}', str(c))} y = Conv(t, q)".replace(") ", ")\n")
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 20]> m ({", ".join(inputs)}) => (float y) {{ {nodes} }}'
+    )
+    rng = np.random.default_rng(0)
+    for value in [v for v in model.graph.input if v.name in constants]:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        array = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
+        model.graph.input.remove(value)
+    steps = partition(rewrite(load(model.SerializeToString())))
+    tasks = [step.task for step in steps if isinstance(step, Call)]
+    (task,) = [task for task in tasks if windows(task)]
+    return task
+
+
+def interpreted(task: Task, kernel: Kernel, seed: int) -> None:
+    """Check what a kernel computes."""
+    arrays = example_inputs(task, seed)
+    (found,) = [np.zeros(b.shape, b.dtype.numpy) for b in kernel.params[len(task.inputs) :]]
+    interp.run(kernel, [*arrays, found])
+    (wanted,) = reference(task, arrays)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5 * max(float(np.abs(wanted).max()), 1e-6))
+
+
+SIZES = st.fixed_dictionaries(
+    {"a": st.integers(5, 9), "b": st.sampled_from([5, 7, 11, 14, 19]), "d": st.sampled_from([4, 5])}
+)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(deadline=None, max_examples=3)
+@given(sizes=SIZES, batch=st.integers(1, 2), channels=st.sampled_from([2, 7, 8, 16, 24, 37]), seed=st.integers(0, 99))
+def test_random_tiles_agree_with_the_oracle(
+    name: str, sizes: dict[str, int], batch: int, channels: int, seed: int
+) -> None:
+    task = task_of(name, batch, sizes, channels)
+    for target in (WIDE, NARROW):
+        assert SKETCH.applies(task, target)
+        space = SKETCH.space(task, target)
+        for schedule in (space.default, *map(space.schedule, space.sample(1, np.random.default_rng(seed)))):
+            kernel = SKETCH.lower(task, schedule, target)
+            verify(kernel)
+            interpreted(task, kernel, seed)
+
+
+@pytest.mark.parametrize("name", ["depthwise", "epilogue", "maximum", "mean"])
+def test_padding_is_no_memory_and_no_phase(name: str) -> None:
+    task = task_of(name, 1, {"a": 9, "b": 11}, 16)
+    kernel = SKETCH.lower(task, SKETCH.space(task, WIDE).default, WIDE)
+    assert kernel.scratch == ()
+    assert len(kernel.body.body) == 1
+    assert "select" not in str(kernel)
+
+
+def test_columns_outside_are_left_out_of_the_code() -> None:
+    """Of a row of 3 windows of 3 the first and the last have one column outside: 2 + 3 + 2 products a line."""
+    task = task_of("depthwise", 1, {"a": 8, "b": 3}, 16)
+    kernel = SKETCH.lower(task, SKETCH.space(task, WIDE).default, WIDE)
+    folds = [line for line in str(kernel).splitlines() if line.lstrip().startswith(ACC) and "t0[" in line]
+    assert len(folds) == 3 * 7
