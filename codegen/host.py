@@ -43,7 +43,7 @@ def detect(threads: int | None = None) -> Target:
     features = sorted(llvm.get_host_cpu_features().items())
     vector_bits, vector_registers = _vectors({name for name, present in features if present})
     cores = available_cores()
-    caches = read_caches(SYSTEM, cores[0])
+    caches = host_caches()
     return Target(
         kind="cpu",
         triple=llvm.get_process_triple(),
@@ -104,6 +104,11 @@ def _vectors(features: set[str]) -> tuple[int, int]:
             return 128, 32
         case _:
             return 128, 16
+
+
+def host_caches() -> Caches:
+    """Cache sizes of the cores that this process may use."""
+    return read_caches(SYSTEM, available_cores()[0])
 
 
 def read_caches(system: Path, core: int) -> Caches:

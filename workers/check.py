@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cache
 from math import prod, sqrt
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.build import Artifact
+from tunewright.codegen.artifact import Artifact
+from tunewright.codegen.host import host_caches
 from tunewright.codegen.ir import Packing
 from tunewright.codegen.runtime.memory import Guarded, guarded_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Task, Tensor
+
+from .cold import Cold, copies
 
 SEED = 0
 """Of the example inputs: one for all, so that every candidate of a task meets the same."""
@@ -31,6 +35,8 @@ PACKED_BYTES = 256 << 20
 """Packed inputs that are kept for the next candidate; there is always room for those of one."""
 
 Array = NDArray[Any]
+
+_caches = cache(host_caches)
 
 
 class Example:
@@ -91,7 +97,7 @@ def checksum(array: Array) -> int:
 
 
 class Loaded:
-    """One artifact in memory, with the operands of its task: `check` it, run it through `program`, `recheck` it.
+    """One artifact in memory, with the operands of its task: `check` it, time it, `recheck` it.
 
     Raises RuntimeError on object code that can't be loaded. Nothing may run once it is closed.
     """
@@ -105,9 +111,22 @@ class Loaded:
         ]
         self._outputs = [guarded_empty(buffer.shape, buffer.dtype) for buffer in artifact.params[inputs:]]
         self._scratch = [guarded_empty(buffer.shape, buffer.dtype) for buffer in artifact.scratch]
-        memory = [operand.guarded for operand in self._inputs] + self._outputs + self._scratch
-        self.program = Program([(artifact, [guarded.array for guarded in memory])], pool)
+        guarded = [*(operand.guarded for operand in self._inputs), *self._outputs, *self._scratch]
+        self._memory = [one.array for one in guarded]
+        self.program = Program([(artifact, self._memory)], pool)
+        self._artifact, self._pool = artifact, pool
+        self._timing: Cold | None = None
         self._sums: list[int] | None = None
+
+    def timing(self) -> Cold:
+        """The artifact to be timed, with its constants as far away as they are in a model."""
+        if self._timing is None:
+            numbers = [n for n, tensor in enumerate(self._example.task.inputs) if tensor.constant]
+            constant_bytes = sum(self._memory[n].nbytes for n in numbers)
+            count = copies(constant_bytes, _caches(), self._pool.threads)
+            [once_s] = self.program.time(1)
+            self._timing = Cold(self._artifact, self._memory, numbers, count, once_s, self._pool)
+        return self._timing
 
     def check(self) -> tuple[str | None, float | None]:
         """Run once, compare with the reference: what is wrong, and the largest relative error."""
@@ -142,6 +161,8 @@ class Loaded:
     def close(self) -> None:
         """Unload the code."""
         self.program.close()
+        if self._timing is not None:
+            self._timing.close()
 
     def __enter__(self) -> Self:
         return self

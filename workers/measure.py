@@ -74,7 +74,7 @@ def measure(
     with loaded:
         begun = _checked(begun, loaded.check())
         if begun.status is Status.OK:
-            taken = sampling.samples(loaded.program, budget_s, inf if limit_s is None else limit_s)
+            taken = sampling.samples(loaded.timing(), budget_s, inf if limit_s is None else limit_s)
             begun = sampling.timed(_checked(begun, (loaded.recheck(), begun.max_rel_err)), taken)
     return begun.to_json()
 
@@ -106,15 +106,15 @@ def load(task_key: str, artifact: dict[str, Any], threads: int) -> dict[str, Any
         return {"number": -1, "repeats": 0, "measurement": begun.to_json()}
     begun = _checked(begun, loaded.check())
     _kept.append(loaded)
-    count = sampling.repeats(loaded.program) if begun.status is Status.OK else 0
+    count = sampling.repeats(loaded.timing()) if begun.status is Status.OK else 0
     return {"number": len(_kept) - 1, "repeats": count, "measurement": begun.to_json()}
 
 
 def sample(number: int, repeats: int) -> float:
     """One sample of what was loaded, after a run to fill the caches: another one has run before."""
-    program = _kept[number].program
-    program.run()
-    [time_s] = program.time(1, repeats)
+    loaded = _kept[number]
+    loaded.program.run()
+    [time_s] = loaded.timing().time(1, repeats)
     return time_s
 
 

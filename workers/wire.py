@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tunewright.codegen.build import Artifact, Phase
+from tunewright.codegen.artifact import Artifact, Phase
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Buffer, Packing, Scope
 from tunewright.codegen.target import Target
