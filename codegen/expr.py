@@ -165,11 +165,21 @@ TRANSCENDENTAL = frozenset({"exp", "log", "erf", "tanh", "sigmoid", "pow"})
 HORIZONTAL = frozenset({"hsum", "hmax", "hmin", "hprod"})
 """Ops that reduce the lanes of one vector to a scalar."""
 
+ZIPS = frozenset({"zip_low", "zip_high"})
+"""Ops that take lanes from two vectors in turn: from their lower halves, from their upper halves."""
+
 
 def _erf(x: Any) -> Any:
     from math import erf
 
     return np.vectorize(erf, otypes=[np.float64])(x).astype(np.asarray(x).dtype)
+
+
+def _zipped(a: Any, b: Any, half: int) -> Any:
+    lanes = np.stack(np.broadcast_arrays(a, b), -1)
+    middle = lanes.shape[-2] // 2
+    kept = lanes[..., middle:, :] if half else lanes[..., :middle, :]
+    return kept.reshape(*lanes.shape[:-2], 2 * middle)
 
 
 def _truncated(a: Any, b: Any) -> Any:
@@ -217,6 +227,8 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "hmax": lambda x: np.max(x, axis=-1, keepdims=True),
     "hmin": lambda x: np.min(x, axis=-1, keepdims=True),
     "hprod": lambda x: np.prod(x, axis=-1, keepdims=True),
+    "zip_low": lambda a, b: _zipped(a, b, 0),
+    "zip_high": lambda a, b: _zipped(a, b, 1),
 }
 """Every op and its meaning on numpy arrays (lanes are the last axis)."""
 

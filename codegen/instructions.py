@@ -16,7 +16,7 @@ from functools import cache
 from math import nan
 
 from .dtype import DType
-from .expr import COMPARISONS, Number, Op
+from .expr import COMPARISONS, ZIPS, Number, Op
 
 Emit = Callable[[str], str]
 """Places an instruction and answers with the name of its value."""
@@ -134,6 +134,8 @@ def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, emit: 
         return _cast(source, op.dtype, lanes, args[0], emit)
     if name == "bitcast":
         return _bitcast(source, op.dtype, lanes, args[0], emit)
+    if name in ZIPS:
+        return emit(_zip(kind, lanes, args, 1 if name == "zip_high" else 0))
     if name in REDUCTIONS:
         return _reduction(name, source, lanes, args[0], emit)
     return _unary(name, source, lanes, args[0], emit)
@@ -147,6 +149,11 @@ def _binary(word: str, dtype: DType, lanes: int, left: str, right: str) -> str:
     # reduction, what the iterations hand on, and the test would lengthen their chain.
     flag = "nsz " if dtype.is_float else ""
     return f"call {flag}{kind} @llvm.{word[1:]}.{suffix(dtype, lanes)}({kind} {right}, {kind} {left})"
+
+
+def _zip(kind: str, lanes: int, args: Sequence[str], half: int) -> str:
+    picks = ", ".join(f"i32 {half * (lanes // 2) + n // 2 + n % 2 * lanes}" for n in range(lanes))
+    return f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{lanes} x i32> <{picks}>"
 
 
 def _fma(dtype: DType, lanes: int, args: Sequence[str], emit: Emit) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from .dtype import DType
-from .expr import COMPARISONS, HORIZONTAL, OPS, TRANSCENDENTAL, Expr, Load, Op, Ramp, Var, arity, children, walk
+from .expr import COMPARISONS, HORIZONTAL, OPS, TRANSCENDENTAL, ZIPS, Expr, Load, Op, Ramp, Var, arity, children, walk
 from .index import Domain, contiguous
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Scope, Stmt, Store
 from .math import has_expansion
@@ -24,7 +24,7 @@ DTYPES: Mapping[str, frozenset[DType]] = {
     **dict.fromkeys(("sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid"), FLOATS),
     **dict.fromkeys(("floordiv", "mod", "shl", "shr"), INTEGERS),
     **dict.fromkeys(("and", "or", "not"), BOOLS),
-    **dict.fromkeys(("eq", "ne", "min", "max", "select", "cast"), NUMBERS | BOOLS),
+    **dict.fromkeys(("eq", "ne", "min", "max", "select", "cast", *ZIPS), NUMBERS | BOOLS),
 }
 """What ops take; all others take NUMBERS."""
 
@@ -212,6 +212,8 @@ class _Place:
             raise self.fail(node, f"arguments of {[a.lanes for a in args]} lanes")
         if node.name in HORIZONTAL and lanes == 1:
             raise self.fail(node, "there are no lanes to join")
+        if node.name in ZIPS and (lanes == 1 or lanes % 2):
+            raise self.fail(node, f"there are no halves of {lanes} lanes")
         if not self.typed(node.name, kinds, node.dtype):
             raise self.fail(node, f"{node.name} of {', '.join(kinds)} to {node.dtype}")
         if node.name in TRANSCENDENTAL and not has_expansion(node):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tunewright.codegen.expr import Expr, free_vars, loads
 from tunewright.codegen.index import linear
 from tunewright.codegen.ir import Buffer, Stmt
 from tunewright.codegen.target import Target
-from tunewright.graph.task import Tensor
+from tunewright.graph.task import Axis, Tensor
 
 from .loops import lower
 from .nest import Nest
@@ -16,6 +17,10 @@ from .pieces import Piece
 
 CHUNK_POINTS = 16_384
 """Body evaluations below which a parallel chunk does not pay for the barrier."""
+
+
+TURNED = 1.25
+"""What makes up for most of an access that isn't contiguous, where a transposition in registers makes it so."""
 
 
 def buffer(tensor: Tensor) -> Buffer:
@@ -26,15 +31,18 @@ def buffer(tensor: Tensor) -> Buffer:
 def vector_axes(piece: Piece, lanes: int) -> list[str]:
     """The axes that may lie along the lanes, best first: those that make most loads and stores contiguous.
 
-    Spatial axes win over reduction axes where both serve, since they need no fold across lanes.
+    A spatial axis wins over a reduction axis where both serve, since it needs no fold across lanes. What is written
+    once a fold counts as much less as there are folds.
     """
     stage = piece.stage
+    folds = prod(a.extent for a in stage.reduce)
     scores: dict[str, float] = {}
     for axis in (*stage.axes, *stage.reduce):
         is_reduction = axis in stage.reduce
         score = sum(_ease(x.index, axis.name) for x in piece.reads)
         if not is_reduction:
-            score += 2 * _ease(piece.index, axis.name)
+            turned = sum(_turned(x.index, axis.name, stage.axes) != "" for x in piece.reads)
+            score += 2 * _ease(piece.index, axis.name) / folds + TURNED * turned
         scores[axis.name] = score * min(axis.extent / lanes, 1.0) * (0.9 if is_reduction else 1.0)
     return sorted((a for a in scores if scores[a] > 0), key=lambda a: -scores[a])
 
@@ -50,12 +58,33 @@ def _ease(index: Sequence[Expr], axis: str) -> float:
     return 1.0 if contiguous and not loads(last) else -1.0
 
 
+def _turned(index: Sequence[Expr], vector: str, axes: Sequence[Axis]) -> str:
+    """The axis along which an access is contiguous, if it moves with `vector` too, but not contiguously."""
+    if vector not in free_vars(*index) or _ease(index, vector) > 0:
+        return ""
+    return next((a.name for a in axes if a.name != vector and _ease(index, a.name) == 1.0), "")
+
+
+def crossing(piece: Piece, vector: str) -> str:
+    """The axis to tile beside `vector` so that loads contiguous along it can be transposed in registers; "" if none."""
+    axes = piece.stage.axes
+    if all(a.name != vector for a in axes):
+        return ""
+    return next(filter(None, (_turned(x.index, vector, axes) for x in piece.reads)), "")
+
+
 def plain_nest(piece: Piece, target: Target, fixed: frozenset[str] = frozenset()) -> Nest:
-    """A nest with fair numbers: up to four vectors a tile, chunks large enough to be worth sharing."""
+    """A nest with fair numbers: up to four vectors a tile, chunks large enough to be worth sharing.
+
+    A piece that reads across its lanes has square tiles, which are transposed in registers.
+    """
     lanes = target.lanes(4)
     stage = piece.stage
     vector = next((a for a in vector_axes(piece, lanes) if a not in fixed), "")
+    crossed = crossing(piece, vector)
     tile = {vector: 4 * lanes} if any(a.name == vector for a in stage.axes) else {}
+    if crossed and crossed not in fixed:
+        tile = {vector: lanes, crossed: lanes}
     unroll = {vector: 4} if any(a.name == vector for a in stage.reduce) else {}
     return Nest(piece, lanes, vector, tile, {}, unroll, fixed=fixed).with_chunks(CHUNK_POINTS)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, Var, const, free_vars, loads, op, substitute, transform
-from tunewright.codegen.index import vectorize
+from tunewright.codegen.index import form, vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, LoopKind, Scope, Stmt, Store, replaced
 from tunewright.graph.task import COMBINERS, identity
 
@@ -141,7 +141,8 @@ class Tile:
             names = free_vars(load)
             own = [a for a in self.loops if a + INNER in names]
             vector = self.spatial_vector + INNER in names
-            depth = next((n for n, a in enumerate(self.loops) if a not in own), len(self.loops))
+            crossed = self._crossed(load)
+            depth = next((n for n, a in enumerate(self.loops) if a not in own or a == crossed), len(self.loops))
             rest = [a for a in own if a not in self.loops[:depth]]
             everywhere = depth == len(self.loops) and (vector or not self.spatial_vector)
             if everywhere or load.tensor == self.acc.name or load in nested or any(loads(i) for i in load.index):
@@ -159,8 +160,44 @@ class Tile:
             body = Alloc(buffer, Block((*fetches, body)) if (load, place, rest) == early[0] else body)
         return body
 
+    def _crossed(self, load: Load) -> str:
+        """The axis of the tile along which a load is contiguous, where it isn't along the lanes; "" if none is.
+
+        It is worth a transposition in registers where the tile is half as long as a vector at least.
+        """
+        *outer, last = load.index
+        lanes = self.spatial_vector + INNER
+        if not self.spatial_vector or lanes not in free_vars(load) or lanes in free_vars(last):
+            return ""
+        for axis in self.loops:
+            name = axis + INNER
+            alone = form(last).terms.get(Var(name)) == 1 and name not in free_vars(*outer)
+            if alone and 2 * self.nest.tile_extent(axis) >= self.lanes and not loads(*load.index):
+                return axis
+        return ""
+
+    def _transposed(self, load: Load, place: Load, axis: str) -> Stmt:
+        """A crossed load: vectors along the axis, turned into vectors along the lanes."""
+        steps: list[Stmt] = []
+        lane, other = self.spatial_vector + INNER, axis + INNER
+        for part in parts_of(self.sizes[self.spatial_vector], self.lanes):
+            for across in parts_of(self.sizes[axis], self.lanes):
+                used = part.count or self.lanes
+                rows = [substitute(load, {lane: const(part.base + min(n, used - 1))}) for n in range(self.lanes)]
+                vectors = [vectorize(row, other, const(across.base), self.lanes, across.count) for row in rows]
+                for n, value in enumerate(transposed(vectors)[: across.count]):
+                    index = tuple(substitute(e, {other: const(across.base + n)}) for e in place.index)
+                    spot = self._laid(Load(place.tensor, index, place.dtype), part)
+                    assert isinstance(spot, Load)
+                    steps.append(Store(spot.tensor, spot.index, value))
+        return Block(tuple(steps))
+
     def _fetch(self, load: Load, place: Load, rest: list[str]) -> Stmt:
-        if self.spatial_vector and self.spatial_vector + INNER in free_vars(load):
+        crossed = self._crossed(load)
+        if crossed:
+            body = self._transposed(load, place, crossed)
+            rest = [axis for axis in rest if axis != crossed]
+        elif self.spatial_vector and self.spatial_vector + INNER in free_vars(load):
             body = self.each_vector(load, lambda value, part: self._keep(place, value, part))
         else:
             body = Store(place.tensor, place.index, load)
@@ -236,6 +273,18 @@ class LaneReduction:
 
 ACROSS = {"sum": "hsum", "max": "hmax", "min": "hmin", "prod": "hprod"}
 """The op that folds a combiner across the lanes of one vector."""
+
+
+def transposed(rows: Sequence[Expr]) -> list[Expr]:
+    """The columns of a square of vectors, as many as each has lanes, a power of two.
+
+    Each round takes lanes from the two halves of the rows in turn, which moves one bit of a lane's number to the row's.
+    """
+    vectors, half = list(rows), len(rows) // 2
+    for _ in range(half.bit_length()):
+        pairs = list(zip(vectors[:half], vectors[half:], strict=True))
+        vectors = [op(name, low, high) for low, high in pairs for name in ("zip_low", "zip_high")]
+    return vectors
 
 
 def unrolled_loop(var: str, extent: int, copies: int, body: Stmt) -> Stmt:

@@ -21,7 +21,7 @@ from tunewright.graph.task import Task
 
 from ..loops import lower
 from ..nest import Nest
-from ..phases import buffer, plain_nest, plain_phase, vector_axes
+from ..phases import buffer, crossing, plain_nest, plain_phase, vector_axes
 from ..pieces import Piece, pieces
 from ..rows import RowGroup, row_groups
 from ..schedule import Schedule
@@ -49,9 +49,20 @@ class Layout:
         return next((a.extent for a in (*self.main.stage.axes, *self.main.stage.reduce) if a.name == axis), 1)
 
     def tiled(self, vector: str) -> str:
-        """The axis tiled beside the vector axis: the last other spatial one; "" if there is none."""
+        """The axis tiled beside the vector axis: where loads cross the lanes, the one that they run along.
+
+        Else the last other spatial one; "" if there is none.
+        """
+        crossed = self.crossed(vector)
+        if crossed:
+            return crossed
         free = [a.name for a in self.main.stage.axes if a.name not in self.rows and a.name != vector]
         return free[-1] if free else ""
+
+    def crossed(self, vector: str) -> str:
+        """The axis that loads which cross the lanes run along; "" if there are none."""
+        axis = crossing(self.main, vector)
+        return "" if axis in self.rows else axis
 
 
 @lru_cache(maxsize=256)
@@ -70,7 +81,7 @@ class GenericSketch:
     """See the module."""
 
     name = "generic"
-    version = 1
+    version = 2
 
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == "cpu"
@@ -80,10 +91,12 @@ class GenericSketch:
         free = [a for a in plan.main.stage.axes if a.name not in plan.rows]
         widest = max((a.extent for a in free), default=1)
         copies = prod(a.extent for a in plan.main.stage.reduce)
+        lanes = target.lanes(4)
+        square = {min(lanes, plan.extent(axis)) for axis in map(plan.crossed, plan.vectors) if axis}
         knobs = (
             Knob("along", tuple(range(len(plan.vectors)))),
             Knob("vectors", (1, 2, 4, 8)),
-            Knob("tile", tuple(n for n in (1, 2, 3, 4, 6, 7, 8) if n <= widest)),
+            Knob("tile", tuple(n for n in sorted({1, 2, 3, 4, 6, 7, 8} | square) if n <= widest)),
             Knob("unroll", tuple(n for n in (1, 2, 4, 8, 16) if n == 1 or n < 2 * copies)),
             Knob("chunk_points", CHUNK_POINTS),
         )
@@ -149,6 +162,9 @@ def _default(plan: Layout, target: Target) -> dict[str, int]:
     """The best axis along the lanes, up to four vectors, pieces of a size that is worth sharing."""
     fits = -(-plan.extent(plan.vectors[0]) // target.lanes(4))
     values = {"along": 0, "vectors": max(n for n in (1, 2, 4) if n < 2 * fits), "tile": 1, "unroll": 1}
+    crossed = plan.crossed(plan.vectors[0])
+    if crossed:
+        values |= {"vectors": 1, "tile": min(target.lanes(4), plan.extent(crossed))}
     sizes = np.array([n for n in CHUNK_POINTS if n <= 1 << 14])
     columns = {name: np.full(len(sizes), value) for name, value in values.items()} | {"chunk_points": sizes}
     return values | {"chunk_points": int(sizes[_legal(plan, target, columns)][-1])}

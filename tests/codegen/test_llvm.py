@@ -16,6 +16,7 @@ from tunewright.codegen.expr import (
     HORIZONTAL,
     OPS,
     TRANSCENDENTAL,
+    ZIPS,
     Load,
     Op,
     Ramp,
@@ -106,7 +107,7 @@ def operands(name, dtype):
 
 
 def supported(name, dtype):
-    if name in ("cast", "bitcast"):
+    if name in ("cast", "bitcast", *ZIPS):
         return False
     if name in TRANSCENDENTAL:
         return dtype is F32
@@ -141,6 +142,17 @@ def test_ops_mean_what_numpy_says(execute, name, dtype):
     rtol = 0 if not dtype.is_float else 2e-5 if name == "pow" else 1e-6 if dtype is F32 else 1e-14
     np.testing.assert_allclose(got["v"], np.broadcast_to(want, got["v"].shape), rtol=rtol, atol=0)
     np.testing.assert_allclose(got["s"], each, rtol=rtol, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("lanes", [2, 8, 16])
+def test_zips_take_lanes_in_turn(execute, dtype, lanes):
+    x, y = draw(dtype, lanes), draw(dtype, lanes, 1)
+    pair = [load(b, ramp(0, lanes), dtype=dtype) for b in "xy"]
+    low, high = (store("v", n, ramp(0, lanes), value=op(name, *pair)) for n, name in enumerate(("zip_low", "zip_high")))
+    params = [buffer("x", lanes, dtype=dtype), buffer("y", lanes, dtype=dtype), buffer("v", 2, lanes, dtype=dtype)]
+    got = execute(kernel(params, block(low, high)), x=x, y=y)
+    np.testing.assert_array_equal(got["v"].reshape(-1), np.stack([x, y], 1).reshape(-1))
 
 
 @pytest.mark.parametrize("source", DType)

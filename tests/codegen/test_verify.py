@@ -142,6 +142,7 @@ def test_lanes():
     refused(kernel(copy(const(0), count=1)), "count 1 of 1")
     refused(kernel(store("y", Ramp(Ramp(const(0), 2), 4), value=const(0.0))), "from a base of 2 lanes")
     refused(kernel(store("y", 0, value=op("hsum", load("x", 0)))), "no lanes to join")
+    refused(kernel(store("y", 0, value=op("zip_low", load("x", 0), load("x", 1)))), "no halves of 1 lanes")
     matrix = Buffer("m", (12, 12), F32)
     skew = store("m", Ramp(const(0), 2), Ramp(const(0), 4), value=const(0.0))
     refused(kernel(skew, params=(matrix,)), "indices of [2, 4] lanes")
