@@ -15,6 +15,7 @@ import anyio
 
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.task import Task
+from tunewright.tuner.assembly import Assembly
 from tunewright.workers.process import NotStarted
 
 from .problems import Kind, Problem
@@ -45,6 +46,11 @@ class Tasks(Protocol):
     @property
     def tasks(self) -> Sequence[tuple[Task, int]]:
         """The distinct tasks and how often each occurs."""
+        ...
+
+    @property
+    def assembly(self) -> Assembly:
+        """What of them the model may be put together from."""
         ...
 
 

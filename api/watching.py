@@ -36,6 +36,7 @@ RECALL_S = 5.0
 class _Row:
     op: str
     occurrences: int
+    chosen: int
     default_ms: float | None = None
     best_ms: float | None = None
 
@@ -48,7 +49,8 @@ class Watched:
 
     def __init__(self, job: Job, ahead: int = 0) -> None:
         self._rows = {
-            task.key: _Row(printable(task.op) or task.key[:KEY_LETTERS], task.occurrences) for task in job.tasks
+            task.key: _Row(printable(task.op) or task.key[:KEY_LETTERS], task.occurrences, task.occurrences)
+            for task in job.tasks
         }
         self._stage = Stage.READING
         self._ahead = ahead
@@ -123,7 +125,7 @@ class Watched:
         """The job as it is now."""
         now = time.monotonic()
         rows = [
-            TaskRow(row.op, row.occurrences, None, in_s(row.default_ms), in_s(row.best_ms))
+            TaskRow(row.op, row.occurrences, row.chosen, None, in_s(row.default_ms), in_s(row.best_ms))
             for row in self._rows.values()
         ]
         return Snapshot(
@@ -145,6 +147,10 @@ class Watched:
         self._budget = int(_number(progress.get("most_trials")) or self._budget)
         self._left_s = _number(progress.get("left_s"))
         self._speedup = _number(progress.get("speedup")) or self._speedup
+        chosen = progress.get("chosen")
+        if isinstance(chosen, list) and len(chosen) == len(self._rows):
+            for row, count in zip(self._rows.values(), map(_number, chosen), strict=True):
+                row.chosen = row.chosen if count is None else int(count)
 
     def _improve(self, data: Mapping[str, Any], is_news: bool) -> None:
         row = self._rows.get(str(data.get("task_key")))

@@ -9,7 +9,7 @@ known by the one whose memory it shares, and tasks see memory under the shape th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from tunewright.codegen.expr import Expr, Load, const, loads, transform
@@ -34,6 +34,19 @@ class Call:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
+    group: Group | None = field(repr=False, compare=False)  # what the task was made of, where it was
+
+    @staticmethod
+    def of(graph: Graph, group: Group) -> Call:
+        """The call that computes a group."""
+        shapes, stages = collapse(group.tensors, group.stages)
+        inputs = in_order_of_use((shapes[name] for name in group.inputs), stages)
+        outputs = in_order_of_use((shapes[name] for name in group.outputs), stages)
+        given = {*group.inputs, *group.outputs}
+        between = [tensor for name, tensor in shapes.items() if name not in given]
+        nodes = tuple(graph.nodes[n] for n in sorted(group.nodes))
+        task = canonical("+".join(node.op for node in nodes), inputs, outputs, between, stages)
+        return Call(task, tuple(t.name for t in inputs), tuple(t.name for t in outputs), nodes, group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +106,7 @@ class _Fusion:
                 view(unit.node.inputs)
                 steps.append(unit)
             elif number in self.groups:
-                steps.append(self._call(self.groups[number]))
+                steps.append(Call.of(self.graph, self.groups[number]))
         view(value.tensor for value in self.graph.outputs)
         return steps
 
@@ -181,18 +194,6 @@ class _Fusion:
         if not is_affine(moved) or not isinstance(reader, Group) or all(x.index == stage.index for x in loads(moved)):
             return False
         return inlined(group, reader, group.outputs[0]) is not None
-
-    # Steps
-
-    def _call(self, group: Group) -> Call:
-        shapes, stages = collapse(group.tensors, group.stages)
-        inputs = in_order_of_use((shapes[name] for name in group.inputs), stages)
-        outputs = in_order_of_use((shapes[name] for name in group.outputs), stages)
-        given = {*group.inputs, *group.outputs}
-        between = [tensor for name, tensor in shapes.items() if name not in given]
-        nodes = tuple(self.graph.nodes[n] for n in sorted(group.nodes))
-        task = canonical("+".join(node.op for node in nodes), inputs, outputs, between, stages)
-        return Call(task, tuple(t.name for t in inputs), tuple(t.name for t in outputs), nodes)
 
 
 def _separate(group: Group) -> list[Group]:

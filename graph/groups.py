@@ -406,6 +406,28 @@ def prefixed(first: Group, then: Group, tensor: str) -> Group | None:
     return Group(first.nodes | then.nodes, tensors, (*pair[0].stages, *reader.stages), then.outputs)
 
 
+# Groups one after the other
+
+
+def chained(first: Group, then: Group, tensor: str) -> Group | None:
+    """The stages of both as they are, `tensor` between them. None where they see it in shapes that don't agree."""
+    pair = _aligned(first, then, tensor)
+    if pair is None:
+        return None
+    first, then = pair
+    reader = reshaped(then, tensor, first.tensors[tensor].shape)
+    maker = first if reader is not None else reshaped(first, tensor, then.tensors[tensor].shape)
+    if maker is None:
+        return None
+    reader = reader or then
+    return Group(
+        first.nodes | then.nodes,
+        {**reader.tensors, **maker.tensors},
+        (*maker.stages, *reader.stages),
+        then.outputs,
+    )
+
+
 # Shapes
 
 

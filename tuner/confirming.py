@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from math import inf
 
 from tunewright.db.jobs import EventKind, NewEvent
@@ -43,7 +44,9 @@ class Confirming:
                 claims.release()
             if len(left) == len(self._assigned.states) - len(reports):  # others have all of them
                 claims.wait()
-        return [reports[state.task.key] for state in self._assigned.states]
+        found = [reports[state.task.key] for state in self._assigned.states]
+        chosen = self._assigned.assembly.uses([report.best_s for report in found])
+        return [replace(report, chosen=count) for report, count in zip(found, chosen, strict=True)]
 
     def _report(self, state: TaskState, compared: Compared) -> TaskReport:
         times = {s.key: m.median_s for s, m in compared if m.status is Status.OK}
@@ -54,6 +57,7 @@ class Confirming:
             key=state.task.key,
             op=state.task.op,
             occurrences=state.occurrences,
+            chosen=state.occurrences,
             trials=len(state.measured),
             flops=state.task.flops,
             default_s=times.get(state.default.key),

@@ -6,20 +6,21 @@ All state is in the database: a job whose process is killed at any moment goes o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from math import inf, isfinite
 from typing import Any
 
 from tunewright.codegen.target import Target
-from tunewright.db.jobs import Budget, EventKind, Job, JobState, NewEvent
+from tunewright.db.jobs import Budget, EventKind, Job, JobSpec, JobState, NewEvent
 from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.pool import Pool
 
+from .assembly import Assembly, total_s
 from .claims import Claims
 from .confirming import Confirming
 from .learning import Learning
@@ -30,7 +31,7 @@ from .search import Assignment, Search
 from .stage import Stage
 from .task_state import TaskState
 from .tenure import Stopped, Tenure
-from .whole_model import ModelTimes, Timing, Wanted, is_here
+from .whole_model import ModelTimes, Timing, Variant, is_here
 
 STRATEGY = "evolutionary"
 """Where the settings of a job name none."""
@@ -45,17 +46,22 @@ class Progress:
     budget: Budget
     elapsed_s: float  # in this process
     tasks: Sequence[TaskState]
+    assembly: Assembly = field(default_factory=Assembly)  # of the tasks, by their number
     earlier: int = 0  # trials of the job before this process
     last: tuple[TaskState, Schedule, Measurement] | None = None
     spent_s: float = 0.0  # of searching, over all processes
 
     @property
     def speedup(self) -> float | None:
-        """Time of all tasks on their defaults over that on their best; None before each has both."""
-        if any(t.default_s is None or t.best_s is None for t in self.tasks) or not self.tasks:
-            return None
-        default_s = sum(t.occurrences * (t.default_s or 0.0) for t in self.tasks)
-        return default_s / sum(t.occurrences * (t.best_s or 0.0) for t in self.tasks)
+        """Time of all tasks apart on their defaults over that of those chosen on their best; None while not known."""
+        default_s = total_s(self.assembly.apart, [task.default_s for task in self.tasks])
+        best_s = total_s(self.chosen, [task.best_s for task in self.tasks])
+        return default_s / best_s if default_s and best_s else None
+
+    @property
+    def chosen(self) -> list[int]:
+        """How often the model would run each task, as things stand."""
+        return self.assembly.uses([task.best_s for task in self.tasks])
 
     @property
     def left_s(self) -> float | None:
@@ -76,6 +82,7 @@ class Progress:
             "spent_s": self.spent_s,
             "left_s": self.left_s,
             "speedup": self.speedup,
+            "chosen": self.chosen,
         }
 
 
@@ -121,7 +128,8 @@ class TuningJob:
         _borrow(store, target, [state for state in self._states if not state.measured])
         self._earlier = sum(store.jobs.statuses(job.id).values())
         self._claims = Claims(store, target.key, tenure)
-        self._assigned = Assignment(store, pool, target, tenure, self._claims, self._states)
+        self._assembly = _assembly(job.spec)
+        self._assigned = Assignment(store, pool, target, tenure, self._claims, self._states, self._assembly)
         self._search = Search(
             self._assigned,
             learning,
@@ -185,6 +193,7 @@ class TuningJob:
             self._job.budget,
             time.monotonic() - self._started,
             self._states,
+            self._assembly,
             self._earlier,
             last,
             (0.0 if self._job.attached else self._job.spent_s) + self._searched_s,
@@ -217,19 +226,31 @@ class TuningJob:
         )
 
     def _whole_model(self, tasks: Sequence[TaskReport]) -> ModelTimes:
-        """The model on default and on found schedules; what is known to fail is not run."""
+        """The model apart on default schedules and as chosen on those found; what is known to fail is not run."""
         if self._timing is None:
             return ModelTimes(reason="nobody asked for it")
-        found: dict[str, Mapping[str, Schedule]] = {
-            "default": {state.task.key: state.default for state in self._states},
-            "tuned": {task.key: Schedule.from_json(task.schedule) for task in tasks},
-        }
-        wanted: Wanted = {
-            name: schedules
-            for name, schedules in found.items()
-            if not any(state.fails(schedules[state.task.key]) for state in self._states)
+        apart = Variant({state.task.key: state.default for state in self._states})
+        chosen = Variant(
+            {task.key: Schedule.from_json(task.schedule) for task in tasks},
+            {task.key: task.best_s for task in tasks if task.best_s is not None},
+        )
+        wanted = {
+            name: variant
+            for name, variant, uses in (
+                ("default", apart, self._assembly.apart),
+                ("tuned", chosen, [task.chosen for task in tasks]),
+            )
+            if not any(
+                count and state.fails(variant.schedules[state.task.key])
+                for count, state in zip(uses, self._states, strict=True)
+            )
         }
         return self._timing(wanted)
+
+
+def _assembly(spec: JobSpec) -> Assembly:
+    """What the model of a job may be put together from: `Assembly.settings`."""
+    return Assembly.of_json([task.occurrences for task in spec.tasks], spec.settings.get("chains", []))
 
 
 def _borrow(store: SqlStore, target: Target, untried: Sequence[TaskState]) -> None:

@@ -1,6 +1,7 @@
 """Lock files: the schedules of one model, pinned, so that every machine and every rebuild runs the same kernels.
 
 {"schema": 1, "model": "m.onnx", "model_sha256": "...", "made_by": "0.1.0", "target": {...}, "dims": {"batch": 1},
+ "segments": [[chain, start, stop], ...],
  "tasks": [{"key", "op", "occurrences", "match", "basis", "confirmed", "expected_ms", "interval_ms", "schedule",
             "source", "provenance"}, ...]}
 """
@@ -19,8 +20,8 @@ from tunewright.codegen.host import available_cores, machine
 from tunewright.codegen.target import Target
 
 from .errors import Refused
-from .lookup.found import Found, Match, read
-from .model import Model
+from .lookup.found import Found, Match, measured_s, read
+from .model import Model, Place
 
 SCHEMA = 1
 """Version of the format. It grows when an old reader would misunderstand a file, not when a field is added."""
@@ -37,14 +38,25 @@ class Lock:
     target: Target  # that the schedules were chosen for
     dims: Mapping[str, int]
     entries: Mapping[str, Any]  # task key -> answer, as `Found.to_json` wrote it
+    places: tuple[Place, ...] = ()  # of the segments that stand for calls
 
     @property
     def threads(self) -> int | None:
         """What to run on where nobody says: as many threads as the schedules were chosen for, if there are cores."""
         return self.target.threads if self.target.threads <= len(available_cores()) else None
 
+    def chosen(self, model: Model) -> Model:
+        """The model with the segments that are pinned. Raises Refused where it has them not."""
+        try:
+            return model.merged(self.places)
+        except KeyError as error:
+            raise Refused(
+                f"{str(self.path)!r} is of other tasks: it merges some that the model can't; tunewright lock makes one "
+                "for this model and these dimensions"
+            ) from error
+
     def found(self, model: Model, target: Target) -> tuple[dict[str, Found], list[str]]:
-        """The pinned schedules of the model's tasks, and what people should know of them, a line each.
+        """The pinned schedules of the tasks of a model as it is run, and what people should know of them, a line each.
 
         Raises Refused where the lock is of other tasks, or a schedule is not legal on this target.
         """
@@ -70,8 +82,9 @@ class Lock:
 
 
 def write_lock(path: Path, model: Model, target: Target, dims: Mapping[str, int], found: Mapping[str, Found]) -> None:
-    """Pin what was found for a model. Raises Refused where a task has no schedule to run, OSError."""
-    for one in found.values():
+    """Pin what is chosen of what was found for a model. Raises Refused where a task has no schedule to run, OSError."""
+    model = model.chosen(measured_s(found))
+    for one in (found[key] for key in model.tasks):
         if one.match is Match.NONE:
             raise Refused(f"task {one.task.key[:12]} ({one.task.op}) has no schedule that works on {target}")
     data = {
@@ -81,6 +94,7 @@ def write_lock(path: Path, model: Model, target: Target, dims: Mapping[str, int]
         "made_by": machine()["tunewright"],
         "target": target.to_json(),
         "dims": dict(dims),
+        "segments": model.places,
         "tasks": [{**found[key].to_json(), "occurrences": count} for key, (_, count) in model.tasks.items()],
     }
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
@@ -106,6 +120,7 @@ def read_lock(path: Path) -> Lock:
         target = Target.from_json(data["target"])
         dims = {str(name): int(value) for name, value in data["dims"].items()}
         entries = {str(entry["key"]): entry for entry in data["tasks"]}
-        return Lock(path, str(data["model_sha256"]), target, dims, entries)
+        places = tuple((int(chain), int(start), int(stop)) for chain, start, stop in data.get("segments", ()))
+        return Lock(path, str(data["model_sha256"]), target, dims, entries, places)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise Refused(f"{str(path)!r} is no lock file that can be read: {type(error).__name__}: {error}") from error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,27 +13,91 @@ from tunewright.graph.fusion import Call, Fallback, Step, partition
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import ModelError, load
 from tunewright.graph.rewrites import rewrite
+from tunewright.graph.segments import Chain, chains
 from tunewright.graph.task import Task
+
+from .assembly import Assembly, Run, TaskChain
+
+Place = tuple[int, int, int]
+"""Where a segment stands: the number of its chain, that of its first call in there, and that behind its last."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """The graph after all rewrites and the steps that run it."""
+    """The graph after all rewrites and the steps that run it.
+
+    While it has `chains`, it is open which of their segments are run: `merged` and `chosen` make the model that is
+    run. Until then the steps run all calls apart.
+    """
 
     label: str  # for people: the file name; hostile text is possible
     sha256: str  # of the ONNX bytes
     graph: Graph
     steps: tuple[Step, ...]
+    chains: tuple[Chain, ...] = ()
+    places: tuple[Place, ...] = ()  # of the segments that were put in
 
     @cached_property
     def tasks(self) -> dict[str, tuple[Task, int]]:
-        """Task key -> task and how many steps are that task, in order of first appearance."""
+        """Task key -> task and how often it occurs: those of the steps, then those that may stand for them.
+
+        In order of first appearance. A segment occurs wherever it may stand for calls.
+        """
         found: dict[str, tuple[Task, int]] = {}
-        for step in self.steps:
-            if isinstance(step, Call):
-                _, count = found.get(step.task.key, (step.task, 0))
-                found[step.task.key] = step.task, count + 1
+        segments = (segment.call for chain in self.chains for segment in chain.segments)
+        for call in (*(step for step in self.steps if isinstance(step, Call)), *segments):
+            _, count = found.get(call.task.key, (call.task, 0))
+            found[call.task.key] = call.task, count + 1
         return found
+
+    @cached_property
+    def assembly(self) -> Assembly:
+        """What is run how often, and what is a matter of choice; by number of the task in `tasks`."""
+        counts = Counter(self._alike)
+        return Assembly(tuple(count for _, count in self.tasks.values()), tuple(counts.items()))
+
+    @cached_property
+    def _alike(self) -> list[TaskChain]:
+        """The chains, as far as they differ in tasks."""
+        numbers = {key: number for number, key in enumerate(self.tasks)}
+        return [
+            TaskChain(
+                tuple(numbers[call.task.key] for call in chain.calls),
+                tuple(Run(s.start, s.stop, numbers[s.call.task.key]) for s in chain.segments),
+            )
+            for chain in self.chains
+        ]
+
+    def chosen(self, times_s: Mapping[str, float]) -> Model:
+        """The model as it is run: with the segments that take less time than their calls. By task key, as measured."""
+        times = [times_s.get(key) for key in self.tasks]
+        return self.merged(
+            (number, part.start, part.stop)
+            for number, chain in enumerate(self._alike)
+            for part in chain.chosen(times)
+            if part in chain.runs
+        )
+
+    def merged(self, places: Iterable[Place]) -> Model:
+        """The model with these segments in the place of their calls. Raises KeyError where there is no such segment."""
+        places = tuple(places)
+        if not self.chains and not places:
+            return self
+        segments = {
+            (number, segment.start, segment.stop): segment.call
+            for number, chain in enumerate(self.chains)
+            for segment in chain.segments
+        }
+        instead: dict[tuple[str, ...], Call | None] = {}  # outputs of a call -> what runs where it stood
+        for place in places:
+            number, start, stop = place
+            for call in self.chains[number].calls[start:stop] if place in segments else ():
+                if call.outputs in instead:
+                    raise KeyError(place)
+                instead[call.outputs] = None
+            instead[segments[place].outputs] = segments[place]
+        steps = (instead.get(s.outputs, s) if isinstance(s, Call) else s for s in self.steps)
+        return replace(self, steps=tuple(step for step in steps if step is not None), chains=(), places=places)
 
     @property
     def native_nodes(self) -> int:
@@ -68,4 +132,5 @@ def open_model(source: Path | str | bytes, dims: Mapping[str, int] | None = None
         raise ModelError(f"{str(source)!r}: {error}") from error
     data = source if isinstance(source, bytes) else source.read_bytes()
     label = "model" if isinstance(source, bytes) else source.name
-    return Model(label, hashlib.sha256(data).hexdigest(), graph, tuple(partition(graph)))
+    steps = tuple(partition(graph))
+    return Model(label, hashlib.sha256(data).hexdigest(), graph, steps, chains(graph, steps))

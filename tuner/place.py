@@ -12,7 +12,7 @@ from tunewright.codegen.target import Target
 
 from .errors import Refused
 from .lockfile import read_lock
-from .lookup import Found, look_up_in
+from .lookup import Found, look_up_in, measured_s
 from .model import Model, open_model
 from .settings import settings
 
@@ -30,6 +30,11 @@ class Prepared:
     found: Mapping[str, Found]  # by task key
     notes: tuple[str, ...] = ()  # what people should know, a line each
     unanswered: Mapping[str, str] = field(default_factory=dict)  # task key -> why the server said nothing of it
+
+    @property
+    def chosen(self) -> Model:
+        """The model as it is run: with what is fastest by the times found."""
+        return self.model.chosen(measured_s(self.found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class Place:
             dims, threads = dims or dict(lock.dims), threads or lock.threads
         model, target = open_model(source, dims), detect(threads)
         if lock is not None:
+            model = lock.chosen(model)
             found, notes = lock.found(model, target)
             return Prepared(model, target, dims, found, tuple(notes))
         tasks = [task for task, _ in model.tasks.values()]

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from .settings import settings
 from .stage import Stage
-from .text import clock, gain, is_clear, ms, printable, ratio, times
+from .text import clock, gain, is_clear, ms, printable, ratio, times, uses
 from .units import in_ms
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class TaskRow:
 
     op: str
     occurrences: int
+    chosen: int  # of these that the model would run, as things stand
     trials: int | None  # None: not known here
     default_s: float | None
     best_s: float | None
@@ -61,7 +62,7 @@ class TaskRow:
     @property
     def weight_s(self) -> float:
         """Seconds of the model that are spent in it."""
-        return self.occurrences * (self.best_s or 0.0)
+        return self.chosen * (self.best_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,10 @@ class Snapshot:
 
     @staticmethod
     def of(progress: Progress) -> Snapshot:
-        rows = (TaskRow(t.task.op, t.occurrences, len(t.measured), t.default_s, t.best_s) for t in progress.tasks)
+        rows = (
+            TaskRow(t.task.op, t.occurrences, chosen, len(t.measured), t.default_s, t.best_s)
+            for t, chosen in zip(progress.tasks, progress.chosen, strict=True)
+        )
         tasks = tuple(sorted(rows, key=lambda row: -row.weight_s))
         return Snapshot(
             stage=progress.stage,
@@ -169,7 +173,7 @@ class _LiveView:
         for row in shown:
             table.add_row(
                 Text(printable(row.op)),
-                str(row.occurrences),
+                uses(row.chosen, row.occurrences),
                 "-" if row.trials is None else str(row.trials),
                 ms(in_ms(row.default_s)),
                 ms(in_ms(row.best_s)),

@@ -20,6 +20,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Status
 from tunewright.workers.process import Child, ChildError, ChildLimits, Failed, NotStarted
 
+from .assembly import Assembly
 from .reading_child import MOST_LETTERS, MOST_OPS, MOST_PORTS, MOST_TASKS
 
 MEMORY_BYTES = 2 << 30
@@ -85,6 +86,7 @@ class ModelTasks:
     """What there is to tune in a model."""
 
     tasks: tuple[tuple[Task, int], ...]  # distinct ones, in order of first appearance, and how often each occurs
+    assembly: Assembly  # of the tasks, by their number
     fallback: Mapping[str, int]  # op -> nodes without a native kernel
     native_nodes: int
 
@@ -96,7 +98,8 @@ class ModelTasks:
         _require(all(_is_count(item["occurrences"]) for item in items))
         tasks = tuple((Task.from_json(item["task"]), item["occurrences"]) for item in items)
         _require(len({task.key for task, _ in tasks}) == len(tasks))
-        return ModelTasks(tasks, _counts(data["fallback"]), data["native_nodes"])
+        assembly = Assembly.of_json([count for _, count in tasks], data["chains"])
+        return ModelTasks(tasks, assembly, _counts(data["fallback"]), data["native_nodes"])
 
 
 class Reader:

@@ -73,6 +73,7 @@ def _tasks(data: bytes, dims: Mapping[str, int]) -> dict[str, Any]:
         raise ModelError(f"{len(model.tasks):,} distinct tasks are more than {MOST_TASKS:,}")
     return {
         "tasks": [{"task": task.to_json(), "occurrences": count} for task, count in model.tasks.values()],
+        "chains": model.assembly.to_json(),
         "fallback": model.fallback_ops,
         "native_nodes": model.native_nodes,
     }

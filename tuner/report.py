@@ -15,7 +15,8 @@ class TaskReport:
 
     key: str
     op: str
-    occurrences: int
+    occurrences: int  # of the task in the model, also where it may stand for others or others for it
+    chosen: int  # of these that the tuned model runs
     trials: int  # all that the database knows for this target
     flops: int
     default_s: float | None  # None where the default schedule failed
@@ -34,6 +35,7 @@ class TaskReport:
             "key": self.key,
             "op": self.op,
             "occurrences": self.occurrences,
+            "chosen": self.chosen,
             "trials": self.trials,
             "flops": self.flops,
             "default_ms": in_ms(self.default_s),
@@ -50,6 +52,7 @@ class TaskReport:
             key=data["key"],
             op=data["op"],
             occurrences=data["occurrences"],
+            chosen=data.get("chosen", data["occurrences"]),  # a job of before there was a choice
             trials=data["trials"],
             flops=data["flops"],
             default_s=in_s(data["default_ms"]),

@@ -20,6 +20,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record, 
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.pool import Pool, ReferenceFailed
 
+from .assembly import Assembly
 from .claims import Claims
 from .learning import Learning
 from .scheduler import TaskScheduler
@@ -44,6 +45,7 @@ class Assignment:
     tenure: Tenure
     claims: Claims
     states: Sequence[TaskState]
+    assembly: Assembly  # of the states, by their number
 
 
 class Search:
@@ -70,7 +72,7 @@ class Search:
         )
         self.own = own  # trials of the job so far
         self._scheduler = TaskScheduler(
-            [state.occurrences for state in assigned.states],
+            assigned.assembly,
             [floor_s(state.task, assigned.target) for state in assigned.states],
             [[time_s(m) for _, m in state.measured.values()] for state in assigned.states],
         )

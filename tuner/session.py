@@ -23,7 +23,7 @@ from tunewright.workers.lock import HostLock
 
 from .compiled import CompiledModel, build_kernels
 from .errors import InputError, Refused
-from .lookup import TRANSFERRED, Found, Match
+from .lookup import TRANSFERRED, Found, Match, measured_s
 from .model import Model
 from .place import Place
 from .settings import settings
@@ -96,8 +96,11 @@ class InferenceSession:
     def of(
         cls, model: Model, target: Target, schedules: Mapping[str, Schedule], cache: ObjectCache | None = None
     ) -> Self:
-        """A session of an opened model with these schedules by task key; the defaults for the others."""
-        session = cls.__new__(cls)
+        """A session of an opened model with these schedules by task key; the defaults for the others.
+
+        What is open in the model is run apart.
+        """
+        session, model = cls.__new__(cls), model.merged(())
         held = {
             key: schedules[key]
             for key, (task, _) in model.tasks.items()
@@ -116,6 +119,8 @@ class InferenceSession:
         return session
 
     def _start_found(self, model: Model, target: Target, found: Mapping[str, Found], cache: ObjectCache | None) -> None:
+        model = model.chosen(measured_s(found))
+        found = {key: found[key] for key in model.tasks}
         for one in found.values():
             if one.match == Match.NONE:
                 raise Refused(

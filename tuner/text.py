@@ -54,6 +54,11 @@ def ratio(before: float | None, after: float | None) -> float | None:
     return before / after if before is not None and after else None
 
 
+def uses(chosen: int, occurrences: int) -> str:
+    """How often a model runs a task of those where it might, e.g. "12" or "0 of 12"."""
+    return str(occurrences) if chosen == occurrences else f"{chosen} of {occurrences}"
+
+
 def share(part: float | None) -> str:
     """A part of one as a percentage."""
     return "-" if part is None else f"{100 * part:.1f}%"

@@ -75,7 +75,7 @@ def tune(
         model_sha256=opened.sha256,
         target_key=machine.key,
         tasks=tuple(JobTask(key, count) for key, (_, count) in opened.tasks.items()),
-        settings={"seed": seed, "strategy": strategy},
+        settings={"seed": seed, "strategy": strategy} | opened.assembly.settings,
     )
     with open_store(db or settings().db, patience_s=PATIENCE_S) as store:
         store.add_target(machine)

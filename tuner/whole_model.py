@@ -39,8 +39,28 @@ LOAD_S, TIME_S = 300.0, 120.0
 REASON_LETTERS = 300
 """Of a reason, which may have come out of a model."""
 
-Wanted = Mapping[str, Mapping[str, Schedule]]
-"""What to time, by name: the schedules by task key."""
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to run a model, both by task key: on these schedules, and with what is fastest by these times."""
+
+    schedules: Mapping[str, Schedule]
+    times_s: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` inverts it."""
+        schedules = {key: schedule.to_json() for key, schedule in self.schedules.items()}
+        return {"schedules": schedules, "times_s": dict(self.times_s)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Variant:
+        """The inverse of `to_json`."""
+        schedules = {key: Schedule.from_json(schedule) for key, schedule in data["schedules"].items()}
+        return Variant(schedules, data["times_s"])
+
+
+Wanted = Mapping[str, Variant]
+"""What to time, by name."""
 
 _log = logging.getLogger("tunewright")
 
@@ -77,11 +97,13 @@ def _calls(
     feeds = example_feeds(model)
     return {
         name: partial(
-            stack.enter_context(InferenceSession.of(model, target, schedules, cache)).run,
+            stack.enter_context(
+                InferenceSession.of(model.chosen(variant.times_s), target, variant.schedules, cache)
+            ).run,
             None,
             feeds,
         )
-        for name, schedules in wanted.items()
+        for name, variant in wanted.items()
     }
 
 
@@ -112,7 +134,6 @@ class UploadTiming:
 
     def _timed(self, wanted: Wanted) -> ModelTimes:
         lock = HostLock(self._objects)
-        schedules = {name: {key: s.to_json() for key, s in each.items()} for name, each in wanted.items()}
         with (
             TemporaryDirectory(prefix="tunewright-") as folder,
             Child(ChildLimits(confined=True), calls="tunewright.tuner.whole_model") as child,
@@ -125,7 +146,7 @@ class UploadTiming:
                     path=str(path),
                     dims=dict(self._dims),
                     target=self._target.to_json(),
-                    wanted=schedules,
+                    wanted={name: variant.to_json() for name, variant in wanted.items()},
                 )
             if loaded["reason"]:
                 return ModelTimes(reason=_line(loaded["reason"]))
@@ -165,10 +186,10 @@ _stack = ExitStack()
 def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Read a model and build its kernels, those of each name: `fallback`, or a `reason` why that can't be."""
     machine = Target.from_json(target)
-    schedules = {name: {key: Schedule.from_json(data) for key, data in each.items()} for name, each in wanted.items()}
+    variants = {name: Variant.from_json(data) for name, data in wanted.items()}
     try:
         model = open_model(Path(path), dims)
-        _loaded.update(_calls(_stack, model, machine, None, schedules))
+        _loaded.update(_calls(_stack, model, machine, None, variants))
     except (ModelError, Refused, MemoryError) as fault:
         return {"reason": message(fault), "fallback": {}}
     return {"reason": "", "fallback": model.fallback_ops}

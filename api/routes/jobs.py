@@ -174,7 +174,9 @@ def _submit(
         model_sha256=asked.model,
         target_key=target.key,
         tasks=tuple(JobTask(task.key, occurrences) for task, occurrences in reading.tasks),
-        settings={"seed": asked.seed, "strategy": asked.strategy} | ({"dims": asked.dims} if asked.dims else {}),
+        settings={"seed": asked.seed, "strategy": asked.strategy}
+        | ({"dims": asked.dims} if asked.dims else {})
+        | reading.assembly.settings,
     )
     with _one_request_a_key():
         submitted = store.jobs.submit(

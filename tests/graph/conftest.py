@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tunewright.graph import fallback
-from tunewright.graph.fusion import Call, Fallback, View, partition
+from tunewright.graph.fusion import Call, Fallback, Step, View, partition
 from tunewright.graph.ir import Array, Graph
 from tunewright.graph.oracle import reference
 
@@ -26,9 +26,9 @@ class Runs:
         return [values[output.tensor] for output in graph.outputs]
 
     @staticmethod
-    def steps(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
+    def steps(graph: Graph, feeds: Mapping[str, Array], steps: Sequence[Step] = ()) -> list[Array]:
         values = {**graph.constants, **feeds}
-        for step in partition(graph):
+        for step in steps or partition(graph):
             match step:
                 case Call(task, inputs, outputs):
                     for tensor, name in zip(task.inputs, inputs, strict=True):

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunewright.tuner.assembly import Assembly, Run, TaskChain
 from tunewright.tuner.scheduler import LARGEST, TaskScheduler
 
 
@@ -29,31 +30,35 @@ def spend(scheduler, outcome, trials):
     return spent, counts
 
 
+def scheduler_of(occurrences, floors_s, times_s=None):
+    return TaskScheduler(Assembly(tuple(occurrences)), floors_s, times_s)
+
+
 def halving(floor_s, start_s):
     """A best time that nears a floor."""
     return lambda n: floor_s + (start_s - floor_s) / (1 + n)
 
 
 def test_every_task_gets_its_default_first_the_heaviest_first():
-    scheduler = TaskScheduler([1, 10, 2], [3e-3, 1e-3, 1e-3])
+    scheduler = scheduler_of([1, 10, 2], [3e-3, 1e-3, 1e-3])
     spent, counts = spend(scheduler, lambda index, n: 1.0, 3)
     assert spent == [(1, 1), (0, 1), (2, 1)]
     assert counts == {0: 1, 1: 1, 2: 1}
 
 
 def test_a_budget_below_the_number_of_tasks_is_kept():
-    spent, _ = spend(TaskScheduler([1, 10, 2], [3e-3, 1e-3, 1e-3]), lambda index, n: 1.0, 2)
+    spent, _ = spend(scheduler_of([1, 10, 2], [3e-3, 1e-3, 1e-3]), lambda index, n: 1.0, 2)
     assert spent == [(1, 1), (0, 1)]
 
 
 def test_nothing_to_spend():
-    assert TaskScheduler([1], [1e-3]).next_batch(0) is None
-    assert TaskScheduler([], []).next_batch(10) is None
+    assert scheduler_of([1], [1e-3]).next_batch(0) is None
+    assert scheduler_of([], []).next_batch(10) is None
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 1000)), min_size=1, max_size=8), st.integers(0, 300))
 def test_the_budget_is_spent_to_the_last_trial_and_no_further(tasks, trials):
-    scheduler = TaskScheduler([n for n, _ in tasks], [1e-6 * t for _, t in tasks])
+    scheduler = scheduler_of([n for n, _ in tasks], [1e-6 * t for _, t in tasks])
     spent, counts = spend(scheduler, lambda index, n: 3e-6 * tasks[index][1] / (1 + 0.1 * n), trials)
     assert sum(size for _, size in spent) == trials
     assert all(0 < size <= LARGEST for _, size in spent)
@@ -64,7 +69,7 @@ def test_the_budget_is_spent_to_the_last_trial_and_no_further(tasks, trials):
 def test_most_goes_where_the_model_gains_most():
     floors_s = [1e-3, 1e-3, 1e-3]
     curves = [halving(1e-3, 5e-3), halving(1e-3, 5e-3), halving(0.95e-3, 1.05e-3)]
-    _, counts = spend(TaskScheduler([10, 1, 10], floors_s), lambda index, n: curves[index](n), 200)
+    _, counts = spend(scheduler_of([10, 1, 10], floors_s), lambda index, n: curves[index](n), 200)
     assert counts[0] > 2 * counts[1]  # as fast, ten times as often
     assert counts[0] > 2 * counts[2]  # as often, but at its floor already
     assert min(counts.values()) > 4
@@ -72,28 +77,28 @@ def test_most_goes_where_the_model_gains_most():
 
 def test_gain_by_hand():
     """8 ms, then 6 ms, floor 2 ms, twice: slope 2 ms, gap 4 ms over 2 trials; 3 chances of 4 that a trial succeeds."""
-    scheduler = TaskScheduler([2, 1], [2e-3, 1e-3], [[8e-3, 6e-3], [1e-3]])
-    assert scheduler.expected_gain_s(0) == pytest.approx(2 * 3 / 4 * (0.2 * 2e-3 + 0.8 * 4e-3 / 2))
+    scheduler = scheduler_of([2, 1], [2e-3, 1e-3], [[8e-3, 6e-3], [1e-3]])
+    assert scheduler.expected_gains_s()[0] == pytest.approx(2 * 3 / 4 * (0.2 * 2e-3 + 0.8 * 4e-3 / 2))
     # No window reaches before the first success, and a gap is never wholly closed.
-    scheduler = TaskScheduler([1], [2e-3], [[np.inf, 1e-3]])
-    assert scheduler.expected_gain_s(0) == pytest.approx(2 / 4 * 0.8 * 0.02e-3 / 2)
+    scheduler = scheduler_of([1], [2e-3], [[np.inf, 1e-3]])
+    assert scheduler.expected_gains_s()[0] == pytest.approx(2 / 4 * 0.8 * 0.02e-3 / 2)
 
 
 def test_floors_that_no_task_comes_near_are_moved_to_the_nearest():
     """Twice its floor is the nearest that any task came, so 8 ms against a floor of 2 ms may fall to 4 ms."""
-    scheduler = TaskScheduler([1, 1], [2e-3, 1e-3], [[8e-3], [2e-3]])
-    assert scheduler.expected_gain_s(0) == pytest.approx(2 / 3 * 0.8 * 4e-3)
-    assert scheduler.expected_gain_s(1) == pytest.approx(2 / 3 * 0.8 * 0.02 * 2e-3)
+    scheduler = scheduler_of([1, 1], [2e-3, 1e-3], [[8e-3], [2e-3]])
+    assert scheduler.expected_gains_s()[0] == pytest.approx(2 / 3 * 0.8 * 4e-3)
+    assert scheduler.expected_gains_s()[1] == pytest.approx(2 / 3 * 0.8 * 0.02 * 2e-3)
 
 
 def test_exhausted_tasks_drop_out():
     sizes = [3, 1000, 5]
-    _, counts = spend(TaskScheduler([1, 1, 1], [1e-3] * 3), lambda index, n: 1e-2 if n < sizes[index] else None, 200)
+    _, counts = spend(scheduler_of([1, 1, 1], [1e-3] * 3), lambda index, n: 1e-2 if n < sizes[index] else None, 200)
     assert counts == {0: 3, 1: 192, 2: 5}
 
 
 def test_it_ends_when_all_are_exhausted():
-    _, counts = spend(TaskScheduler([1, 1], [1e-3] * 2), lambda index, n: 1e-2 if n < 7 else None, 10**6)
+    _, counts = spend(scheduler_of([1, 1], [1e-3] * 2), lambda index, n: 1e-2 if n < 7 else None, 10**6)
     assert counts == {0: 7, 1: 7}
 
 
@@ -102,7 +107,7 @@ def test_a_failing_task_neither_starves_nor_hogs():
         return np.inf if index == 0 else 1e-3 + 4e-3 / (1 + n)
 
     for occurrences in (1, 100):
-        _, counts = spend(TaskScheduler([occurrences, 1, 1, 1], [1e-3] * 4), outcome, 400)
+        _, counts = spend(scheduler_of([occurrences, 1, 1, 1], [1e-3] * 4), outcome, 400)
         assert 8 <= counts[0] < 200
 
 
@@ -110,18 +115,18 @@ def test_a_task_that_fails_at_first_is_taken_up_again():
     def outcome(index, n):
         return np.inf if index == 0 and n < 6 else 1e-3 + 9e-3 / (1 + n)
 
-    _, counts = spend(TaskScheduler([5, 1], [1e-3] * 2), outcome, 200)
+    _, counts = spend(scheduler_of([5, 1], [1e-3] * 2), outcome, 200)
     assert counts[0] > counts[1]
 
 
 def test_all_tasks_failing_is_no_reason_to_stop_early():
-    _, counts = spend(TaskScheduler([3, 1], [1e-3] * 2), lambda index, n: np.inf, 50)
+    _, counts = spend(scheduler_of([3, 1], [1e-3] * 2), lambda index, n: np.inf, 50)
     assert sum(counts.values()) == 50
     assert min(counts.values()) >= 4
 
 
 def test_batches_under_way_count():
-    scheduler = TaskScheduler([1, 1], [1e-3, 1e-3])
+    scheduler = scheduler_of([1, 1], [1e-3, 1e-3])
     assert [scheduler.next_batch(100) for _ in range(2)] == [(0, 1), (1, 1)]
     scheduler.tell(0, [1e-2])
     scheduler.tell(1, [1e-2])
@@ -132,10 +137,46 @@ def test_batches_under_way_count():
 def test_it_goes_on_from_a_history_as_if_never_stopped():
     curves = [halving(1e-3, 5e-3), halving(2e-3, 4e-3), halving(0.5e-3, 9e-3)]
     arguments = [3, 1, 2], [1e-3, 2e-3, 0.5e-3]
-    whole, _ = spend(TaskScheduler(*arguments), lambda index, n: curves[index](n), 150)
+    whole, _ = spend(scheduler_of(*arguments), lambda index, n: curves[index](n), 150)
     for cut in (0, 2, 3, 5):
         done = [sum(size for index, size in whole[:cut] if index == task) for task in range(3)]
         times_s = [[curves[task](n) for n in range(done[task])] for task in range(3)]
-        resumed = TaskScheduler(*arguments, times_s)
+        resumed = scheduler_of(*arguments, times_s)
         rest, _ = spend(resumed, lambda index, n, done=done: curves[index](done[index] + n), 150 - sum(done))
         assert rest == whole[cut:]
+
+
+# Where some tasks may stand for others: task 2 does for the calls of 0 and 1.
+CHOICE = Assembly((1, 1, 1), ((TaskChain((0, 1), (Run(0, 2, 2),)), 1),))
+
+
+def test_alternatives_get_their_default_after_all_others():
+    scheduler = TaskScheduler(CHOICE, [1e-6, 1e-6, 1.0])
+    assert [scheduler.next_batch(9) for _ in range(3)] == [(0, 1), (1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("slower", [0, 2], ids=["calls", "merged"])
+def test_what_is_clearly_slower_gets_few_trials(slower):
+    """Whether it is what stands for others, or what it stands for."""
+    start_s = [1e-3, 1e-3, 2e-3]
+    times_s = [8 * time_s if (n == 2) == (slower == 2) else time_s for n, time_s in enumerate(start_s)]
+    _, counts = spend(TaskScheduler(CHOICE, [1e-5] * 3), lambda index, n: times_s[index] * (1 - 0.001 * n), 300)
+    lost = sum(count for index, count in counts.items() if (index == 2) == (slower == 2))
+    assert 1 <= lost <= 40
+
+
+def test_what_may_still_win_gets_its_chance():
+    """By default the merged task is twice as slow, and it could be twice as fast."""
+    scheduler = TaskScheduler(CHOICE, [5e-4, 5e-4, 5e-4])
+    curves = [lambda n: 1e-3, lambda n: 1e-3, lambda n: 4e-3 / (1 + 0.1 * n)]
+    _, counts = spend(scheduler, lambda index, n: curves[index](n), 300)
+    assert counts[2] > 50
+
+
+def test_what_is_chosen_counts_as_often_as_it_is_used():
+    chain = TaskChain((0, 1), (Run(0, 2, 2),))
+    alone, often = (Assembly((n, n, n), ((chain, n),)) for n in (1, 10))
+    arguments = [5e-4, 5e-4, 1e-3], [[1e-3], [1e-3], [1e-1] * 20]
+    few, many = (TaskScheduler(assembly, *arguments).expected_gains_s() for assembly in (alone, often))
+    assert many == pytest.approx([10 * gain for gain in few])
+    assert few[2] == 0 < few[0] == few[1]

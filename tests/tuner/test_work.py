@@ -29,7 +29,7 @@ from tunewright.tuner.commands.work import logged
 from tunewright.tuner.model import Model, open_model
 from tunewright.tuner.settings import settings
 from tunewright.tuner.tenure import Tenure
-from tunewright.tuner.whole_model import ModelTimes, UploadTiming, Wanted
+from tunewright.tuner.whole_model import ModelTimes, UploadTiming, Variant, Wanted
 from tunewright.tuner.work import Draining, Work
 from tunewright.workers.pool import DeviceState, Pool, PoolError
 from tunewright.workers.process import NotStarted
@@ -491,7 +491,7 @@ def timing(store: SqlStore, data: bytes, sha256: str, target: Target = TARGET) -
 
 def test_an_uploaded_model_is_timed_in_a_child(store: SqlStore) -> None:
     data = small_model("n").SerializeToString()
-    times = timing(store, data, hashlib.sha256(data).hexdigest())({"default": {}, "tuned": {}})
+    times = timing(store, data, hashlib.sha256(data).hexdigest())({"default": Variant({}), "tuned": Variant({})})
     assert times.reason == ""
     assert times.times_s.keys() == {"default", "tuned"}
     assert all(0 < seconds < 1 for seconds in times.times_s.values())
@@ -499,13 +499,13 @@ def test_an_uploaded_model_is_timed_in_a_child(store: SqlStore) -> None:
 
 def test_why_a_model_is_not_timed(store: SqlStore) -> None:
     broken = b"no model at all"
-    found = timing(store, broken, hashlib.sha256(broken).hexdigest())({"default": {}})
+    found = timing(store, broken, hashlib.sha256(broken).hexdigest())({"default": Variant({})})
     assert found.times_s == {}
     assert found.reason
     assert "\n" not in found.reason
 
     def reason(sha256: str, target: Target = TARGET) -> str:
-        return UploadTiming(store.uploads, sha256, {}, target, settings().objects)({"default": {}}).reason
+        return UploadTiming(store.uploads, sha256, {}, target, settings().objects)({"default": Variant({})}).reason
 
     assert "cdcd" in reason("cd" * 32)
     assert "is no cpu:cortex-a76" in reason("cd" * 32, OTHER)

@@ -10,14 +10,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from tunewright.graph.task import Tensor
+from tunewright.graph.task import Task, Tensor
 from tunewright.search_space.schedule import Schedule
 
 from ..errors import Refused
 from ..lockfile import write_lock
 from ..lookup import Basis, Found
 from ..place import Place, download
-from ..text import duration, large, printable, shape, slow_nodes
+from ..text import duration, large, printable, shape, slow_nodes, uses
 from ..units import in_ms
 from .tables import WIDE, key_letters, new_table, print_table
 
@@ -28,6 +28,7 @@ SCHEDULE_COLUMNS = 40
 def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> dict[str, Any]:
     """The tasks of a model, and how many of its nodes they cover."""
     prepared = Place(db).prepare(model, dims, threads)
+    chosen = prepared.chosen.tasks
     rows = [
         {
             "key": key,
@@ -37,6 +38,7 @@ def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | N
             "flops": task.flops,
             "traffic_bytes": task.traffic_bytes,
             "occurrences": count,
+            "chosen": _uses(chosen, key),
             "best_ms": _best_ms(prepared.found[key]),
         }
         for key, (task, count) in prepared.model.tasks.items()
@@ -45,13 +47,18 @@ def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | N
         "model": prepared.model.label,
         "target": str(prepared.target),
         "tasks": rows,
-        "flops": sum(task.flops * count for task, count in prepared.model.tasks.values()),
+        "flops": sum(task.flops * count for task, count in chosen.values()),
         "coverage": {
             "native": prepared.model.native_nodes,
             "fallback": prepared.model.fallback_ops,
             "reasons": prepared.model.fallback_reasons,
         },
     }
+
+
+def _uses(chosen: Mapping[str, tuple[Task, int]], key: str) -> int:
+    """How often a model, by its tasks as they are run, runs one of them."""
+    return chosen[key][1] if key in chosen else 0
 
 
 def _best_ms(found: Found) -> float | None:
@@ -72,7 +79,7 @@ def render_tasks(console: Console, data: Mapping[str, Any]) -> None:
             Text(printable(task["op"])),
             f"{_shapes(task['inputs'])} -> {_shapes(task['outputs'])}",
             large(task["flops"]),
-            str(task["occurrences"]),
+            uses(task["chosen"], task["occurrences"]),
             duration(task["best_ms"]),
         )
     if data["tasks"]:
@@ -98,11 +105,13 @@ def lookup(
     """
     kept = download(place, threads) if snapshot else None
     prepared = place.prepare(model, dims, threads)
+    chosen = prepared.chosen.tasks
     return {
         "model": prepared.model.label,
         "target": str(prepared.target),
         "tasks": [
-            {**found.to_json(), "occurrences": prepared.model.tasks[key][1]} for key, found in prepared.found.items()
+            {**found.to_json(), "occurrences": prepared.model.tasks[key][1], "chosen": _uses(chosen, key)}
+            for key, found in prepared.found.items()
         ],
         "notes": list(prepared.notes),
         "kept": kept,
@@ -123,12 +132,13 @@ def lock(
         raise Refused(f"{place.server} could not be asked for {count}: {reason}; a lock pins, so nothing was written")
     path = output or model.with_name(f"{model.name}.lock.json")
     write_lock(path, prepared.model, prepared.target, prepared.dims, prepared.found)
-    matches = Counter(found.match.value for found in prepared.found.values())
+    chosen = prepared.chosen.tasks
+    matches = Counter(prepared.found[key].match.value for key in chosen)
     return {
         "model": prepared.model.label,
         "target": str(prepared.target),
         "file": str(path),
-        "tasks": len(prepared.found),
+        "tasks": len(chosen),
         "matches": dict(matches),
         "notes": list(prepared.notes),
     }
@@ -149,7 +159,7 @@ def _expected(task: Mapping[str, Any]) -> str:
 def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
     """A line a task, in the order of the model."""
     roomy = console.width >= WIDE + SCHEDULE_COLUMNS
-    table = new_table(console, ("task", "op", "match"), ("expected",))
+    table = new_table(console, ("task", "op", "match"), ("times", "expected"))
     if roomy:
         table.add_column("schedule", overflow="fold")
     for task in data["tasks"]:
@@ -157,13 +167,15 @@ def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
             task["key"][: key_letters(console)],
             Text(printable(task["op"])),
             task["match"],
+            uses(task["chosen"], task["occurrences"]),
             _expected(task),
         ]
         table.add_row(*row, *([Text(printable(Schedule.from_json(task["schedule"])))] if roomy else []))
     if data["tasks"]:
         print_table(console, table)
-    exact = sum(task["match"] == "exact" for task in data["tasks"])
-    console.print(f"{exact} of {len(data['tasks'])} tasks are tuned for {data['target']}")
+    run = [task for task in data["tasks"] if task["chosen"]]
+    exact = sum(task["match"] == "exact" for task in run)
+    console.print(f"{exact} of {len(run)} tasks are tuned for {data['target']}")
     if data["kept"] is not None:
         console.print(f"{data['kept']} answers are kept for when the server is away")
     if data["tasks"] and not roomy:

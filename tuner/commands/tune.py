@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..progress import watching
-from ..text import duration, gain, is_clear, printable, ratio, share, slow_nodes, times
+from ..text import duration, gain, is_clear, printable, ratio, share, slow_nodes, times, uses
 from .tables import is_wide, key_letters, new_table, print_table
 
 
@@ -54,7 +54,7 @@ def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> None:
     for task in tasks:
         gflops = task["gflops"]
         numbers = [
-            str(task["occurrences"]),
+            uses(task.get("chosen", task["occurrences"]), task["occurrences"]),
             str(task["trials"]),
             duration(task["default_ms"]),
             duration(task["best_ms"]),

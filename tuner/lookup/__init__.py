@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from .found import TRANSFERRED, Basis, Found, Match, Source, unmeasured
+from .found import TRANSFERRED, Basis, Found, Match, Source, measured_s, unmeasured
 from .ladder import Ladder, Recorded, lookup
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Source",
     "look_up_in",
     "lookup",
+    "measured_s",
     "unmeasured",
 ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,18 @@ class Found:
             "source": self.source.to_json() if self.source else None,
             "provenance": dict(self.measurement.provenance) if self.measurement else {},
         }
+
+
+def measured_s(found: Mapping[str, Found]) -> dict[str, float]:
+    """Task key -> seconds measured for the task on the very target; infinite where all that was tried fails.
+
+    Times of other targets and tasks are left out: they are not to be held against these.
+    """
+    times_s = {key: inf for key, one in found.items() if one.match is Match.NONE}
+    for key, one in found.items():
+        if one.basis is Basis.MEASURED and one.expected_s is not None:
+            times_s[key] = one.expected_s
+    return times_s
 
 
 def unmeasured(task: Task, target: Target, failed: Collection[str] = ()) -> Found:
