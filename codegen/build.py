@@ -11,14 +11,14 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .ir import Buffer, For, Kernel, LoopKind, Packing
+from .artifact import Artifact, Phase
+from .ir import For, Kernel, LoopKind
 from .llvm import emit
 from .target import Target
 from .verify import verify
@@ -46,37 +46,6 @@ _ir_log, _llvm_log, _assembly_log = (logging.getLogger(f"tunewright.{name}") for
 
 class BuildError(Exception):
     """LLVM refused a kernel. One line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """One function `void symbol(const void *const *buffers, int64_t begin, int64_t end)`.
-
-    The threads share 0 .. iterations - 1 between them, and all have returned before the next phase starts. A phase
-    of one iteration must be called once.
-    """
-
-    symbol: str
-    iterations: int
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A kernel built for a target. `buffers` of a phase are `params`, then `scratch`, each aligned to 64 bytes."""
-
-    object_code: bytes = field(repr=False)  # relocatable, with no reference to other objects but libm's
-    sha256: str  # of the object code
-    phases: tuple[Phase, ...]
-    params: tuple[Buffer, ...]
-    scratch: tuple[Buffer, ...]
-    packings: Mapping[str, Packing] = field(hash=False)
-
-    def __str__(self) -> str:
-        lines = [f"artifact {self.sha256[:12]}, {len(self.object_code):,} bytes"]
-        lines += [f"  {phase.symbol} x {phase.iterations}" for phase in self.phases]
-        lines += [f"  param {buffer}" for buffer in self.params]
-        lines += [f"  scratch {buffer}" for buffer in self.scratch]
-        return "\n".join(lines)
 
 
 class ObjectCache:

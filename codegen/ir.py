@@ -133,10 +133,15 @@ class Packing:
 
     def apply(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         """Pack an array, contiguous."""
+        return np.ascontiguousarray(self.arranged(array))
+
+    def arranged(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
+        """What `apply` gives, but as a view of the array or of a copy, in whatever strides that has."""
         array = self._mapped(array).transpose(self.order)
-        array = np.pad(array, [(0, p - s) for p, s in zip(self.padded, array.shape, strict=True)])
+        if array.shape != self.padded:
+            array = np.pad(array, [(0, p - s) for p, s in zip(self.padded, array.shape, strict=True)])
         array = array.reshape([extent for split in self.splits for extent in split])
-        return np.ascontiguousarray(array.transpose(self.parts))
+        return array.transpose(self.parts)
 
     def _mapped(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         if not self.maps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from tunewright.codegen.build import ObjectCache
+from tunewright.codegen.dtype import DType
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
 from tunewright.graph.ir import TensorType
@@ -21,8 +22,10 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds
 from tunewright.workers.lock import HostLock
 
-from .compiled import CompiledModel, build_kernels
+from .compiled import build_kernels, compile_model
 from .errors import InputError, Refused
+from .execution import CompiledModel
+from .image import Image, Port
 from .lookup import TRANSFERRED, Found, Match, measured_s
 from .model import Model
 from .place import Place
@@ -139,7 +142,6 @@ class InferenceSession:
         cache: ObjectCache | None,
     ) -> None:
         """`schedules` must be legal; tasks not in there get their default. `matches` says where they come from."""
-        self._graph = model.graph
         self.schedules = {
             key: schedules.get(key) or default_schedule(task, target) for key, (task, _) in model.tasks.items()
         }
@@ -149,7 +151,7 @@ class InferenceSession:
         # Who times candidates on this machine is not disturbed. They share the folder of objects.
         with HostLock(cache.folder).building() if cache else nullcontext():
             artifacts = build_kernels(model, self.schedules, target, cache)
-        self._model = CompiledModel(model, artifacts, shared_pool(target.threads))
+        self._load(compile_model(model, artifacts, target.threads), target)
         tuned = sum(match is Match.EXACT for match in matches.values())
         transferred = sum(match in TRANSFERRED for match in matches.values())
         self._coverage = Coverage(
@@ -160,40 +162,52 @@ class InferenceSession:
             transferred=transferred,
         )
 
+    def _load(self, image: Image, target: Target) -> None:
+        self._model = CompiledModel(image, shared_pool(target.threads))
+        kinds = [(port, port.value.kind) for port in image.inputs]
+        self._wanted = [(port, _numpy_type(kind), kind.shape) for port, kind in kinds]
+
     def coverage(self) -> Coverage:
         """How much of the model runs natively, and how much of that is tuned."""
         return self._coverage
 
     def get_inputs(self) -> list[Argument]:
         """What `run` takes."""
-        return [self._argument(value.label, value.tensor) for value in self._graph.inputs]
+        return [_argument(port) for port in self._model.image.inputs]
 
     def get_outputs(self) -> list[Argument]:
         """What `run` returns."""
-        return [self._argument(value.label, value.tensor) for value in self._graph.outputs]
-
-    def _argument(self, label: str, tensor: str) -> Argument:
-        kind = self._graph.type(tensor)
-        name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
-        return Argument(label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
+        return [_argument(port) for port in self._model.image.outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs of that name, in that order; all of them for None.
 
         Raises InputError where inputs are missing, unknown, or of another type or shape than the model's.
         """
-        arrays = {}
-        for value in self._graph.inputs:
-            if value.label not in input_feed:
-                raise InputError(f"input {value.label!r} is missing")
-            arrays[value.tensor] = _checked(value.label, input_feed[value.label], self._graph.type(value.tensor))
-        labels = [value.label for value in self._graph.outputs]
-        unknown = [name for name in input_feed if all(name != value.label for value in self._graph.inputs)]
-        unknown += [name for name in output_names or () if name not in labels]
+        arrays = []
+        for port, dtype, shape in self._wanted:
+            try:
+                array = input_feed[port.label]
+            except KeyError:
+                raise InputError(f"input {port.label!r} is missing") from None
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
+                array = _checked(port.label, array, port.value.kind)
+            arrays.append(array)
+        if output_names is None and len(input_feed) == len(arrays):
+            return self._model.run(arrays)
+        numbers = self._numbers(input_feed, output_names)
+        results = self._model.run(arrays)
+        return [results[number] for number in numbers]
+
+    def _numbers(self, given: Iterable[str], wanted: Sequence[str] | None) -> list[int]:
+        """The outputs of these names. Raises InputError where names, of inputs given too, are not the model's."""
+        labels = [port.label for port in self._model.image.outputs]
+        inputs = {port.label for port in self._model.image.inputs}
+        unknown = [name for name in given if name not in inputs]
+        unknown += [name for name in wanted or () if name not in labels]
         if unknown:
             raise InputError(f"the model has no {', '.join(map(repr, unknown))}")
-        results = dict(zip(labels, self._model.run(arrays), strict=True))
-        return [results[name] for name in (labels if output_names is None else output_names)]
+        return [labels.index(name) for name in (labels if wanted is None else wanted)]
 
     def close(self) -> None:
         """Unload the code."""
@@ -206,6 +220,18 @@ class InferenceSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _argument(port: Port) -> Argument:
+    kind = port.value.kind
+    name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
+    return Argument(port.label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
+
+
+def _numpy_type(kind: TensorType) -> np.dtype[Any] | None:
+    """The type of arrays that need no look at them; numpy has one object for each."""
+    dtype = DType.of(kind.dtype)
+    return None if dtype is None else dtype.numpy
 
 
 def _checked(label: str, value: Any, kind: TensorType) -> Any:

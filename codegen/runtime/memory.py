@@ -13,6 +13,9 @@ from ..dtype import DType
 ALIGN_BYTES = 64
 """A cache line, and the widest vector: where tensors begin."""
 
+HUGE_BYTES = 2 << 20
+"""A huge page of most systems. numpy asks for such ones in what it allocates."""
+
 GUARD_BYTES = 4096
 
 # No two neighbours alike, no zero, nothing that a kernel would write by chance.
@@ -23,6 +26,11 @@ def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN
     """A C-contiguous array, not initialised, whose address is a multiple of `align_bytes` (a power of two)."""
     size_bytes = prod(shape) * dtype.size_bytes
     return _aligned_bytes(size_bytes, align_bytes).view(dtype.numpy).reshape(shape)
+
+
+def aligned_block(size_bytes: int) -> NDArray[np.uint8]:
+    """Aligned bytes for many tensors, not initialised, in huge pages where they fill some."""
+    return _aligned_bytes(size_bytes, HUGE_BYTES if size_bytes >= 2 * HUGE_BYTES else ALIGN_BYTES)
 
 
 def room_bytes(size_bytes: int) -> int:

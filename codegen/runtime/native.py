@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
 from typing import Self
@@ -10,7 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..build import Artifact
+from ..artifact import Artifact
 from ..dtype import DType
 from ..ir import Buffer
 from .library import Library, pool_functions
@@ -19,8 +20,17 @@ from .pool import ThreadPool
 
 _FOREVER_NS = 2**63 - 1
 
-Operand = NDArray[np.generic] | int | str
-"""Memory of one parameter: an array, an address that the caller keeps alive, or a name that each run binds anew."""
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Memory inside what a name is bound to, so many bytes behind its beginning."""
+
+    name: str
+    offset_bytes: int
+
+
+Operand = NDArray[np.generic] | int | str | Part
+"""Memory of one parameter: an array, an address that the caller keeps alive, or what each run binds to a name anew."""
 
 Bindings = Mapping[str, NDArray[np.generic]]
 
@@ -42,7 +52,7 @@ class Program:
         self._pool = pool
         self._native = pool_functions()
         self._kept: list[object] = []
-        self._names: dict[str, list[tuple[int, Buffer]]] = {}
+        self._names: dict[str, list[tuple[int, Buffer, int | None]]] = {}  # None: all of it
         self._arguments, starts = self._lay_out(calls)
         self._library, addresses = _load(artifacts)
         self._steps = _steps(artifacts, addresses, starts)
@@ -79,7 +89,10 @@ class Program:
     def _address(self, buffer: Buffer, operand: Operand, cell: int) -> int:
         match operand:
             case str():
-                self._names.setdefault(operand, []).append((cell, buffer))
+                self._names.setdefault(operand, []).append((cell, buffer, None))
+                return 0
+            case Part(name, offset_bytes):
+                self._names.setdefault(name, []).append((cell, buffer, offset_bytes))
                 return 0
             case int():
                 return operand
@@ -139,8 +152,8 @@ class Program:
         if bindings.keys() != self._names.keys():
             raise ValueError(f"bound {sorted(bindings)}, but the names are {sorted(self._names)}")
         for name, cells in self._names.items():
-            for cell, buffer in cells:
-                self._arguments[cell] = _checked(buffer, bindings[name])
+            for cell, buffer, offset_bytes in cells:
+                self._arguments[cell] = _checked(buffer, bindings[name], offset_bytes)
 
     def close(self) -> None:
         """Unload the code, once the current run is over. Closing twice is harmless."""
@@ -185,11 +198,13 @@ def _steps(
     return steps
 
 
-def _checked(buffer: Buffer, array: NDArray[np.generic]) -> int:
-    """The address of an array that is to be the memory of `buffer`."""
-    if array.dtype != buffer.dtype.numpy or array.nbytes != buffer.size_bytes:
+def _checked(buffer: Buffer, array: NDArray[np.generic], offset_bytes: int | None = None) -> int:
+    """The address of the memory of `buffer`: all of an array, or what begins so many bytes behind its beginning."""
+    inside_bytes = offset_bytes or 0
+    rest_bytes = array.nbytes - inside_bytes - buffer.size_bytes
+    if array.dtype != buffer.dtype.numpy or rest_bytes < 0 or (offset_bytes is None and rest_bytes):
         raise ValueError(f"{buffer} can't be an array of {array.dtype}{list(array.shape)}")
-    address = array.ctypes.data
+    address: int = array.ctypes.data + inside_bytes
     if not array.flags.c_contiguous or (array.size and address % ALIGN_BYTES):  # numpy gives empty ones no address
         raise ValueError(f"{buffer} can't be an array that is not contiguous or not aligned to {ALIGN_BYTES} bytes")
     return address

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tunewright.codegen.build import Artifact, Phase
+from tunewright.codegen.artifact import Artifact, Phase
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Buffer
 from tunewright.codegen.runtime.library import pool_functions

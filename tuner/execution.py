@@ -1,0 +1,194 @@
+"""CompiledModel: an image in this process, ready to run. Light to import."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from math import prod
+from threading import Lock
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from tunewright.codegen.artifact import Artifact
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.runtime.memory import ALIGN_BYTES, aligned_block, aligned_empty
+from tunewright.codegen.runtime.native import Operand, Part, Program
+from tunewright.codegen.runtime.pool import ThreadPool
+from tunewright.graph.ir import TensorType
+
+from .image import Area, Array, Evaluation, Image, KernelCall, Spot, Value
+
+STAGED_BYTES = 64 << 10
+"""Inputs and outputs up to here are copied through memory of the model's own: that costs less than binding theirs."""
+
+
+class CompiledModel:
+    """Runs an image: native programs, and between them the nodes that have no kernel.
+
+    Tensors between steps live in one arena. Results are the caller's to keep. Threads may share it; their runs take
+    turns, in a forked child too.
+    """
+
+    def __init__(self, image: Image, pool: ThreadPool) -> None:
+        self.image = image
+        self._arena = aligned_block(max(image.arena_bytes, 1))
+        self._inputs = [_staging(port.value.kind) for port in image.inputs]
+        self._rooms = {number: _staging(kind) for number, kind in image.rooms.items()}
+        self._results = [self._fixed(port.value) for port in image.outputs]
+        self._turn = Lock()
+        _models.add(self)
+        self._parts: list[Program | Evaluation] = []
+        calls: list[tuple[Artifact, Sequence[Operand]]] = []
+        for step in image.steps:
+            match step:
+                case KernelCall(artifact, spots):
+                    calls.append((artifact, [self._operand(spot) for spot in spots]))
+                case Evaluation():
+                    self._close_program(calls, pool)
+                    calls = []
+                    self._parts.append(step)
+        self._close_program(calls, pool)
+
+    def _close_program(self, calls: Sequence[tuple[Artifact, Sequence[Operand]]], pool: ThreadPool) -> None:
+        if calls:
+            self._parts.append(Program(calls, pool))
+
+    def _operand(self, spot: Spot) -> Operand:
+        block = self._block(spot)
+        return Part(_name(spot), spot.offset_bytes) if block is None else block.ctypes.data + spot.offset_bytes
+
+    def _block(self, spot: Spot) -> Array | None:
+        """The memory that a spot lies in; None where each run has another one."""
+        match spot.area:
+            case Area.ARENA:
+                return self._arena
+            case Area.CONSTANTS:
+                return self.image.constants
+            case Area.KEPT:
+                return self.image.kept[spot.number]
+            case Area.INPUT:
+                return self._inputs[spot.number]
+            case Area.OUTPUT:
+                return self._rooms[spot.number]
+
+    def _fixed(self, value: Value) -> Array | None:
+        """A tensor in memory that is the same in every run."""
+        block = None if value.spot is None else self._block(value.spot)
+        return None if block is None else _seen(block, value)
+
+    def run(self, inputs: Sequence[Array]) -> list[Any]:
+        """The outputs, each of the type that the image gives it, for inputs of the types that it gives them, in order.
+
+        Raises EvaluationError where a node without a kernel can't be computed.
+        """
+        with self._turn:
+            bound: dict[str, Array] = {}
+            for number, staged in enumerate(self._inputs):
+                if staged is None:
+                    bound[_name(Spot(Area.INPUT, number=number))] = _aligned(inputs[number])
+                else:
+                    staged[...] = inputs[number]
+            for number, room in self._rooms.items():
+                if room is None:
+                    kind = self.image.rooms[number]
+                    fresh = aligned_empty(kind.shape or (), DType(kind.dtype))
+                    bound[_name(Spot(Area.OUTPUT, number=number))] = fresh
+            found: dict[str, Any] = {}  # what fallbacks returned, where no memory was planned
+            for part in self._parts:
+                if isinstance(part, Program):
+                    part.run({name: bound[name] for name in part.names})
+                else:
+                    self._evaluate(part, bound, found)
+            return [
+                self._result(number, bound, found) if fixed is None else fixed.copy()
+                for number, fixed in enumerate(self._results)
+            ]
+
+    def _evaluate(self, step: Evaluation, bound: Mapping[str, Array], found: dict[str, Any]) -> None:
+        from tunewright.graph.fallback import EvaluationError, evaluate  # imports onnx
+
+        node, values = step.node, step.values
+        operands = [self._value(name, values[name], bound, found) if name else None for name in node.inputs]
+        for name, result in zip(node.outputs, evaluate(node, operands), strict=True):
+            if not name:
+                continue
+            if values[name].spot is None:
+                found[name] = result
+                continue
+            kind = values[name].kind
+            if result.shape != kind.shape or result.dtype != kind.dtype:
+                raise EvaluationError(f"{node.op} made {result.dtype}{list(result.shape)} where {kind} was inferred")
+            self._value(name, values[name], bound, found)[...] = result
+
+    def _value(self, name: str, value: Value, bound: Mapping[str, Array], found: Mapping[str, Any]) -> Any:
+        """A tensor's value: an array in place, or what a fallback returned."""
+        if value.spot is None:
+            return found[name]
+        block = self._block(value.spot)
+        return _seen(bound[_name(value.spot)] if block is None else block, value)
+
+    def _result(self, number: int, bound: Mapping[str, Array], found: Mapping[str, Any]) -> Any:
+        """An output that is the caller's alone from now on."""
+        port = self.image.outputs[number]
+        value = self._value(port.tensor, port.value, bound, found)
+        own = port.value.spot is not None and port.value.spot.area is Area.OUTPUT
+        return value if own or not isinstance(value, np.ndarray) else value.copy()
+
+    def close(self) -> None:
+        """Unload the code, when a run under way has ended."""
+        with self._turn:
+            for part in self._parts:
+                if isinstance(part, Program):
+                    part.close()
+
+    def renew_turn(self) -> None:
+        """In the child of a fork: who holds the turn may not be here."""
+        self._turn = Lock()
+
+
+_models: WeakSet[CompiledModel] = WeakSet()
+
+
+def _renew_turns() -> None:
+    for model in list(_models):
+        model.renew_turn()
+
+
+os.register_at_fork(after_in_child=_renew_turns)
+
+
+def _name(spot: Spot) -> str:
+    """What the memory of an input or output is called among the operands of programs."""
+    return f"{spot.area} {spot.number}"
+
+
+def _seen(block: Array, value: Value) -> Array:
+    """A tensor in a block of memory: bytes, or elements of its type."""
+    assert value.spot is not None
+    offset_bytes, shape = value.spot.offset_bytes, value.kind.shape or ()
+    if value.spot.area in (Area.ARENA, Area.CONSTANTS):
+        kind = DType(value.kind.dtype)
+        return block[offset_bytes : offset_bytes + prod(shape) * kind.size_bytes].view(kind.numpy).reshape(shape)
+    first = offset_bytes // block.itemsize
+    return block.reshape(-1)[first : first + prod(shape)].reshape(shape)
+
+
+def _staging(kind: TensorType) -> Array | None:
+    """Memory of the model's own for a small input or output."""
+    dtype = DType.of(kind.dtype)
+    if dtype is None or kind.shape is None or not 0 < prod(kind.shape) * dtype.size_bytes <= STAGED_BYTES:
+        return None
+    return aligned_empty(kind.shape, dtype)
+
+
+def _aligned(array: Array) -> Array:
+    """The array itself if kernels can read it or never will, else a copy that they can."""
+    dtype = DType.of(array.dtype.name)  # the name tells nothing of the byte order
+    fits = array.dtype.isnative and array.flags.c_contiguous and array.ctypes.data % ALIGN_BYTES == 0
+    if dtype is None or fits:
+        return array
+    copy = aligned_empty(array.shape, dtype)
+    copy[...] = array
+    return copy
