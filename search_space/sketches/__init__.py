@@ -13,12 +13,14 @@ from ..measurement import Candidate
 from ..schedule import Illegal, Schedule
 from ..sketch import Sketch
 from ..space import Space
+from .chain import ChainSketch
 from .contraction import ContractionSketch
 from .generic import GenericSketch
 from .window import WindowSketch
 from .winograd import WinogradSketch
 
 SKETCHES: tuple[Sketch, ...] = (
+    ChainSketch(),
     ContractionSketch(),
     WinogradSketch(2),
     WinogradSketch(4),

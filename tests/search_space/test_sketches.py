@@ -21,6 +21,8 @@ from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.fusion import Call, partition
+from tunewright.graph.groups import chained
+from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import rewrite
@@ -53,6 +55,13 @@ MODELS = {
     "broadcast": "x[{a}, {c}] z[{c}] | t = Mul(x, z) u = Sigmoid(t) y = Add(u, x) | y",
     "transpose": "x[{a}, {b}, {c}] | y = Transpose<perm=[2, 0, 1]>(x) | y",
     "concat": "x[{a}, {b}] z[{a}, {c}] | y = Concat<axis=1>(x, z) | y",
+    "separable": "x[1, {c}, {a}, {b}] w[{c}, 1, 3, 3] v[{2c}, {c}, 1, 1] z[{c}]"
+    " | t = Conv<group={c}, pads=[1, 1, 1, 1]>(x, w, z) u = Relu(t) y = Conv(u, v) | y ; w v z",
+    "inverted": "x[1, {d}, {a}, {b}] v[{c}, {d}, 1, 1] w[{c}, 1, 3, 3] z[{c}] p[{2c}, {c}, 1, 1]"
+    " | s = Conv(x, v, z) t = Relu(s) u = Conv<group={c}, pads=[1, 0, 1, 2], strides=[2, 1]>(t, w) y = Conv(u, p)"
+    " | y ; v w z p",
+    "attended": "q[{d}, {a}, {b}] k[{d}, {c}, {b}] m[{a}, {c}] v[{d}, {c}, {2c}] | t = Transpose<perm=[0, 2, 1]>(k)"
+    " r = MatMul(q, t) s = Add(r, m) p = Softmax(s) y = MatMul(p, v) | y[{d}, {a}, {2c}] ; m",
     "row_sum": "x[{a}, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{a}] ; axes",
 }  # fmt: skip
 """Small models: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes."""
@@ -92,8 +101,20 @@ def fuse_model(model: Any, constants: set[str]) -> list[Task]:
         graph.input.remove(value)
     if "axes" in constants:
         graph.initializer.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axes"))
-    steps = partition(rewrite(load(model.SerializeToString())))
-    return [step.task for step in steps if isinstance(step, Call)]
+    graph = rewrite(load(model.SerializeToString()))
+    calls = [step for step in partition(graph) if isinstance(step, Call)]
+    return [call.task for call in calls] + joined(graph, calls)
+
+
+def joined(graph: Graph, calls: Sequence[Call]) -> list[Task]:
+    """All calls as one task, where there are several and each makes what the next one reads."""
+    group = calls[0].group
+    for call in calls[1:]:
+        both = chained(group, call.group, group.outputs[0]) if group.outputs[0] in call.group.inputs else None
+        if both is None:
+            return []
+        group = both
+    return [Call.of(graph, group).task] if len(calls) > 1 else []
 
 
 def agree(found: Sequence[Any], wanted: Sequence[Any]) -> None:
