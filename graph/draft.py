@@ -119,14 +119,15 @@ def _names(graph: Graph, nodes: Iterable[Node]) -> set[str]:
     return names
 
 
-_OPTIONAL_RESULTS = frozenset({"BatchNormalization", "Dropout", "GRU", "LSTM", "LayerNormalization", "MaxPool", "RNN"})
+_ANY_RESULT_OPTIONAL = frozenset({"GRU", "LSTM", "RNN", "Recurrence"})
+_OPTIONAL_RESULTS = _ANY_RESULT_OPTIONAL | {"BatchNormalization", "Dropout", "LayerNormalization", "MaxPool"}
 
 
 def _trimmed(node: Node, needed: set[str]) -> Node:
     if node.op not in _OPTIONAL_RESULTS or node.domain:
         return node
     outputs = [name if name in needed else "" for name in node.outputs]
-    if node.op not in ("LSTM", "GRU", "RNN"):
+    if node.op not in _ANY_RESULT_OPTIONAL:
         outputs[0] = node.outputs[0]  # the only one that is not optional
     while outputs and not outputs[-1]:
         outputs.pop()

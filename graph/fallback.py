@@ -19,6 +19,7 @@ from . import channels
 from .corrections import CORRECTIONS, max_pool
 from .ir import Array, Node
 from .onnx_form import CAPTURES, dtype_name, element_type, model_of
+from .recurrent import evaluate_recurrence
 from .resize import COORDINATES, resize
 
 MAX_PREPARED = 4096
@@ -56,6 +57,8 @@ def evaluate(node: Node, arrays: Sequence[Any]) -> list[Any]:
 
 
 def _evaluate(node: Node, arrays: Sequence[Any]) -> list[Any]:
+    if node.op == "Recurrence" and not node.domain:
+        return evaluate_recurrence(node, arrays)
     own = _OWN.get(node.op)
     if own is not None and not node.domain and len(node.outputs) == 1:
         result = own(node, *arrays)

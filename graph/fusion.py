@@ -17,7 +17,7 @@ from tunewright.codegen.expr import Expr, Load, const, loads, transform
 from .collapse import collapse
 from .groups import Group, factored, inlined, is_affine, merged, reshaped
 from .ir import Graph, Node
-from .ops import Compute, NotNative, View, define
+from .ops import Compute, NotNative, Place, Rounds, View, define
 from .task import Task, canonical, in_order_of_use
 
 __all__ = ["Call", "Fallback", "Step", "View", "partition"]
@@ -27,14 +27,15 @@ __all__ = ["Call", "Fallback", "Step", "View", "partition"]
 class Call:
     """Run a task. `inputs` and `outputs` are tensors of the graph in the task's order.
 
-    The task may see them under other shapes, with the same elements in the same order.
+    The task may see them under other shapes, with the same elements in the same order. Of calls that make up one node
+    together, the first has it in `nodes`. Tensors that the graph does not have are memory between such calls.
     """
 
     task: Task
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
-    group: Group | None = field(repr=False, compare=False)  # what the task was made of, where it was
+    group: Group | None = field(repr=False, compare=False)  # what the task was made of; None for one of many rounds
 
     @staticmethod
     def of(graph: Graph, group: Group) -> Call:
@@ -68,6 +69,14 @@ def partition(graph: Graph) -> list[Step]:
     return _Fusion(graph).steps()
 
 
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """A node that is done in rounds."""
+
+    number: int  # of the node
+    rounds: Rounds
+
+
 class _Fusion:
     """Groups on their way to becoming tasks.
 
@@ -77,7 +86,7 @@ class _Fusion:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.roots: dict[str, str] = {}  # view -> the tensor whose memory it is
-        self.units: list[Group | Fallback] = []
+        self.units: list[Group | Fallback | _Repeated] = []
         self.readers: dict[str, set[int]] = {}  # tensor with memory -> units that read it
         self.makers: dict[str, int] = {}  # tensor with memory -> unit at whose place its group runs
         self.groups: dict[int, Group] = {}  # unit at whose place a group runs -> group
@@ -105,6 +114,8 @@ class _Fusion:
             if isinstance(unit, Fallback):
                 view(unit.node.inputs)
                 steps.append(unit)
+            elif isinstance(unit, _Repeated):
+                steps += self._repeated(unit)
             elif number in self.groups:
                 steps.append(Call.of(self.graph, self.groups[number]))
         view(value.tensor for value in self.graph.outputs)
@@ -122,9 +133,10 @@ class _Fusion:
         try:
             meaning = define(needed, self.graph.types, self.graph.constants)
         except NotNative as reason:
-            self.units.append(Fallback(node, str(reason)))
-            for name in filter(None, node.inputs):
-                self.readers.setdefault(self._root(name), set()).add(len(self.units) - 1)
+            self._add_alone(node, Fallback(node, str(reason)))
+            return
+        if isinstance(meaning, Rounds):
+            self._add_alone(node, _Repeated(number, meaning))
             return
         if isinstance(meaning, View):
             self.roots[meaning.output] = self._root(meaning.input)
@@ -133,6 +145,12 @@ class _Fusion:
             for name in group.inputs:
                 self.readers.setdefault(name, set()).add(len(self.units))
             self.units.append(group)
+
+    def _add_alone(self, node: Node, unit: Fallback | _Repeated) -> None:
+        """A node that is fused with no other."""
+        self.units.append(unit)
+        for name in filter(None, node.inputs):
+            self.readers.setdefault(self._root(name), set()).add(len(self.units) - 1)
 
     def _group(self, number: int, node: Node, meaning: Compute) -> Group:
         """A node by itself, over tensors with memory, its constants of one element written into the stages."""
@@ -194,6 +212,36 @@ class _Fusion:
         if not is_affine(moved) or not isinstance(reader, Group) or all(x.index == stage.index for x in loads(moved)):
             return False
         return inlined(group, reader, group.outputs[0]) is not None
+
+    # Steps
+
+    def _repeated(self, unit: _Repeated) -> list[Step]:
+        """The calls of a node that is done in rounds, and the views that they work on."""
+        node, rounds = self.graph.nodes[unit.number], unit.rounds
+        bodies = [self._group(unit.number, replace(node, outputs=body.outputs), body.compute) for body in rounds.bodies]
+        calls = [replace(Call.of(self.graph, body), nodes=(), group=None) for body in bodies]
+        steps: list[Step] = []
+        viewed: set[str] = set()
+        nodes: tuple[Node, ...] = (node,)
+
+        def at(place: Place) -> str:
+            if isinstance(place, str):
+                return self._root(place)
+            root = self._root(place.of)
+            name = f"{root}@{place.offset_bytes}"
+            if name not in viewed:
+                steps.append(View(root, name, place.offset_bytes))
+                viewed.add(name)
+            return name
+
+        for places in rounds.places:
+            for call in calls:
+                inputs, outputs = (
+                    tuple(at(places.get(name, name)) for name in names) for names in (call.inputs, call.outputs)
+                )
+                steps.append(replace(call, inputs=inputs, outputs=outputs, nodes=nodes))
+                nodes = ()
+        return [*steps, *(View(part.of, name, part.offset_bytes) for name, part in rounds.outputs.items())]
 
 
 def _separate(group: Group) -> list[Group]:

@@ -1,6 +1,13 @@
 """LSTM, GRU and RNN in numpy, complete: ONNX's reference leaves out activations, clipping and sequence lengths.
 
 Shapes: T steps, B batch, D directions, H hidden, G gates. Equations and gate orders: ONNX's operator documentation.
+
+`rewrites.recurrent` parts such a node into matrix products over all steps at once and `Recurrence` nodes, which ONNX
+does not have: what is left to do step by step, in one direction. Their inputs are the projected steps `[T, B, G*H]`
+with all biases that simply add; the state `h [B, H]`; `c [B, H]` of an LSTM; of a GRU that is linear before the reset
+the bias `[H]` of its new state; the peepholes `[3, H]` of an LSTM; `alive [T, B]`, which tells the steps within each
+sequence; and the recurrent weights of each gate, `[H, H]`, transposed. Absent ones are empty, all but the first two
+and the weights are optional. Outputs are the states of all steps `[T, B, H]`, the last `h`, and the last `c`.
 """
 
 from __future__ import annotations
@@ -17,6 +24,15 @@ Activation = Callable[[Any], Any]
 
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 RECURRENT_OPS = frozenset(_DEFAULTS)
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+"""How many gates a cell has."""
+
+ACTIVATIONS = {"LSTM": 3, "GRU": 2, "RNN": 1}
+"""How many activations a cell has."""
+
+WEIGHTS_AT = 6
+"""Where the recurrent weights begin among the inputs of a Recurrence."""
 
 # Name -> (function of x, alpha, beta; default alpha; default beta); None where the function takes no such number.
 _ACTIVATIONS: dict[str, tuple[Callable[[Any, float, float], Any], float | None, float | None]] = {
@@ -76,31 +92,62 @@ class _Direction:
         return (1 - z) * g(x[..., 2 * size :] + hidden) + z * h
 
 
-def _activations(node: Node, directions: int) -> list[Activation]:
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An activation function by its name in small letters, with its numbers."""
+
+    name: str
+    alpha: float
+    beta: float
+
+
+def chosen_activations(node: Node, directions: int) -> list[Chosen]:
+    """The activations of all directions, in ONNX's order. Raises KeyError for one that ONNX does not have."""
     names = node.attrs.get("activations") or _DEFAULTS[node.op] * directions
     alphas, betas = (list(node.attrs.get(f"activation_{which}", ())) for which in ("alpha", "beta"))
-    limit: Any = node.attrs.get("clip")
 
-    def bound(position: int, name: str) -> Activation:
-        function, alpha, beta = _ACTIVATIONS[name.lower()]
+    def choose(name: str) -> Chosen:
+        _, alpha, beta = _ACTIVATIONS[name.lower()]
         a = 0.0 if alpha is None else alphas.pop(0) if alphas else alpha
         b = 0.0 if beta is None else betas.pop(0) if betas else beta
-        # Gates are clipped, an LSTM's cell state on its way out is not: so does ONNX Runtime.
-        clipped = limit is not None and not (node.op == "LSTM" and position % 3 == 2)
-        return lambda x: function(np.clip(x, -limit, limit) if clipped else x, a, b)
+        return Chosen(name.lower(), float(a), float(b))
 
-    return [bound(position, name) for position, name in enumerate(names)]
+    return [choose(name) for name in names]
+
+
+def is_clipped(cell: str, position: int) -> bool:
+    """Whether `clip` bounds what goes into the activation there, counted within one direction.
+
+    Gates are clipped, an LSTM's cell state on its way out is not: so does ONNX Runtime.
+    """
+    return not (cell == "LSTM" and position == 2)
+
+
+def _bound(cell: str, chosen: Sequence[Chosen], limit: Any) -> list[Activation]:
+    """The activations of one direction as functions of one argument."""
+
+    def bind(position: int, one: Chosen) -> Activation:
+        function = _ACTIVATIONS[one.name][0]
+        clipped = limit is not None and is_clipped(cell, position)
+        return lambda x: function(np.clip(x, -limit, limit) if clipped else x, one.alpha, one.beta)
+
+    return [bind(position, one) for position, one in enumerate(chosen)]
 
 
 def _run(cell: _Direction, x: Any, lengths: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
     """All steps: outputs `[T, B, H]` (zero beyond a sequence's length) and the states after its last step."""
-    outputs = np.zeros((len(x), *h.shape), h.dtype)
-    projected = x @ cell.w.T + cell.wb
-    for t in range(len(x)):
-        fresh_h, fresh_c = cell.step(projected[t], h, c)
-        alive = (t < lengths)[:, None]
-        h, c = np.where(alive, fresh_h, h), np.where(alive, fresh_c, c)
-        outputs[t] = np.where(alive, h, 0)
+    alive = np.arange(len(x))[:, None] < lengths
+    outputs, h, c = _advance(cell, x @ cell.w.T + cell.wb, alive, h, c)
+    return np.where(alive[..., None], outputs, 0), h, c
+
+
+def _advance(cell: _Direction, projected: Any, alive: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
+    """The hidden states of all steps, and the states after the last; a step that is not alive keeps them."""
+    outputs = np.zeros((len(projected), *h.shape), h.dtype)
+    for t, step in enumerate(projected):
+        fresh_h, fresh_c = cell.step(step, h, c)
+        h, c = np.where(alive[t][:, None], fresh_h, h), np.where(alive[t][:, None], fresh_c, c)
+        outputs[t] = h
     return outputs, h, c
 
 
@@ -125,8 +172,13 @@ def evaluate_recurrent(node: Node, arrays: Sequence[Array | None]) -> list[Array
     b = np.zeros((directions, 2 * w.shape[1]), x.dtype) if b is None else b
     p = np.zeros((directions, 3 * hidden), x.dtype) if p is None else p
     lengths = np.full(batch, steps) if lengths is None else lengths
-    functions = _activations(node, directions)
-    each = len(_DEFAULTS[node.op])
+    each = ACTIVATIONS[node.op]
+    chosen = chosen_activations(node, directions)
+    functions = [
+        function
+        for d in range(directions)
+        for function in _bound(node.op, chosen[each * d : each * (d + 1)], node.attrs.get("clip"))
+    ]
     results = []
     for d in range(directions):
         backward = node.attrs.get("direction", "forward") == "reverse" or d == 1
@@ -138,3 +190,29 @@ def evaluate_recurrent(node: Node, arrays: Sequence[Array | None]) -> list[Array
     y = np.moveaxis(ys, 0, 1)  # [D, T, B, H] -> [T, D, B, H]
     outputs = [np.moveaxis(y, 2, 0), *(np.swapaxes(s, 0, 1) for s in (hs, cs))] if batch_first else [y, hs, cs]
     return [np.ascontiguousarray(value, x.dtype) for value in outputs[: len(node.outputs)]]
+
+
+def evaluate_recurrence(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
+    """The outputs of a Recurrence node, see the module."""
+    operands: list[Any] = list(arrays)
+    projected, h, c, bias, peepholes, alive = operands[:WEIGHTS_AT]
+    r = np.concatenate([weights.T for weights in operands[WEIGHTS_AT:]])
+    hidden = h.shape[-1]
+    rb = np.zeros(len(r), h.dtype)
+    if bias is not None:
+        rb[-hidden:] = bias
+    p = np.zeros(3 * hidden, h.dtype) if peepholes is None else peepholes.reshape(-1)
+    alive = np.ones(projected.shape[:2], np.bool_) if alive is None else alive
+    cell = node.attrs["cell"]
+    functions = _bound(cell, activations_of(node), node.attrs.get("clip"))
+    direction = _Direction(cell, None, r, None, rb, p, functions, node.attrs)
+    order = slice(None, None, -1 if node.attrs["backward"] else 1)
+    ys, last_h, last_c = _advance(direction, projected[order], alive[order], h, h if c is None else c)
+    results = [ys[order], last_h, last_c]
+    return [np.ascontiguousarray(value, h.dtype) for value in results[: len(node.outputs)]]
+
+
+def activations_of(node: Node) -> list[Chosen]:
+    """The activations of a Recurrence node."""
+    numbers = (node.attrs["alphas"], node.attrs["betas"])
+    return [Chosen(*parts) for parts in zip(node.attrs["activations"], *numbers, strict=True)]

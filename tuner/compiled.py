@@ -152,20 +152,15 @@ def _executed(model: Model) -> list[Call | Fallback]:
 
 
 def _memory(model: Model, artifacts: Mapping[str, Artifact]) -> Memory:
-    """What there is to plan. Tensors whose size only running tells, or of types without kernels, stay outside.
-
-    Outputs of the model have memory of their own, unless the steps work on parts of them: then they are copied in the
-    end, and a last step stands for that.
-    """
+    """What there is to plan. Tensors whose size only running tells, or of types without kernels, stay outside."""
     graph = model.graph
     sizes = _sizes_bytes(model)
     views = {s.output: MemoryView(s.input, s.offset_bytes) for s in model.steps if isinstance(s, View)}
     unpinned = Memory((), sizes, (), views)
-    in_parts = {unpinned.locate(n)[0] for n, view in views.items() if sizes.get(n) != sizes.get(view.of)}
     results = {unpinned.locate(value.tensor)[0] for value in graph.outputs if value.tensor in sizes}
-    pinned = {value.tensor for value in graph.inputs} | set(graph.constants) | (results - in_parts)
+    pinned = {value.tensor for value in graph.inputs} | set(graph.constants) | results
     accesses = []
-    pairs: dict[str, list[tuple[str, str]]] = {key: in_place(task) for key, (task, _) in model.tasks.items()}
+    pairs = {key: in_place(task) for key, (task, _) in model.tasks.items()}
     for step in _executed(model):
         match step:
             case Call(task, inputs, outputs):
@@ -176,8 +171,7 @@ def _memory(model: Model, artifacts: Mapping[str, Artifact]) -> Memory:
             case Fallback(node):
                 reads = tuple(name for name in node.inputs if name in sizes)
                 accesses.append(Access(reads, tuple(name for name in node.outputs if name in sizes)))
-    copied = tuple(sorted(results - pinned))
-    return Memory((*accesses, Access(copied, ())), sizes, pinned, views)
+    return Memory(tuple(accesses), sizes, pinned, views)
 
 
 def _sizes_bytes(model: Model) -> dict[str, int]:

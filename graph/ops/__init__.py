@@ -16,19 +16,27 @@ from collections.abc import Mapping
 
 from ..ir import Array, Node, TensorType
 from .contraction import CONTRACTIONS
-from .definition import Compute, Definition, NotNative, OpDef, View
+from .definition import Compute, Definition, NotNative, OpDef, Part, Place, Rounds, View
 from .elementwise import ELEMENTWISE
 from .movement import MOVEMENT
 from .pooling import POOLS
+from .recurrence import RECURRENCES
 from .reduction import REDUCTIONS
 
-__all__ = ["OPS", "Compute", "NotNative", "OpDef", "View", "define"]
+__all__ = ["OPS", "Compute", "NotNative", "OpDef", "Part", "Place", "Rounds", "View", "define"]
 
-OPS: Mapping[str, OpDef] = {**CONTRACTIONS, **ELEMENTWISE, **MOVEMENT, **POOLS, **REDUCTIONS}
+OPS: Mapping[str, OpDef] = {
+    **CONTRACTIONS,
+    **ELEMENTWISE,
+    **MOVEMENT,
+    **POOLS,
+    **RECURRENCES,
+    **REDUCTIONS,
+}
 """Every op that has kernels, by its ONNX name."""
 
 
-def define(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Compute | View:
+def define(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Compute | View | Rounds:
     """What a node computes. Raises NotNative with the reason where the table has no definition for it."""
     write = OPS.get(node.op) if node.domain == "" else None
     if write is None:

@@ -38,10 +38,45 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """No compute: `output` is the memory of `input` under another shape."""
+    """No compute: `output` is memory of `input`, all of it under another shape, or what begins at an offset."""
 
     input: str
     output: str
+    offset_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The memory within a tensor of the graph that begins at an offset."""
+
+    of: str
+    offset_bytes: int
+
+
+Place = Part | str
+"""Where a tensor of a computation is: a part of a tensor, or a whole one by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """One computation of a round, and which of its tensors it gives away."""
+
+    compute: Compute
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Computations done in turn, again and again, each time on other memory: equal tasks, whatever the round.
+
+    `places` says for each round where the tensors are that differ from round to round; all others are the graph's own.
+    Names that the graph does not have stand for memory that no one else uses. `outputs` of the node that no
+    computation writes as a whole are parts of others.
+    """
+
+    bodies: tuple[Body, ...]
+    places: tuple[Mapping[str, Place], ...]
+    outputs: Mapping[str, Part]
 
 
 class Definition:
@@ -58,8 +93,8 @@ class Definition:
         self.node = node
         self.stages: list[Stage] = []
         self.tensors: dict[str, Tensor] = {}
-        self._types = types
-        self._constants = constants
+        self.types = types
+        self.constants = constants
         self._temporaries = 0
 
     # Attributes
@@ -76,7 +111,7 @@ class Definition:
 
     def known(self, position: int) -> Array | None:
         """The value of an input, if it is a constant."""
-        return self._constants.get(self.node.inputs[position]) if self.has(position) else None
+        return self.constants.get(self.node.inputs[position]) if self.has(position) else None
 
     def scalar(self, position: int) -> float | None:
         """The value of a constant input of one element; None if it is none."""
@@ -118,14 +153,14 @@ class Definition:
 
     def _tensor(self, name: str, dtypes: tuple[DType, ...]) -> Tensor:
         if name not in self.tensors:
-            kind = self._types[name]
+            kind = self.types[name]
             self.require(kind.shape is not None, "a shape is known only at run time")
             dtype = DType.of(kind.dtype)
             if dtype is None:
                 raise NotNative(f"{self.node.op}: no kernels for {kind.dtype}")
             shape = kind.shape or ()
             self.require(0 not in shape, "an empty tensor")
-            self.tensors[name] = Tensor(name, shape, dtype, name in self._constants)
+            self.tensors[name] = Tensor(name, shape, dtype, name in self.constants)
         tensor = self.tensors[name]
         self.require(not dtypes or tensor.dtype in dtypes, f"{tensor.dtype} operand")
         return tensor
@@ -180,8 +215,8 @@ def _axes(prefix: str, shape: Sequence[int]) -> tuple[tuple[Axis, ...], list[Exp
     return axes, index
 
 
-OpDef = Callable[[Definition], View | None]
-"""How an op is known: it writes the stages of a definition, or returns View, or raises NotNative."""
+OpDef = Callable[[Definition], View | Rounds | None]
+"""How an op is known: it writes the stages of a definition, or returns View or Rounds, or raises NotNative."""
 
 
 def load(tensor: Tensor, index: Index) -> Expr:

@@ -21,6 +21,7 @@ from .layout import channels_last
 from .linear import matrix_products
 from .movement import reshapes, transposes
 from .norms import layer_norms, softmaxes
+from .recurrent import recurrences
 from .scales import batch_norms, scales
 from .windows import pads, whole_pools
 
@@ -60,6 +61,7 @@ _RECOGNISE = (
     Rewrite("silu, hard sigmoid, hard swish", gates),
     Rewrite("softmax", softmaxes),
     Rewrite("layer norm", layer_norms),
+    Rewrite("recurrences", recurrences),
 )
 
 STEPS = (

@@ -23,7 +23,7 @@ from ..loops import lower
 from ..nest import Nest
 from ..phases import buffer, plain_phase
 from ..pieces import Piece
-from ..product import Product, contiguous, packable, packed, product
+from ..product import Product, ahead, contiguous, packable, packed, product
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 
@@ -35,7 +35,7 @@ class ContractionSketch:
     """See the module."""
 
     name = "contraction"
-    version = 1
+    version = 2
 
     def applies(self, task: Task, target: Target) -> bool:
         found = product(task)
@@ -69,9 +69,11 @@ class ContractionSketch:
         assert found is not None
         nest = _nest(found, schedule, target)
         found, scratch, packings, repack = _laid_out(task, found, nest)
-        temporaries = [buffer(t) for t in task.temporaries if t.name in {p.output for p in found.before + found.after}]
+        written = {p.output for p in (*found.before, found.piece, *found.after)}
+        temporaries = [buffer(t) for t in task.temporaries if t.name in written]
         steps: list[Stmt] = [plain_phase(p, target) for p in (*found.before, *repack)]
-        steps.append(lower(replace(nest, piece=found.piece)))
+        early = {name: ahead(packing.shape[-1]) for name, packing in packings.items()}
+        steps.append(lower(replace(nest, piece=found.piece, ahead=early)))
         steps += [plain_phase(p, target) for p in found.after]
         params = tuple(
             Buffer(t.name, packings[t.name].shape, t.dtype) if t.name in packings else buffer(t)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,11 @@ from tunewright.graph import fallback
 from tunewright.graph.fusion import Call, Fallback, Step, View, partition
 from tunewright.graph.ir import Array, Graph
 from tunewright.graph.oracle import reference
+
+
+def _seen(array: Array, shape: tuple[int, ...]) -> Array:
+    """The first elements of an array, in the memory that they are in."""
+    return array.reshape(-1)[: prod(shape)].reshape(shape)
 
 
 class Runs:
@@ -32,14 +38,20 @@ class Runs:
             match step:
                 case Call(task, inputs, outputs):
                     for tensor, name in zip(task.inputs, inputs, strict=True):
-                        assert tensor.constant == (name in graph.constants)
-                    results = reference(task, [values[name] for name in inputs])
-                    values |= {
-                        name: result.reshape(graph.types[name].shape or ())
-                        for name, result in zip(outputs, results, strict=True)
-                    }
-                case View(source, view):
-                    values[view] = values[source].reshape(graph.types[view].shape or ())
+                        assert name in graph.constants or not tensor.constant
+                    operands = [_seen(values[name], t.shape) for t, name in zip(task.inputs, inputs, strict=True)]
+                    for name, result in zip(outputs, reference(task, operands), strict=True):
+                        if name not in values:
+                            kind = graph.types.get(name)
+                            shape = kind.shape if kind else result.shape
+                            values[name] = np.empty(shape or (), result.dtype)
+                        _seen(values[name], result.shape)[...] = result
+                case View(source, view, offset_bytes):
+                    if source not in values:  # its parts are written one by one
+                        kind = graph.types[source]
+                        values[source] = np.empty(kind.shape or (), kind.dtype)
+                    flat = values[source].reshape(-1)[offset_bytes // values[source].itemsize :]
+                    values[view] = _seen(flat, graph.types[view].shape or ()) if view in graph.types else flat
                 case Fallback(node):
                     results = fallback.evaluate(node, [values[name] if name else None for name in node.inputs])
                     values |= {name: value for name, value in zip(node.outputs, results, strict=True) if name}
