@@ -33,6 +33,7 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.tuner.assembly import Assembly
 
 from ..postgres import own_schema
 
@@ -118,6 +119,7 @@ class PlainDescription:
 @dataclass(frozen=True)
 class PlainTasks:
     tasks: list[tuple[Task, int]]
+    assembly: Assembly = field(default_factory=Assembly)
 
 
 class PlainReader:

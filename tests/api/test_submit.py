@@ -75,8 +75,9 @@ def result(job: Any) -> dict[str, Any]:
     """A report as a tuner process writes it."""
     tasks = [
         {
-            "key": task.task_key, "op": "Gemm", "occurrences": task.occurrences, "trials": 3, "flops": 1000,
-            "default_ms": 2.0, "best_ms": 1.0, "gflops": 1.0, "fraction_of_peak": 0.5, "schedule": {},
+            "key": task.task_key, "op": "Gemm", "occurrences": task.occurrences, "chosen": task.occurrences,
+            "trials": 3, "flops": 1000, "default_ms": 2.0, "best_ms": 1.0, "gflops": 1.0,
+            "fraction_of_peak": 0.5, "schedule": {},
         }
         for task in job.spec.tasks
     ]  # fmt: skip

@@ -18,6 +18,7 @@ TASK: dict[str, Any] = {
     "key": "0123456789abcdef" * 4,
     "op": OP,
     "occurrences": 12,
+    "chosen": 12,
     "trials": 1234,
     "flops": 3.4e9,
     "default_ms": 123.4,
