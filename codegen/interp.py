@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from .dtype import DType
 from .expr import HORIZONTAL, INFIX, OPS, Const, Expr, Load, Op, Ramp, Var, apply
 from .index import contiguous
-from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Stmt, Store
+from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Stmt, Store
 
 Array = NDArray[np.generic]
 
@@ -231,6 +231,8 @@ class _Program:
                 self.statement(body)
             case Store():
                 self.store(stmt)
+            case Prefetch():
+                self.emit("pass")
 
     def alloc(self, buffer: Buffer) -> None:
         slot = self.slots[buffer.name] = _Slot(buffer, self.number())

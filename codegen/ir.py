@@ -1,6 +1,6 @@
 """The loop IR: a Kernel is phases of loops over buffers.
 
-Read `Kernel` first, then the statements: `Block`, `For`, `If`, `Store`, `Alloc`. Expressions are those of
+Read `Kernel` first, then the statements: `Block`, `For`, `If`, `Store`, `Prefetch`, `Alloc`. Expressions are those of
 `codegen.expr`; a `Load` names a buffer. All extents are static, so an odd size is a second, smaller loop beside the
 first (or lanes switched off by `count`), never a bound computed at run time.
 
@@ -97,6 +97,14 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Ask for the memory around `tensor[index]`, to be near when it is read. The place may be outside of the tensor."""
+
+    tensor: str
+    index: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Alloc:
     """`buffer` (shared or register) exists inside `body`; its content starts undefined."""
 
@@ -104,7 +112,7 @@ class Alloc:
     body: Stmt
 
 
-Stmt = Block | For | If | Store | Alloc
+Stmt = Block | For | If | Store | Prefetch | Alloc
 
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -176,6 +184,8 @@ def replaced(stmt: Stmt, values: Mapping[str, Expr]) -> Stmt:
             return If(substitute(condition, values), replaced(then, values))
         case Alloc(buffer, body):
             return Alloc(buffer, replaced(body, values))
+        case Prefetch(tensor, index):
+            return Prefetch(tensor, tuple(substitute(e, values) for e in index))
         case Store(tensor, index, value, count):
             fresh = tuple(substitute(e, values) for e in index)
             return Store(tensor, fresh, substitute(value, values), count)
@@ -205,6 +215,8 @@ def _lines(stmt: Stmt, depth: int) -> Iterator[str]:
         case Store(tensor, index, value, count):
             suffix = "" if count is None else f" count={count}"
             yield f"{pad}{tensor}[{', '.join(map(str, index))}{suffix}] = {value}"
+        case Prefetch(tensor, index):
+            yield f"{pad}prefetch {tensor}[{', '.join(map(str, index))}]"
         case Alloc(buffer, body):
             yield f"{pad}alloc {buffer}"
             yield from _lines(body, depth)

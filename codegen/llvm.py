@@ -28,7 +28,7 @@ from .address import Address, AddressBook
 from .dtype import DType
 from .expr import HORIZONTAL, Const, Expr, Load, Number, Op, Ramp, Var, apply
 from .instructions import literal, memory_type, select, splat, suffix, type_name, vector_in_memory
-from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Scope, Stmt, Store
+from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
 from .math import expand
 from .target import Target
 
@@ -133,6 +133,8 @@ class _Function:
         match stmt:
             case Store():
                 self._store(stmt)
+            case Prefetch():
+                self._prefetch(stmt)
             case Block(body):
                 for part in body:
                     self._statement(part)
@@ -216,6 +218,14 @@ class _Function:
             self._scatter(stmt, memory, address, value)
         else:
             self._write(memory, self._place(memory, address), value)
+
+    def _prefetch(self, stmt: Prefetch) -> None:
+        self._memo.clear()
+        memory = self._memory(stmt.tensor)
+        place = self._place(memory, self._book.address(Load(stmt.tensor, stmt.index, memory.dtype), memory.buffer))
+        # To be read, into all levels of cache, as data.
+        where = self._at(place.pointer, place.offset)
+        self._lines.append(f"  call void @llvm.prefetch.p0(ptr {where}, i32 0, i32 3, i32 1)")
 
     # Memory.
 

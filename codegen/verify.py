@@ -12,7 +12,7 @@ from math import prod
 from .dtype import DType
 from .expr import COMPARISONS, HORIZONTAL, OPS, TRANSCENDENTAL, ZIPS, Expr, Load, Op, Ramp, Var, arity, children, walk
 from .index import Domain, contiguous
-from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Scope, Stmt, Store
+from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Stmt, Store
 from .math import has_expansion
 
 FLOATS = frozenset({DType.F32, DType.F64})
@@ -131,6 +131,10 @@ class _Place:
                     raise self.fail(f"alloc {buffer}", "there is a buffer of that name")
                 _buffer(buffer, {Scope.SHARED, Scope.REGISTER})
                 replace(self, buffers={**self.buffers, buffer.name: buffer}).statement(body)
+            case Prefetch(tensor, index):
+                self.values(*index)
+                if tensor not in self.buffers or len(index) != len(self.buffers[tensor].shape):
+                    raise self.fail(f"prefetch {tensor}", "there is no such buffer of that rank")
             case Store():
                 self.store(stmt)
 

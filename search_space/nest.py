@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from .pieces import Piece
@@ -21,6 +21,7 @@ class Nest:
     unroll: Mapping[str, int]  # reduction axis -> copies of its body (of vectors, for the axis along the lanes)
     order: tuple[str, ...] = ()  # tile loops of a chunk, outermost first; empty: as the axes are
     fixed: frozenset[str] = frozenset()  # axes whose loops are the caller's
+    ahead: Mapping[str, int] = field(default_factory=dict)  # tensor -> steps of the innermost reduction to prefetch
 
     def tiles(self, axis: str) -> int:
         """Number of tiles along a spatial axis, the smaller last one included."""

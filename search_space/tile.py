@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, Var, const, free_vars, loads, op, substitute, transform
 from tunewright.codegen.index import form, vectorize
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, LoopKind, Scope, Stmt, Store, replaced
+from tunewright.codegen.ir import Alloc, Block, Buffer, For, LoopKind, Prefetch, Scope, Stmt, Store, replaced
 from tunewright.graph.task import COMBINERS, identity
 
 from .nest import Nest
@@ -58,11 +58,29 @@ class Tile:
         if self.nest.vector and not self.spatial_vector:
             return LaneReduction(self).lower()
         initial = self.each(Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype), self._set)
-        fold = self.each(self.stage.body, self._fold)
+        fold: Stmt = Block((*self._prefetches(), self.each(self.stage.body, self._fold)))
         for axis in reversed(self.stage.reduce):
             fold = self.reduce_loop(axis.name, axis.extent, fold)
         finish = transform(piece.finish, lambda x: self.result() if self.is_result(x) else x)
         return Alloc(self.acc, Block((initial, fold, self.each(finish, self.write))))
+
+    def _prefetches(self) -> list[Stmt]:
+        """What the innermost reduction asks for early: vectors that are read one after the other, from far away.
+
+        Processors see such a stream too, but lose it at the end of each page of memory.
+        """
+        if not self.spatial_vector:
+            return []
+        axis = self.stage.reduce[-1].name
+        steps: list[Stmt] = []
+        for load in loads(self.stage.body):
+            ahead = self.nest.ahead.get(load.tensor, 0)
+            for part in parts_of(self.sizes[self.spatial_vector], self.lanes) if ahead else ():
+                places = {**self.places, axis: Var(axis) + ahead}
+                first = {self.spatial_vector + INNER: const(part.base)}
+                index = tuple(substitute(substitute(e, places), first) for e in load.index)
+                steps.append(Prefetch(load.tensor, index))
+        return steps
 
     def reduce_loop(self, axis: str, extent: int, body: Stmt) -> Stmt:
         copies = min(self.nest.unroll.get(axis, 1), extent)

@@ -31,7 +31,7 @@ from ..loops import lower
 from ..nest import Nest
 from ..phases import buffer, plain_phase
 from ..pieces import Piece
-from ..product import Product, packable, product
+from ..product import Product, ahead, packable, product
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 from ..toom_cook import multiplied, transforms
@@ -424,7 +424,10 @@ class _Steps:
         )
         piece = Piece(stage, SUMS, stage.index, Load(SUMS, stage.index, DType.F32))
         tile = {"p": self.values["tile"], "n": self.width}
-        nest = Nest(piece, self.plan.lanes, "n", tile, {"p": 0, "n": 0}, {"c": self.values["unroll"]}, fixed=CALLER)
+        early = {self.panel.tensor: ahead(self.width)}
+        nest = Nest(
+            piece, self.plan.lanes, "n", tile, {"p": 0, "n": 0}, {"c": self.values["unroll"]}, fixed=CALLER, ahead=early
+        )
         return lower(nest)
 
     def back(self, tile: Expr, slot: Expr, panel: Expr, kept: Expr) -> Stmt:
@@ -466,6 +469,8 @@ class _Steps:
         for (axis, _), offset in zip(found.directions, inside, strict=True):
             places[axis] = origin[axis] + offset
             if found.extent(axis) % plan.m and offset >= found.extent(axis) % plan.m:
+                if found.extent(axis) <= offset:
+                    return Block(())
                 within = op("and", within, op("lt", places[axis], found.extent(axis)))
         own = Load(piece.stage.output, (Var("lane"),), DType.F32)
         finish = transform(piece.finish, lambda node: own if _reads(node, piece.stage.output) else node)

@@ -27,7 +27,7 @@ from tunewright.codegen.expr import (
     evaluate,
     op,
 )
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Scope, Store
+from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Store
 from tunewright.codegen.target import Target
 
 F32, F64, I64, I32, I8, U8, BOOL = DType
@@ -527,6 +527,14 @@ def test_shared_buffers_of_different_times_share_the_stack():
     frames = [int(line.split("$")[1].split(",")[0]) for line in text.splitlines() if "subq" in line and "rsp" in line]
     assert len(frames) == 1
     assert 1 << 20 <= frames[0] < 5 << 18
+
+
+def test_memory_may_be_asked_for_beyond_its_end(execute):
+    body = For("i", 4, block(Prefetch("x", (i + 1000,)), store("y", i, value=load("x", i))))
+    asking = kernel([buffer("x", 4), buffer("y", 4)], body)
+    x = draw(F32, (4,))
+    np.testing.assert_array_equal(execute(asking, x=x)["y"], x)
+    assert "prefetcht0\t4000(" in assembly(asking, AVX512)
 
 
 def test_a_name_may_stand_for_another_buffer_inside(execute):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Load, Op, Ramp, Var, const, op
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Scope, Store
+from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Store
 from tunewright.codegen.verify import VerifyError, verify
 
 F32, I64 = DType.F32, DType.I64
@@ -49,6 +49,13 @@ def test_out_of_bounds_says_where_which_and_the_limit():
     refused(kernel(For("i", 13, copy(i))), "serial i < 13", "x[i]", "0 .. 12", "limit 11")
     refused(kernel(For("i", 12, copy(i - 1))), "-1 .. 10")
     refused(kernel(For("i", 3, copy(Ramp(i * 4 + 1, 4)))), "limit 11")
+
+
+def test_what_is_asked_for_early_may_be_outside_but_of_a_buffer():
+    verify(kernel(For("i", 12, Block((Prefetch("x", (i + 100,)), copy(i))))))
+    refused(kernel(Prefetch("z", (const(0),))), "no such buffer")
+    refused(kernel(Prefetch("x", (const(0), const(0)))), "rank")
+    refused(kernel(Prefetch("x", (i,))), "no loop of that variable")
 
 
 @given(st.integers(1, 50), st.integers(1, 13), st.integers(1, 5))
