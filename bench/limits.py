@@ -1,24 +1,42 @@
-"""What this machine can do at most: `./dev bench limits`. One JSON object."""
+"""What this machine can do at most: `./dev bench limits`. One JSON object.
+
+The rate of multiply-adds on registers, and how fast each level of memory is read, copied and written, on one thread and
+on all, measured with our own code generator.
+"""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
+from tunewright.bench.bandwidth import Traffic, sizes_bytes, streaming_s
 from tunewright.codegen.host import detect, machine
+from tunewright.codegen.runtime.pool import ThreadPool
+from tunewright.codegen.target import Target
 from tunewright.tuner.limits import measure
+from tunewright.tuner.settings import settings
+from tunewright.workers.lock import HostLock
 
 
 def main() -> None:
-    """Measure multiply-adds on registers and reading beyond the second-level caches, on 1 to all threads."""
-    most = detect().threads
-    rates = {}
-    for threads in sorted({1, most}):
-        found = measure(detect(threads))
-        rates[str(threads)] = {
-            "peak_gflops": found.peak_flops_s / 1e9,
-            "bandwidth_gb_s": found.bandwidth_bytes_s / 1e9,
-        }
+    """Print what `limits` measures on 1 to all threads."""
+    rates = {str(threads): limits(detect(threads)) for threads in sorted({1, detect().threads})}
     print(json.dumps({"threads": rates, "target": str(detect()), "machine": machine()}, indent=2))
+
+
+def limits(target: Target) -> dict[str, Any]:
+    """GFLOP/s of multiply-adds, and for each level of memory GB/s of reading, copying and writing."""
+    peak = measure(target).peak_flops_s / 1e9
+    with HostLock(settings().objects).timing(), ThreadPool(target.threads) as pool:
+        levels = {name: _gb_s(size_bytes, target, pool) for name, size_bytes in sizes_bytes(target).items()}
+    return {"peak_gflops": peak, "bandwidth_gb_s": levels}
+
+
+def _gb_s(size_bytes: int, target: Target, pool: ThreadPool) -> dict[str, float]:
+    """Bytes that are read and bytes that are written count alike."""
+    half = size_bytes // 2
+    kinds = {"read": Traffic(size_bytes, 0), "copy": Traffic(half, half), "write": Traffic(0, size_bytes)}
+    return {kind: t.total_bytes / streaming_s(t, target, pool) / 1e9 for kind, t in kinds.items()}
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def bench(
     arrays, _ = subject.feeds(prepared.model, ())
     opened, failures = _open(against, model, arrays, prepared.target.threads, dims)
     max_rel_err, mismatch = None, None
+    peer_rel_err: dict[str, float | None] = {}
     with ExitStack() as stack:
         tuned = stack.enter_context(subject.session_of(prepared))
         calls: dict[str, Callable[[], Any]] = {OURS: lambda: tuned.run(None, arrays)}
@@ -58,7 +59,10 @@ def bench(
             calls[DEFAULT] = lambda: untuned.run(None, arrays)
         calls |= {name: peer.run for name, peer in opened.items()}
         if REFERENCE in opened:
-            max_rel_err, mismatch = worst_error(calls[OURS](), calls[REFERENCE]())
+            right = opened[REFERENCE].run()
+            max_rel_err, mismatch = worst_error(calls[OURS](), right)
+            others = {name: peer for name, peer in opened.items() if name != REFERENCE}
+            peer_rel_err = {name: worst_error(peer.run(), right)[0] for name, peer in others.items()}
         with ExitStack() as alone:
             with suppress(OSError):  # nobody who can't write to the folder tunes with it
                 alone.enter_context(HostLock(settings().objects).timing())
@@ -73,6 +77,7 @@ def bench(
         "peers": {name: latencies[name].median_ms for name in opened},
         "max_rel_err": max_rel_err,
         "mismatch": mismatch,
+        "peer_rel_err": peer_rel_err,
         "reference": REFERENCE if REFERENCE in opened else None,
         "failures": failures,
         "tasks": subject.shares(coverage),

@@ -1,0 +1,183 @@
+"""A campaign: tune each case into one database, time it beside its peers, and keep what was found.
+
+A case is a model and a number of threads. Its peers are timed in a process of its own, in turn with ours, so that no
+runtime meets what another case left behind, and one that crashes costs one case. What was measured on this machine with
+this code and these settings is not measured again; after Ctrl-C the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tunewright.bench.entries import ROOT, Entries, Entry, code_sha256
+from tunewright.codegen.host import detect, machine
+from tunewright.tuner.commands import tune
+from tunewright.tuner.peers import PEERS, is_installed
+from tunewright.tuner.text import duration
+from tunewright.workers.process import Child, ChildError, Failed
+
+FOLDER = ROOT / "build" / "bench"
+RESULTS = ROOT / "bench" / "results"
+
+TABLE_LETTERS = 112
+
+MEASURE_S = 300.0
+"""What opening all runtimes with a model, and timing them, may take. torch.compile needs the most of it."""
+
+Extra = Callable[[str, Path, int, Mapping[str, Any]], Mapping[str, Any]]
+"""What else is measured of a case: from its name, its model, the threads and the report of its tuning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """What is measured, and how much may be spent on it. `name` is that of the database and the results."""
+
+    name: str
+    cases: Mapping[str, Callable[[], bytes]]
+    chosen: Sequence[str]
+    threads: Sequence[int]
+    peers: Sequence[str]
+    trials: int
+    minutes: float
+    again: bool
+
+    @property
+    def database(self) -> str:
+        return f"sqlite:///{FOLDER / f'{self.name}.db'}"
+
+    @property
+    def results(self) -> Path:
+        return RESULTS / f"{self.name}.json"
+
+    @property
+    def counts(self) -> list[int]:
+        """Numbers of threads to report on: also what an earlier run measured on one thread."""
+        return sorted({1, *self.threads})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What an entry depends on beside the code."""
+        budget = {"trials": self.trials, "minutes": self.minutes}
+        return {"against": list(self.peers), "budget": budget, "machine": machine(), "code_sha256": code_sha256()}
+
+
+def parse(name: str, cases: Mapping[str, Callable[[], bytes]], what: str, trials: int, minutes: float) -> Campaign:
+    """The campaign that the command line asks for."""
+    most = detect().threads
+    parser = argparse.ArgumentParser(
+        prog=f"./dev bench {name}",
+        description=f"Tunes {what}, and times it beside its peers. Results: bench/results/{name}.json and .svg.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
+    parser.add_argument("--trials", type=int, default=trials, help="most trials to tune each with (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=minutes, help="most minutes to tune each for (%(default)s)")
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, most}), help="(%(default)s)")
+    parser.add_argument("--against", nargs="*", choices=PEERS, help="peers; default: all that are installed")
+    parser.add_argument("--again", action="store_true", help="measure anew what is measured")
+    given = parser.parse_args()
+    chosen = [case for case in cases if not given.names or any(part in case for part in given.names)]
+    if not chosen:
+        parser.error(f"no name has any of {', '.join(given.names)} in it; there are {', '.join(cases)}")
+    peers = [peer for peer in PEERS if is_installed(peer)] if given.against is None else given.against
+    return Campaign(name, cases, chosen, given.threads, peers, given.trials, given.minutes, given.again)
+
+
+def entries_of(campaign: Campaign) -> Entries:
+    """What is measured already."""
+    return Entries(campaign.results, list(campaign.cases))
+
+
+def panels(campaign: Campaign, entries: Entries) -> dict[str, list[tuple[str, Entry]]]:
+    """The measurements by number of threads, with a heading, where there are any."""
+    return {f"threads: {count}": rows for count in campaign.counts if (rows := list(entries.of(count)))}
+
+
+def wide_console() -> Console:
+    """Standard output, for tables of many columns wherever it goes."""
+    console = Console()
+    return Console(width=max(console.width, TABLE_LETTERS))
+
+
+def run(campaign: Campaign, entries: Entries, console: Console, extra: Extra | None = None) -> int:
+    """Measure what is not measured yet; how many cases failed."""
+    os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))  # built kernels too
+    failed = 0
+    left = list(_left(campaign, entries))
+    for number, (case, threads) in enumerate(left):
+        console.print(f"[{number + 1}/{len(left)}] {case}, threads: {threads}", markup=False, highlight=False)
+        entry = _entry(campaign, console, case, threads, extra)
+        entries.put(case, threads, entry | campaign.settings)
+        failed += "error" in entry
+        console.print(f"  {_line(entry)}", markup=False, highlight=False, soft_wrap=True)
+    return failed
+
+
+def _left(campaign: Campaign, entries: Entries) -> Iterator[tuple[str, int]]:
+    """Cases on the most threads come first: what is found there is a start for those on fewer."""
+    wanted = campaign.settings
+    for case in campaign.chosen:
+        for threads in sorted(campaign.threads, reverse=True):
+            known = entries.get(case, threads)
+            fresh = known is not None and "error" not in known and wanted.items() <= known.items()
+            if campaign.again or not fresh:
+                yield case, threads
+
+
+def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra: Extra | None) -> Entry:
+    path = _written(campaign, case)
+    report = tune.tune(
+        console, path, db=campaign.database, trials=campaign.trials, minutes=campaign.minutes, threads=threads
+    )
+    entry = {"case": case, "threads": threads, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+    entry["tuning"] = _tuning(report)
+    with closing(Child(calls="tunewright.bench.timed")) as child:
+        try:
+            entry |= child.request(
+                "beside",
+                MEASURE_S,
+                model=str(path),
+                against=list(campaign.peers),
+                db=campaign.database,
+                threads=threads,
+            )
+        except (Failed, ChildError) as error:
+            return entry | {"error": str(error).strip()}
+    return entry | dict(extra(case, path, threads, report)) if extra else entry
+
+
+def _written(campaign: Campaign, case: str) -> Path:
+    """The model as a file, built anew: it may have changed."""
+    path = FOLDER / campaign.name / f"{case.replace(' ', '_').replace(',', '')}.onnx"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".part")
+    draft.write_bytes(campaign.cases[case]())
+    draft.replace(path)
+    return path
+
+
+def _tuning(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a tuning report: tasks without what the database knows better."""
+    kept = ("key", "op", "occurrences", "chosen", "default_ms", "best_ms", "fraction_of_peak", "schedule")
+    tasks = [{name: task[name] for name in kept if name in task} for task in report["tasks"]]
+    numbers = {name: report[name] for name in ("trials", "seconds", "peak_gflops", "failed")}
+    return numbers | {"tasks": tasks}
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    """An entry in a line: the fastest first."""
+    if "error" in entry:
+        return f"failed: {entry['error'].splitlines()[-1]}"
+    times = {"tunewright": entry["tunewright_ms"], **entry["peers"]}
+    shown = ", ".join(f"{name} {duration(ms, 4)}" for name, ms in sorted(times.items(), key=lambda item: item[1]))
+    fault = entry["mismatch"] or f"error {entry['max_rel_err']:.1e}"
+    return f"{shown}; {fault}"

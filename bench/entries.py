@@ -1,0 +1,81 @@
+"""Entries: results by case and number of threads, in a JSON file that is complete after each of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+SHAPING = ("codegen", "graph", "search_space", "workers", "costmodel", "tuner")
+"""The folders whose code decides how fast a model runs."""
+
+Entry = dict[str, Any]
+
+
+class Entries:
+    """What was measured, in the order of the cases. The file need not be there yet."""
+
+    def __init__(self, path: Path, order: Sequence[str]) -> None:
+        self._path, self._order = path, order
+        self._entries: dict[str, dict[str, Entry]] = json.loads(path.read_text())["cases"] if path.exists() else {}
+
+    def get(self, case: str, threads: int) -> Entry | None:
+        """The entry, if there is one."""
+        return self._entries.get(case, {}).get(str(threads))
+
+    def put(self, case: str, threads: int, entry: Entry, summary: Mapping[str, Any] | None = None) -> None:
+        """Keep an entry in place of an older one, in the file at once."""
+        self._entries.setdefault(case, {})[str(threads)] = entry
+        self.write(summary or {})
+
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Renew the file, with what there is to say of all entries together."""
+        known = {name: place for place, name in enumerate(self._order)}
+        cases = {
+            name: dict(sorted(self._entries[name].items(), key=lambda item: int(item[0])))
+            for name in sorted(self._entries, key=lambda name: known.get(name, len(known)))
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_suffix(".part")
+        draft.write_text(json.dumps({"summary": summary, "cases": cases}, indent=1) + "\n")
+        draft.replace(self._path)
+
+    def of(self, threads: int) -> Iterator[tuple[str, Entry]]:
+        """The entries on that many threads that are measurements, with their cases, in order."""
+        for case in self._order:
+            entry = self.get(case, threads)
+            if entry is not None and "error" not in entry:
+                yield case, entry
+
+
+@cache
+def code_sha256() -> str:
+    """A digest of the code that decides how fast a model runs: which state of it an entry is of."""
+    digest = hashlib.sha256()
+    for folder in SHAPING:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".py", ".ll"):
+                digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def best_peer(entry: Mapping[str, Any]) -> tuple[str, float] | None:
+    """The fastest peer and its milliseconds; None where no peer runs the model."""
+    return min(entry["peers"].items(), key=lambda item: item[1], default=None)
+
+
+def gain(entry: Mapping[str, Any]) -> float | None:
+    """How many times as fast as the best peer we are."""
+    best = best_peer(entry)
+    return best[1] / entry["tunewright_ms"] if best else None
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """The geometric mean; None of nothing."""
+    return geometric_mean(values) if values else None

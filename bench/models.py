@@ -1,0 +1,78 @@
+"""Whole models beside their peers: `./dev bench models [NAME ...]`.
+
+Every model of `suite` is tuned into a database of its own, build/bench/models.db, then timed in turn with all peers, on
+one thread and on all. Results: bench/results/models.json, and a plot of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from tunewright.bench.campaign import entries_of, panels, parse, run, wide_console
+from tunewright.bench.entries import Entry, gain, mean
+from tunewright.bench.plot import draw_speeds
+from tunewright.bench.suite import MODELS
+from tunewright.tuner import cli
+from tunewright.tuner.commands.tables import new_table, print_table
+from tunewright.tuner.text import duration, times
+
+TRIALS, MINUTES = 2000, 0.7
+"""For each model and number of threads, so that all are done in 40 minutes on two cores."""
+
+
+def main() -> int:
+    """Measure what is wanted, then show all that there is. 1 if a case failed."""
+    campaign = parse("models", MODELS, "the models of bench/suite", TRIALS, MINUTES)
+    entries = entries_of(campaign)
+    try:
+        failed = run(campaign, entries, cli.messages())
+    finally:  # an interrupt leaves what is measured so far
+        found = panels(campaign, entries)
+        entries.write({heading: summary(rows) for heading, rows in found.items()})
+        draw_speeds(campaign.results.with_suffix(".svg"), found)
+        show(wide_console(), found)
+    print(f"\n{campaign.results} and .svg")
+    return int(failed > 0)
+
+
+def summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
+    """Our speed in units of the best peer's: the geometric mean, and the models where it is lowest and highest."""
+    gains = {case: found for case, entry in rows if (found := gain(entry)) is not None}
+    ordered = sorted(gains, key=lambda case: gains[case])
+    return {
+        "cases": len(gains),
+        "geometric_mean": mean(list(gains.values())),
+        "lowest": {case: gains[case] for case in ordered[:3]},
+        "highest": {case: gains[case] for case in ordered[-3:]},
+        "largest_error": max((entry["max_rel_err"] or 0.0 for _, entry in rows), default=None),
+    }
+
+
+def show(console: Console, panels: Mapping[str, Sequence[tuple[str, Entry]]]) -> None:
+    """A table for each number of threads."""
+    for heading, rows in panels.items():
+        console.print(f"\n{heading}", highlight=False)
+        print_table(console, _table(console, rows))
+        found = summary(rows)
+        factor = times(found["geometric_mean"])
+        console.print(f"as fast as the best peer, geometric mean of {found['cases']}: {factor}", highlight=False)
+
+
+def _table(console: Console, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
+    peers = list(dict.fromkeys(name for _, entry in rows for name in entry["peers"]))
+    table = new_table(console, ("model",), ("tunewright", *peers, "best / ours", "error"))
+    for case, entry in rows:
+        others = [duration(entry["peers"].get(name)) for name in peers]
+        factor, error = gain(entry), entry["max_rel_err"]
+        table.add_row(
+            case, duration(entry["tunewright_ms"]), *others, times(factor), entry["mismatch"] or f"{error or 0:.0e}"
+        )
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(cli.guarded(main))

@@ -1,0 +1,199 @@
+"""Single operators beside their peers, and beside the limits of the machine: `./dev bench ops [NAME ...]`.
+
+Each is a model of its own, tuned into build/bench/ops.db and timed like whole models are: the call of a session, as its
+user makes it. The kernels' times, which shares are of, are those of the comparison at the end of tuning. A share is
+of the longer of two times that the operator takes at least: that of its arithmetic at the peak rate, and that in which
+our own code streams as many bytes in and out of memory of that size (`bandwidth`). Where the fastest kernel is
+Winograd's, which multiplies less than is counted, the fastest other one has a share too: the direct one.
+Results: bench/results/ops.json, and two plots of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+
+from tunewright.bench.bandwidth import Traffic, level, streaming_s
+from tunewright.bench.campaign import Campaign, entries_of, panels, parse, run, wide_console
+from tunewright.bench.entries import Entry, gain, mean
+from tunewright.bench.plot import draw_shares, draw_speeds
+from tunewright.bench.suite.operators import OPERATORS
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.host import detect
+from tunewright.codegen.runtime.pool import ThreadPool
+from tunewright.codegen.target import Target
+from tunewright.db.sql_store import open_store
+from tunewright.db.store import Store
+from tunewright.search_space.measurement import Candidate, Status
+from tunewright.tuner import cli
+from tunewright.tuner.commands.tables import new_table, print_table
+from tunewright.tuner.model import Model, open_model
+from tunewright.tuner.settings import settings
+from tunewright.tuner.text import duration, share, times
+from tunewright.workers.local import LocalPool
+from tunewright.workers.lock import HostLock
+
+TRIALS, MINUTES = 400, 0.15
+
+LEFT_ON_THE_TABLE = ("conv 3x3", "depthwise", "softmax", "layer norm", "batched matmul", "fused chain")
+"""Categories in which peers are well below the limits."""
+
+
+def main() -> int:
+    """Measure what is wanted, then show all that there is. 1 if a case failed."""
+    cases = {name: operator.build for name, operator in OPERATORS.items()}
+    campaign = parse("ops", cases, "single operators", TRIALS, MINUTES)
+    entries = entries_of(campaign)
+    try:
+        failed = run(campaign, entries, cli.messages(), lambda *given: beside_limits(campaign, *given))
+    finally:  # an interrupt leaves what is measured so far
+        found = panels(campaign, entries)
+        entries.write({heading: summary(rows) for heading, rows in found.items()})
+        draw_speeds(campaign.results.with_suffix(".svg"), found)
+        shares = {heading: [(case, entry["share"]) for case, entry in rows] for heading, rows in found.items()}
+        draw_shares(campaign.results.with_name("ops_shares.svg"), shares)
+        show(wide_console(), found)
+    print(f"\n{campaign.results}, .svg and ops_shares.svg")
+    return int(failed > 0)
+
+
+def beside_limits(campaign: Campaign, case: str, path: Path, threads: int, report: Mapping[str, Any]) -> Entry:
+    """What the kernels of an operator reach of their limits."""
+    model, target = open_model(path), detect(threads)
+    used = [(task, uses) for task in report["tasks"] if (uses := task.get("chosen", task["occurrences"]))]
+    kernels_s = sum(task["best_ms"] * uses for task, uses in used) / 1e3
+    limit, limit_s = _limit(model, target, sum(task["flops"] * uses for task, uses in used), report["peak_gflops"])
+    sketches = [task["schedule"]["sketch"] for task, _ in used]
+    with open_store(campaign.database) as store:
+        winograd_error = _winograd_error(store, model, target)
+        direct_s = _direct_s(store, model, target) if any(map(is_winograd, sketches)) else kernels_s
+    return {
+        "category": OPERATORS[case].category,
+        "kernels_ms": 1e3 * kernels_s,
+        "limit": limit,
+        "limit_ms": 1e3 * limit_s,
+        "share": limit_s / kernels_s,
+        "direct_share": limit_s / direct_s if direct_s else None,
+        "sketches": sketches,
+        "winograd_rel_err": winograd_error,
+    }
+
+
+def _limit(model: Model, target: Target, flops: int, peak_gflops: float) -> tuple[str, float]:
+    """What bounds an operator, and seconds that it takes for that."""
+    traffic = traffic_of(model)
+    with HostLock(settings().objects).timing(), ThreadPool(target.threads) as pool:
+        streaming = streaming_s(traffic, target, pool)
+    arithmetic = flops / (peak_gflops * 1e9)
+    return ("arithmetic", arithmetic) if arithmetic > streaming else (level(traffic, target), streaming)
+
+
+def traffic_of(model: Model) -> Traffic:
+    """Bytes that a model must read and write: its inputs and constants, and its outputs."""
+    graph = model.graph
+    read = {name for node in graph.nodes for name in node.inputs if name in graph.constants}
+    read |= {value.tensor for value in graph.inputs}
+    return Traffic(_bytes(model, read), _bytes(model, {value.tensor for value in graph.outputs}))
+
+
+def _bytes(model: Model, tensors: set[str]) -> int:
+    kinds = [model.graph.type(name) for name in tensors]
+    return sum(prod(kind.shape or ()) * DType(kind.dtype).size_bytes for kind in kinds)
+
+
+def is_winograd(sketch: str) -> bool:
+    """Whether a sketch multiplies less often than is counted."""
+    return sketch.startswith("winograd")
+
+
+def _winograd_error(store: Store, model: Model, target: Target) -> float | None:
+    """The largest error of any Winograd kernel that was tried; None where none was."""
+    errors = [
+        record.measurement.max_rel_err
+        for task, _ in model.tasks.values()
+        for record in store.records(task.key, target.key, {Status.OK})
+        if is_winograd(record.schedule.sketch) and record.measurement.max_rel_err is not None
+    ]
+    return max(errors, default=None)
+
+
+def _direct_s(store: Store, model: Model, target: Target) -> float | None:
+    """The time of the fastest kernel that multiplies as often as it is counted, measured anew; None without one.
+
+    Only for a model of one task: the work of several is not told apart.
+    """
+    if len(model.tasks) != 1:
+        return None
+    [(task, count)] = model.tasks.values()
+    records = store.records(task.key, target.key, {Status.OK})
+    direct = [record for record in records if not is_winograd(record.schedule.sketch)]
+    if not direct:
+        return None
+    best = min(direct, key=lambda record: record.measurement.median_s or 0.0)
+    with LocalPool(target, settings().objects) as pool:
+        [measured] = pool.compare([Candidate(task, target, best.schedule)])
+    return measured.median_s * count if measured.median_s else None
+
+
+def summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
+    """By category the median share of the limit, our speed in units of the best peer's, and the largest error."""
+    categories = dict.fromkeys(entry["category"] for _, entry in rows)
+    gains = {case: found for case, entry in rows if (found := gain(entry)) is not None}
+    open_gains = [gains[case] for case, entry in rows if entry["category"] in LEFT_ON_THE_TABLE and case in gains]
+    return {
+        "categories": {name: _of_category([row for row in rows if row[1]["category"] == name]) for name in categories},
+        "left_on_the_table_geometric_mean": mean(open_gains),
+        "behind": {case: value for case, value in sorted(gains.items(), key=lambda item: item[1]) if value < 1},
+    }
+
+
+def _of_category(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
+    gains = [found for _, entry in rows if (found := gain(entry)) is not None]
+    direct = [entry["direct_share"] for _, entry in rows if entry["direct_share"]]
+    winograd = [entry["winograd_rel_err"] for _, entry in rows if entry["winograd_rel_err"] is not None]
+    return {
+        "cases": len(rows),
+        "median_share": median(entry["share"] for _, entry in rows),
+        "median_direct_share": median(direct) if direct else None,
+        "geometric_mean": mean(gains),
+        "largest_error": max(entry["max_rel_err"] or 0.0 for _, entry in rows),
+        "largest_winograd_error": max(winograd, default=None),
+    }
+
+
+def show(console: Console, panels: Mapping[str, Sequence[tuple[str, Entry]]]) -> None:
+    """For each number of threads a table of the operators, and one of the categories."""
+    for heading, rows in panels.items():
+        console.print(f"\n{heading}", highlight=False)
+        headings = ("call", "kernels", "limit", "of limit", "direct", "best / ours", "error")
+        table = new_table(console, ("operator",), headings)
+        for case, entry in rows:
+            numbers = duration(entry["tunewright_ms"]), duration(entry["kernels_ms"]), entry["limit"]
+            shares = share(entry["share"]), share(entry["direct_share"])
+            error = entry["mismatch"] or f"{entry['max_rel_err'] or 0:.0e}"
+            table.add_row(case, *numbers, *shares, times(gain(entry)), error)
+        print_table(console, table)
+        _show_categories(console, summary(rows))
+
+
+def _show_categories(console: Console, found: Mapping[str, Any]) -> None:
+    headings = ("cases", "of limit", "direct", "best / ours", "error", "of Winograd")
+    table = new_table(console, ("category",), headings)
+    for name, category in found["categories"].items():
+        shares = share(category["median_share"]), share(category["median_direct_share"])
+        winograd = category["largest_winograd_error"]
+        errors = f"{category['largest_error']:.0e}", "-" if winograd is None else f"{winograd:.0e}"
+        table.add_row(name, str(category["cases"]), *shares, times(category["geometric_mean"]), *errors)
+    print_table(console, table)
+    open_mean = times(found["left_on_the_table_geometric_mean"])
+    console.print(f"geometric mean over {', '.join(LEFT_ON_THE_TABLE)}: {open_mean}", highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.guarded(main))

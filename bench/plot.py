@@ -1,0 +1,84 @@
+"""Plots of results, as SVG: how fast the runtimes are beside each other, and how near kernels come to a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunewright.bench.entries import best_peer
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = {
+    "tunewright": "#c1272d",
+    "onnxruntime": "#0b6fa4",
+    "openvino": "#e69f00",
+    "torch": "#999999",
+    "torch.compile": "#009e73",
+}
+MARKERS = {"tunewright": "D", "onnxruntime": "o", "openvino": "s", "torch": "x", "torch.compile": "^"}
+
+ROW_INCHES = 0.24
+WIDTH_INCHES = 5.2
+
+
+def draw_speeds(path: Path, panels: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]) -> None:
+    """A panel for each heading: the speed of every runtime at each case, where that of the best peer is 1."""
+
+    def drawn(axes: Axes, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        for name, colour in COLOURS.items():
+            places = [(_speed(entry, name), place) for place, (_, entry) in enumerate(rows)]
+            shown = [(speed, place) for speed, place in places if speed]
+            if shown:
+                speeds, lines = zip(*shown, strict=True)
+                axes.scatter(speeds, lines, color=colour, marker=MARKERS[name], s=28, label=name, zorder=3)
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("speed; the best peer's is 1")
+
+    _save(path, panels, drawn)
+
+
+def draw_shares(path: Path, panels: Mapping[str, Sequence[tuple[str, float]]]) -> None:
+    """A panel for each heading: a bar for each case, of which part of its limit it reaches."""
+
+    def drawn(axes: Axes, rows: Sequence[tuple[str, float]]) -> None:
+        axes.barh(range(len(rows)), [share for _, share in rows], color=COLOURS["tunewright"], height=0.6, zorder=3)
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_xlim(0, max([1.05, *(share for _, share in rows)]))
+        axes.set_xlabel("part of the limit")
+
+    _save(path, panels, drawn)
+
+
+def _speed(entry: Mapping[str, Any], name: str) -> float | None:
+    """Of a runtime, in units of the fastest peer."""
+    time_ms = entry["tunewright_ms"] if name == "tunewright" else entry["peers"].get(name)
+    best = best_peer(entry)
+    return best[1] / time_ms if best and time_ms else None
+
+
+def _save(path: Path, panels: Mapping[str, Sequence[tuple[str, Any]]], drawn: Any) -> None:
+    """Draw the panels beside each other. The same figures give the same file."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    most = max((len(rows) for rows in panels.values()), default=0)
+    if not most:
+        return
+    with rc_context({"svg.hashsalt": "tunewright", "svg.fonttype": "none", "font.size": 8}):
+        figure = Figure(figsize=(WIDTH_INCHES * len(panels), 1.2 + ROW_INCHES * most), layout="constrained")
+        every = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (heading, rows) in zip(every, panels.items(), strict=True):
+            drawn(axes, rows)
+            axes.set_title(heading)
+            axes.set_yticks(range(len(rows)), [label for label, _ in rows])
+            axes.set_ylim(len(rows) - 0.4, -0.6)
+            axes.grid(axis="x", color="#dddddd", zorder=0)
+            axes.spines[["top", "right"]].set_visible(False)
+        handles, labels = every[0].get_legend_handles_labels()
+        if handles:
+            figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+        figure.savefig(path, format="svg", metadata={"Date": None})
