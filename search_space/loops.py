@@ -2,7 +2,8 @@
 
     parallel chunk                     pieces of the output, shared by the threads
       tile loops (order)               origins of register tiles inside the chunk
-        if full / if tail              an odd extent is a second, smaller tile
+        if size / if edge              an odd extent has tiles of two sizes; where a window leaves what it reads,
+                                       a tile has a body of its own
           acc[tile] = identity         register buffer, one vector a lane group
           reduce loops                 the innermost unrolled
             acc[tile] = fold(acc[tile], body)
@@ -20,7 +21,7 @@ from math import prod
 from tunewright.codegen.expr import Expr, Var, const, op
 from tunewright.codegen.ir import Block, For, If, LoopKind, Stmt
 
-from .nest import Nest
+from .nest import Nest, Run, parted
 from .tile import TILE, Tile
 
 
@@ -62,17 +63,25 @@ def _tile_loops(nest: Nest, chunk: Mapping[str, Expr]) -> Stmt:
     return body
 
 
-def _variants(nest: Nest, tile: Mapping[str, Expr], axes: Sequence[str], sizes: dict[str, int]) -> Stmt:
-    """The tile body once for full tiles and once for the smaller last one, along each axis."""
+def _variants(nest: Nest, tile: Mapping[str, Expr], axes: Sequence[str], runs: dict[str, Run]) -> Stmt:
+    """The tile body once for each size of tiles along each axis, and once for each tile that a window leaves."""
     if not axes:
-        return Tile(nest, tile, sizes).lower()
+        return Tile(nest, tile, runs).lower()
     axis, *rest = axes
-    extent, size = nest.extent(axis), nest.tile_extent(axis)
-    full, tail = divmod(extent, size)
-    whole = _variants(nest, tile, rest, {**sizes, axis: size})
-    if tail:
-        part = _variants(nest, tile, rest, {**sizes, axis: tail})
-        return Block((If(op("lt", tile[axis], full), whole), If(op("eq", tile[axis], full), part)))
-    if nest.chunks(axis) * nest.tiles_per_chunk(axis) > full:
-        return If(op("lt", tile[axis], full), whole)
-    return whole
+    parts = [part for run in nest.runs(axis) for part in parted(run, nest.edge(axis))]
+    slots = nest.chunks(axis) * nest.tiles_per_chunk(axis)
+    variants: list[Stmt] = []
+    for part in parts:
+        number = const(part.first) if part.count == 1 else tile[axis]
+        body = _variants(nest, {**tile, axis: number}, rest, {**runs, axis: part})
+        variants.append(_only(tile[axis], part, slots, body))
+    return Block(tuple(variants)) if len(variants) > 1 else variants[0]
+
+
+def _only(number: Expr, run: Run, slots: int, body: Stmt) -> Stmt:
+    """The body where the number of a tile, of `slots` numbers, is one of the run's."""
+    if run.count == 1 and slots > 1:
+        return If(op("eq", number, run.first), body)
+    if run.first + run.count < slots:
+        body = If(op("lt", number, run.first + run.count), body)
+    return If(op("le", const(run.first), number), body) if run.first else body

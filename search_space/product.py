@@ -7,18 +7,22 @@ other operand are broadcast against its vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars
-from tunewright.codegen.index import linear
+from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars, loads, substitute, transform
+from tunewright.codegen.index import Domain, linear, simplify
 from tunewright.codegen.ir import Packing
 from tunewright.graph.task import Task, Tensor
 
+from .nest import Edge
 from .pieces import Piece, pieces
 from .tile import INNER, TILE
+
+FEW = 4
+"""Elements in a row that are read one by one at no loss, wherever they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Product:
     rows: tuple[str, ...]  # axes of the other operand alone, outermost first
     batch: tuple[str, ...]  # axes of both
     columns: tuple[str, ...]  # axes of the panel alone, besides `vector`
+    edges: tuple[Edge, ...] = ()  # beyond them there is nothing to add
 
     def extent(self, axis: str) -> int:
         """Extent of a spatial or reduction axis."""
@@ -65,6 +70,58 @@ def product(task: Task) -> Product | None:
         return None
     ways = [_seen(parts, main, left, right, vector) for vector in _last_axes(piece)]
     return max((w for w in ways if w is not None), key=lambda way: _panel_rank(task, way), default=None)
+
+
+@lru_cache(maxsize=256)
+def unpadded(found: Product) -> Product:
+    """The product without the phase that puts zeros around an operand: windows end at the edges instead.
+
+    The same product, if there is no such phase, or if it does more than that.
+    """
+    (read,) = [x for x in loads(found.piece.stage.body) if x != found.panel] or [found.panel]
+    makers = [p for p in found.before if p.output == read.tensor]
+    others = [*(p for p in found.before if p not in makers), *found.after]
+    if len(makers) != 1 or any(x.tensor == read.tensor for p in others for x in p.reads):
+        return found
+    (maker,) = makers
+    match maker.finish, maker.stage.body:
+        case Load(maker.output), Op("select", (condition, Load() as inner, Const(0.0))) if not maker.stage.reduce:
+            pass
+        case _:
+            return found
+    domain = Domain({a.name: (0, a.extent - 1) for a in maker.stage.axes}).given(condition)
+    if domain.limits or not domain.decide(condition) or maker.index != tuple(Var(a.name) for a in maker.stage.axes):
+        return found
+    edges = [
+        _edge(found, at, domain.ranges[a.name])
+        for a, at in zip(maker.stage.axes, read.index, strict=True)
+        if domain.ranges[a.name] != (0, a.extent - 1)
+    ]
+    places = dict(zip((a.name for a in maker.stage.axes), read.index, strict=True))
+    source = Load(inner.tensor, tuple(substitute(simplify(e, domain.ranges), places) for e in inner.index), inner.dtype)
+    last = found.piece.stage.reduce[-1]
+    near = contiguous(source, last.name) or last.extent <= FEW
+    if None in edges or not near or any(linear(e) is None for e in source.index):
+        return found
+    body = transform(found.piece.stage.body, lambda node: source if node == read else node)
+    piece = replace(found.piece, stage=replace(found.piece.stage, body=body))
+    before = tuple(p for p in found.before if p is not maker)
+    return replace(found, before=before, piece=piece, edges=tuple(e for e in edges if e))
+
+
+def _edge(found: Product, at: Expr, inside: tuple[int, int]) -> Edge | None:
+    """The edge along one dimension of what is read; None if it is not a window sliding along one axis."""
+    form = linear(at)
+    if form is None or len(form.coefficients) != 2 or min(form.coefficients.values()) < 1:
+        return None
+    taps = {a.name: a.extent for a in found.piece.stage.reduce}
+    axes = [name for name in form.coefficients if name in found.rows]
+    moved = [name for name in form.coefficients if name in taps]
+    if len(axes) != 1 or len(moved) != 1:
+        return None
+    low, high = inside
+    stride, dilation = form.coefficients[axes[0]], form.coefficients[moved[0]]
+    return Edge(axes[0], moved[0], taps[moved[0]], stride, dilation, low - form.constant, high - low + 1)
 
 
 def _last_axes(piece: Piece) -> list[str]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, Var, const, free_vars, loads, op, substitute, transform
 from tunewright.codegen.index import form, vectorize
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, LoopKind, Prefetch, Scope, Stmt, Store, replaced
-from tunewright.graph.task import COMBINERS, identity
+from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, LoopKind, Prefetch, Scope, Stmt, Store, replaced
+from tunewright.graph.task import COMBINERS, Axis, identity
 
-from .nest import Nest
+from .nest import Nest, Run
 
 TILE, INNER = ".tile", ".in"
 """Suffixes of the variables that an expression may use beside an axis: the number of its tile, the place inside it."""
@@ -36,17 +36,20 @@ def parts_of(extent: int, lanes: int) -> list[Part]:
 class Tile:
     """One register tile of known sizes: initialise, reduce, finish."""
 
-    def __init__(self, nest: Nest, tile: Mapping[str, Expr], sizes: Mapping[str, int]) -> None:
-        self.nest, self.sizes = nest, sizes
+    def __init__(self, nest: Nest, tile: Mapping[str, Expr], runs: Mapping[str, Run]) -> None:
+        self.nest, self.runs = nest, runs
+        self.sizes = {axis: run.size for axis, run in runs.items()}
+        sizes = self.sizes
         self.stage = nest.piece.stage
         self.lanes = nest.lanes
         self.spatial_vector = nest.vector if nest.vector in sizes else ""
         self.loops = [a for a in nest.spatial if sizes[a] > 1 and a != self.spatial_vector]
         self.acc = self._register(ACC, [*self.loops], self.stage.body.dtype)
+        self.spans: dict[str, tuple[int, int]] = {}  # the places of the tile that a body is for, if not all
         self.places: dict[str, Expr] = {}
         for axis in nest.spatial:
             inner = Var(axis + INNER) if axis in self.loops or axis == self.spatial_vector else const(0)
-            self.places[axis] = tile[axis] * nest.tile_extent(axis) + inner
+            self.places[axis] = tile[axis] * runs[axis].size + runs[axis].offset + inner
             self.places[axis + TILE] = tile[axis]
             self.places[axis + INNER] = inner
 
@@ -58,11 +61,45 @@ class Tile:
         if self.nest.vector and not self.spatial_vector:
             return LaneReduction(self).lower()
         initial = self.each(Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype), self._set)
-        fold: Stmt = Block((*self._prefetches(), self.each(self.stage.body, self._fold)))
-        for axis in reversed(self.stage.reduce):
-            fold = self.reduce_loop(axis.name, axis.extent, fold)
+        fold = self._reduction(self.stage.reduce, {})
         finish = transform(piece.finish, lambda x: self.result() if self.is_result(x) else x)
         return Alloc(self.acc, Block((initial, fold, self.each(finish, self.write))))
+
+    def _reduction(self, axes: Sequence[Axis], taps: Mapping[str, int]) -> Stmt:
+        """The loops over reduction axes. `taps` are known places along those around them."""
+        if not axes:
+            return self._folded(taps)
+        axis, *rest = axes
+        edge = next((e for e in self.nest.edges if e.tap == axis.name), None)
+        if edge is None:
+            return self.reduce_loop(axis.name, axis.extent, self._reduction(rest, taps))
+        run = self.runs[edge.axis]
+        if run.size == 1:
+            place = edge.place(self.places[edge.axis], Var(axis.name))
+            within = op("and", op("le", const(0), place), op("lt", place, edge.extent))
+            return For(axis.name, axis.extent, If(within, self._reduction(rest, taps)))
+        if run.count > 1 or edge.whole(run.start, run.size):
+            return self.reduce_loop(axis.name, axis.extent, self._reduction(rest, taps))
+        return Block(tuple(self._reduction(rest, {**taps, axis.name: tap}) for tap in range(axis.extent)))
+
+    def _folded(self, taps: Mapping[str, int]) -> Stmt:
+        """One evaluation of the body for each place of the tile that reads inside at the taps known."""
+        outer = self.spans
+        for edge in self.nest.edges:
+            if edge.tap in taps:
+                run = self.runs[edge.axis]
+                self.spans = {**self.spans, edge.axis: edge.inside(run.start, run.size, taps[edge.tap])}
+        empty = any(first == last for first, last in self.spans.values())
+        body = Block(() if empty else (*self._prefetches(), self.each(self.stage.body, self._fold)))
+        self.spans = outer
+        return replaced(body, {tap: const(place) for tap, place in taps.items()})
+
+    def _over(self, axis: str, body: Stmt) -> Stmt:
+        """The body for each place of the tile along an axis."""
+        first, last = self.spans.get(axis, (0, self.sizes[axis]))
+        if first:
+            body = replaced(body, {axis + INNER: Var(axis + INNER) + first})
+        return For(axis + INNER, last - first, body, LoopKind.UNROLL)
 
     def _prefetches(self) -> list[Stmt]:
         """What the innermost reduction asks for early: vectors that are read one after the other, from far away.
@@ -141,8 +178,7 @@ class Tile:
         for depth in range(len(self.loops), -1, -1):
             body = self._with_loads(staged, depth, body)
             if depth:
-                axis = self.loops[depth - 1]
-                body = For(axis + INNER, self.sizes[axis], body, LoopKind.UNROLL)
+                body = self._over(self.loops[depth - 1], body)
         return body
 
     def each_vector(self, value: Expr, write: Callable[[Expr, Part], Stmt]) -> Stmt:
@@ -220,7 +256,7 @@ class Tile:
         else:
             body = Store(place.tensor, place.index, load)
         for axis in reversed(rest):
-            body = For(axis + INNER, self.sizes[axis], body, LoopKind.UNROLL)
+            body = self._over(axis, body)
         return body
 
 

@@ -3,13 +3,17 @@
 The task's main stage is a sum of products of two loads. The output's contiguous axis (`n`) lies along the vector
 lanes and belongs to one operand alone, the *panel* (weights, as a rule); scalars of the other operand are broadcast
 against its vectors. A constant panel is packed when a model is compiled, so that every vector of it is read in order;
-a panel that is computed and not contiguous along `n` is transposed by a phase of its own. Padding, if the task has
-any, is a phase before; everything pointwise after the sum is applied to the registers.
+a panel that is computed and not contiguous along `n` is transposed by a phase of its own. Zeros around an operand are
+never multiplied: windows end at its edges. Everything pointwise after the sum is applied to the registers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
+from itertools import product as product_of
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +23,25 @@ from tunewright.codegen.ir import Block, Buffer, Kernel, Packing, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
+from ..blocking import Shape, chunk_cycles, tile_cycles
 from ..loops import lower
-from ..nest import Nest
+from ..nest import Edge, Nest, balanced, parted, runs
 from ..phases import buffer, plain_phase
 from ..pieces import Piece
-from ..product import Product, ahead, contiguous, packable, packed, product
+from ..product import Product, ahead, contiguous, packable, packed, product, unpadded
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 
 BODY_LIMIT = 1024
 """Multiply-adds in one copy of the innermost body, beyond which the instruction cache suffers."""
+
+
+CODE_LIMIT = 4096
+"""Multiply-adds in all copies of the body, beyond which a build takes too long."""
+
+
+BODY_DEFAULT = 96
+"""Multiply-adds in one copy of the body of a default."""
 
 
 class ContractionSketch:
@@ -42,8 +55,7 @@ class ContractionSketch:
         return target.kind == "cpu" and found is not None and found.extent(found.vector) * 2 >= target.lanes(4)
 
     def space(self, task: Task, target: Target) -> Space:
-        found = product(task)
-        assert found is not None
+        found = _product(task)
         lanes = target.lanes(4)
         vectors = -(-found.extent(found.vector) // lanes)
         knobs = [Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6, 8) if n <= vectors))]
@@ -52,7 +64,8 @@ class ContractionSketch:
         if found.rows:
             knobs.append(Knob("block_rows", _powers(found.extent(found.rows[0]))))
         knobs.append(Knob("block_columns", _powers(vectors)))
-        knobs.append(Knob("unroll", tuple(n for n in (1, 2, 4, 8) if n <= found.piece.stage.reduce[-1].extent)))
+        depth = found.piece.stage.reduce[-1].extent
+        knobs.append(Knob("unroll", tuple(n for n in (1, 2, 3, 4, 8) if n <= depth and (n != 3 or depth == 3))))
         knobs.append(Knob("columns_inside", (0, 1)))
         return Space(
             sketch=self.name,
@@ -65,8 +78,7 @@ class ContractionSketch:
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
-        found = product(task)
-        assert found is not None
+        found = _product(task)
         nest = _nest(found, schedule, target)
         found, scratch, packings, repack = _laid_out(task, found, nest)
         written = {p.output for p in (*found.before, found.piece, *found.after)}
@@ -82,23 +94,48 @@ class ContractionSketch:
         return Kernel(params, (*temporaries, *scratch), Block(tuple(steps)), packings)
 
 
+def _product(task: Task) -> Product:
+    found = product(task)
+    assert found is not None
+    return unpadded(found)
+
+
 def _powers(extent: int) -> tuple[int, ...]:
     """1, 2, 4, ... below the extent, and 0 for all of it."""
     return (0, *(1 << n for n in range(max(extent - 1, 1).bit_length())))
 
 
-def _default(found: Product, target: Target, knobs: list[Knob]) -> tuple[tuple[str, int], ...]:
-    """A tile of two vectors by up to six rows, a panel of columns a chunk: sound on any machine, made for none."""
+def _default(found: Product, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
+    """What the rule of `blocking` finds best: first the tile, then the chunks."""
     choices = {knob.name: knob.choices for knob in knobs}
-    values = dict.fromkeys(choices, 1) | {"columns_inside": 0}
-    values["vectors"] = max(n for n in choices["vectors"] if n <= 2)
-    panels = -(-found.extent(found.vector) // (values["vectors"] * target.lanes(4)))
-    values["block_columns"] = min(1, panels - 1)
-    if found.rows:
-        values[f"tile_{found.rows[-1]}"] = min(6, found.extent(found.rows[-1]))
-        tiles = -(-found.extent(found.rows[0]) // values.get(f"tile_{found.rows[0]}", 1))
-        values["block_rows"] = 0 if panels >= 2 * target.threads else min(1, tiles - 1)
-    return tuple(values.items())
+    shape, lanes = Shape.of(found), target.lanes(4)
+    axes = [f"tile_{axis}" for axis in found.rows[-2:]]
+    tiles = list(product_of(choices["vectors"], *(choices[axis] for axis in axes)))
+    fixed = {"block_rows": 0, "block_columns": 0, "unroll": 1, "columns_inside": 0}
+    columns = {name: np.array([tile[n] for tile in tiles]) for n, name in enumerate(["vectors", *axes])}
+    legal = _legal(found, target, columns | {name: np.full(len(tiles), value) for name, value in fixed.items()})
+    tile = min(compress(tiles, legal), key=lambda t: tile_cycles(shape, target, t[0], t[1:]))
+    vectors, rows = tile[0], prod(tile[1:])
+    values = dict.fromkeys(choices, 0) | dict(zip(["vectors", *axes], tile, strict=True))
+    cycles = tile_cycles(shape, target, vectors, tile[1:])
+    first = values.get(f"tile_{found.rows[0]}", 1) if found.rows else 1
+
+    def chunk(block: tuple[int, int]) -> float:
+        sizes = (first * block[0] or found.extent(found.rows[0]) if found.rows else 1, vectors * lanes * block[1])
+        return chunk_cycles(shape, target, cycles, sizes[0], sizes[1] or shape.columns)
+
+    blocks = [
+        (down, across)
+        for down in choices.get("block_rows", (0,))
+        for across in choices["block_columns"]
+        if (not down or down * first < found.extent(found.rows[0]))
+        and (not across or across * vectors * lanes < shape.columns)
+    ]
+    down, across = min(blocks, key=chunk)
+    depth = found.piece.stage.reduce[-1].extent
+    copies = [n for n in choices["unroll"] if n * rows * vectors <= BODY_DEFAULT and depth % n == 0]
+    values |= {"block_columns": across, "unroll": max(copies, default=1)}
+    return tuple((values | ({"block_rows": down} if found.rows else {})).items())
 
 
 def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
@@ -107,7 +144,8 @@ def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_
     rows = _tile_rows(found, columns)
     registers = rows * vectors + vectors + 1
     bodies = rows * vectors * columns["unroll"]
-    legal = (registers <= target.vector_registers) & (bodies <= BODY_LIMIT)
+    legal = (registers <= target.vector_registers) & (bodies * _copies(found, columns) <= CODE_LIMIT)
+    legal &= bodies <= BODY_LIMIT
     column_tiles = -(-found.extent(found.vector) // (vectors * target.lanes(4)))
     legal &= columns["block_columns"] < column_tiles
     columns_inside = np.where(columns["block_columns"] == 0, column_tiles, columns["block_columns"])
@@ -118,8 +156,28 @@ def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_
             legal &= (columns["block_rows"] == 0) | (columns["block_rows"] < tiles)
             tiles = np.where(columns["block_rows"] == 0, tiles, columns["block_rows"])
         rows_inside = rows_inside * tiles
+    for axis in found.rows[-2:]:  # the tiles that are no larger for a larger number
+        wanted = columns[f"tile_{axis}"]
+        legal &= wanted == -(-found.extent(axis) // -(-found.extent(axis) // wanted))
     order_matters = (rows_inside > 1) & (columns_inside > 1)
     return np.asarray(legal & (order_matters | (columns["columns_inside"] == 0)))
+
+
+def _copies(found: Product, columns: Columns) -> NDArray[np.int64]:
+    """How many copies of the innermost body there are, for tiles of different sizes and at edges."""
+    copies = np.ones(len(columns["vectors"]), np.int64)
+    for axis in found.rows[-2:]:
+        edge = next((e for e in found.edges if e.axis == axis), None)
+        wanted, where = np.unique(columns[f"tile_{axis}"], return_inverse=True)
+        copies = copies * np.array([_bodies(found.extent(axis), edge, int(n)) for n in wanted])[where]
+    return copies
+
+
+def _bodies(extent: int, edge: Edge | None, wanted: int) -> int:
+    """Copies of the body along one axis."""
+    parts = [part for run in runs(extent, balanced(extent, wanted)) for part in parted(run, edge)]
+    whole = [edge is None or p.size == 1 or edge.whole(p.start, p.size) or p.count > 1 for p in parts]
+    return sum(1 if inside or edge is None else edge.taps for inside in whole)
 
 
 def _tile_rows(found: Product, columns: Columns) -> NDArray[np.int64]:
@@ -166,7 +224,7 @@ def _nest(found: Product, schedule: Schedule, target: Target) -> Nest:
     columns = (*found.columns, found.vector)
     order = (*found.batch, *found.rows, *columns) if values["columns_inside"] else (*found.batch, *columns, *found.rows)
     unroll = {found.piece.stage.reduce[-1].name: values["unroll"]}
-    return Nest(found.piece, lanes, found.vector, tile, block, unroll, order)
+    return Nest(found.piece, lanes, found.vector, tile, block, unroll, order, edges=found.edges)
 
 
 def _laid_out(task: Task, found: Product, nest: Nest) -> tuple[Product, list[Buffer], dict[str, Packing], list[Piece]]:

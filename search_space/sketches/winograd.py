@@ -127,7 +127,7 @@ class WinogradSketch:
     """See the module. `outputs` is the extent m of a tile of the output."""
 
     outputs: int
-    version: int = 1
+    version: int = 2
 
     @property
     def name(self) -> str:

@@ -43,6 +43,10 @@ MODELS = {
     "conv": "x[1, {d}, {a}, {b}] w[{c}, {d}, 3, 3] z[{c}] | t = Conv<pads=[1, 1, 1, 1]>(x, w, z) y = Relu(t)"
     " | y[1, {c}, {a}, {b}] ; w z",
     "strided": "x[2, {d}, {a}, {b}] w[{c}, {d}, 3, 2] | y = Conv<pads=[1, 0, 1, 1], strides=[2, 1]>(x, w) | y ; w",
+    "edges": "x[1, {a}, {b}, {d}] w[{c}, {d}, 3, 3] z[{c}] | t = Transpose<perm=[0, 3, 1, 2]>(x)"
+    " u = Conv<pads=[1, 1, 1, 1]>(t, w, z) v = Relu(u) y = Transpose<perm=[0, 2, 3, 1]>(v) | y ; w z",
+    "far_edges": "x[1, {b}, {a}, {d}] w[{c}, {d}, 5, 3] | t = Transpose<perm=[0, 3, 1, 2]>(x)"
+    " u = Conv<pads=[3, 4, 2, 5], strides=[2, 3], dilations=[1, 3]>(t, w) y = Transpose<perm=[0, 2, 3, 1]>(u) | y ; w",
     "residual": "x[1, {d}, {a}, {b}] w[{c}, {d}, 1, 1] r[1, {c}, {a}, {b}] | t = Conv(x, w) y = Add(t, r) | y ; w",
     "grouped": "x[1, {2d}, {a}, {b}] w[{2c}, {d}, 3, 3] | y = Conv<group=2, pads=[1, 1, 1, 1]>(x, w) | y ; w",
     "depthwise": "x[1, {c}, {a}, {b}] w[{c}, 1, 3, 3] | y = Conv<group={c}, pads=[1, 1, 1, 1]>(x, w) | y ; w",

@@ -1,0 +1,60 @@
+"""Tiles along an axis, and the edges that windows reach beyond."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunewright.search_space.nest import Edge, balanced, parted, runs
+
+EXTENTS = st.integers(1, 300)
+
+EDGES = st.builds(
+    Edge,
+    axis=st.just("p"),
+    tap=st.just("r"),
+    taps=st.integers(1, 5),
+    stride=st.integers(1, 3),
+    dilation=st.integers(1, 3),
+    before=st.integers(0, 9),
+    extent=st.integers(1, 40),
+)
+
+
+@given(EXTENTS, EXTENTS)
+def test_tiles_cover_an_extent_in_order_and_are_balanced(extent: int, wanted: int) -> None:
+    size = balanced(extent, wanted)
+    found = runs(extent, size)
+    places = []
+    for run in found:
+        for tile in range(run.first, run.first + run.count):
+            start = tile * run.size + run.offset
+            places += range(start, start + run.size)
+    assert places == list(range(extent))
+    assert size <= wanted
+    assert {run.size for run in found} <= {size, size - 1}
+    assert sum(run.count for run in found) == -(-extent // wanted)
+
+
+@given(EDGES, st.integers(0, 40), st.integers(1, 14))
+def test_an_edge_knows_which_places_read_inside(edge: Edge, start: int, size: int) -> None:
+    for tap in range(edge.taps):
+        reads = [(start + p) * edge.stride + tap * edge.dilation - edge.before for p in range(size)]
+        first, last = edge.inside(start, size, tap)
+        assert [0 <= at < edge.extent for at in reads] == [first <= p < last for p in range(size)]
+    everywhere = all(edge.inside(start, size, tap) == (0, size) for tap in range(edge.taps))
+    assert edge.whole(start, size) == everywhere
+
+
+@given(EDGES, EXTENTS, st.integers(1, 14))
+def test_parts_of_a_run_are_its_tiles(edge: Edge, extent: int, wanted: int) -> None:
+    for run in runs(extent, balanced(extent, wanted)):
+        parts = parted(run, edge)
+        assert [t for part in parts for t in range(part.first, part.first + part.count)] == [
+            *range(run.first, run.first + run.count)
+        ]
+        for part in parts:
+            inside = all(
+                edge.whole(t * part.size + part.offset, part.size) for t in range(part.first, part.first + part.count)
+            )
+            assert part.size == 1 or part.count == 1 or inside
