@@ -6,7 +6,6 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -155,6 +154,8 @@ def machine() -> dict[str, str]:
 
 def _version() -> str:
     """The version of this package."""
+    from importlib.metadata import PackageNotFoundError, version  # takes longer than the rest of this module
+
     try:
         return version("tunewright")
     except PackageNotFoundError:  # runs from a checkout

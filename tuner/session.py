@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.dtype import DType
+from tunewright.codegen.host import detect
+from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.pool import shared_pool
-from tunewright.codegen.target import Target
 from tunewright.graph.ir import TensorType
-from tunewright.graph.onnx_form import dtype_name
-from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import default_schedule, holds
-from tunewright.workers.lock import HostLock
 
-from .compiled import build_kernels, compile_model
-from .errors import InputError, Refused
+from .coverage import Coverage
+from .errors import InputError
 from .execution import CompiledModel
 from .image import Image, Port
-from .lookup import TRANSFERRED, Found, Match, measured_s
-from .model import Model
-from .place import Place
+from .images import ImageStore
+from .question import question
 from .settings import settings
+
+if TYPE_CHECKING:  # what a session that starts from an image does without, to start at once
+    from tunewright.codegen.build import ObjectCache
+    from tunewright.codegen.target import Target
+    from tunewright.search_space.schedule import Schedule
+
+    from .lookup import Found
+    from .model import Model
+    from .starting import Started
 
 _schedule_log = logging.getLogger("tunewright.schedule")
 
@@ -45,22 +48,6 @@ class Argument:
     name: str
     type: str  # "tensor(float)", "tensor(int64)", ...
     shape: list[int] | None  # None where only running the model tells
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How much of a model runs in native kernels."""
-
-    native: int  # nodes, after rewriting
-    fallback: Mapping[str, int]  # op -> nodes that run through the reference evaluator: right, but slow
-    tuned: int  # tasks whose schedule was the best measured for this target
-    untuned: int  # on their default schedule, or on an untried one where the default fails
-    transferred: int = 0  # the others: on what is best for a similar target or task, or on a pick of the cost model
-
-    @property
-    def share(self) -> float:
-        """Native nodes among all."""
-        return self.native / max(self.native + sum(self.fallback.values()), 1)
 
 
 class InferenceSession:
@@ -90,10 +77,21 @@ class InferenceSession:
         server: str | None = None,
         lock: Path | str | None = None,
     ) -> None:
-        place = Place(db, server, Path(lock) if lock is not None else None)
-        prepared = place.prepare(model, dims, threads)
-        self.notes = prepared.notes
-        self._start_found(prepared.model, prepared.target, prepared.found, object_cache())
+        lock = Path(lock) if lock is not None else None
+        dims = dict(dims or {})
+        images = None if _schedule_log.isEnabledFor(logging.DEBUG) else image_store()  # who looks on sees it all made
+        asked = None
+        if images is not None and server is None and (db is None or lock is None):
+            asked = question(model, dims, detect(threads), db or settings().db, lock)
+        if images is not None and asked is not None and self._start_kept(images, asked):
+            return
+        from .place import Place
+        from .starting import start
+
+        started = start(model, Place(db, server, lock), dims, threads, object_cache(), images)
+        self._start(started)
+        if images is not None and asked is not None and started.name:
+            images.remember(asked, started.answer)
 
     @classmethod
     def of(
@@ -103,13 +101,10 @@ class InferenceSession:
 
         What is open in the model is run apart.
         """
-        session, model = cls.__new__(cls), model.merged(())
-        held = {
-            key: schedules[key]
-            for key, (task, _) in model.tasks.items()
-            if key in schedules and holds(task, target, schedules[key])
-        }
-        session._start(model, target, held, dict.fromkeys(held, Match.EXACT), cache)  # noqa: SLF001
+        from .starting import start_with
+
+        session = cls.__new__(cls)
+        session._start(start_with(model, target, schedules, cache))  # noqa: SLF001
         return session
 
     @classmethod
@@ -117,55 +112,39 @@ class InferenceSession:
         cls, model: Model, target: Target, found: Mapping[str, Found], cache: ObjectCache | None = None
     ) -> Self:
         """A session of an opened model on what `lookup` found. Raises Refused where a task has no schedule to run."""
+        from .starting import start_found
+
         session = cls.__new__(cls)
-        session._start_found(model, target, found, cache)  # noqa: SLF001
+        session._start(start_found(model, target, found, cache))  # noqa: SLF001
         return session
 
-    def _start_found(self, model: Model, target: Target, found: Mapping[str, Found], cache: ObjectCache | None) -> None:
-        model = model.chosen(measured_s(found))
-        found = {key: found[key] for key in model.tasks}
-        for one in found.values():
-            if one.match == Match.NONE:
-                raise Refused(
-                    f"task {one.task.key[:12]} ({one.task.op}): its default and all else that was tried fail on "
-                    f"{target}; tunewright tune with more trials may find a schedule that works"
-                )
-        schedules = {key: one.schedule for key, one in found.items()}
-        self._start(model, target, schedules, {key: one.match for key, one in found.items()}, cache)
+    def _start_kept(self, images: ImageStore, asked: str) -> bool:
+        """Start as the last session did that was asked for the same, if that is known."""
+        answer = images.answer(asked)
+        kept = images.get(answer.image, answer.threads) if answer is not None else None
+        if answer is None or kept is None:
+            return False
+        pool_functions(kept.pool_code)
+        self.notes, self._coverage, self._schedules = answer.notes, answer.coverage, answer.schedules
+        self._load(kept.image, answer.threads)
+        return True
 
-    def _start(
-        self,
-        model: Model,
-        target: Target,
-        schedules: Mapping[str, Schedule],
-        matches: Mapping[str, Match],
-        cache: ObjectCache | None,
-    ) -> None:
-        """`schedules` must be legal; tasks not in there get their default. `matches` says where they come from."""
-        self.schedules = {
-            key: schedules.get(key) or default_schedule(task, target) for key, (task, _) in model.tasks.items()
-        }
-        for key, schedule in self.schedules.items():
-            match = matches.get(key, Match.DEFAULT)
-            _schedule_log.debug("task %s: %s%s", key[:12], schedule, "" if match is Match.EXACT else f" by {match}")
-        # Who times candidates on this machine is not disturbed. They share the folder of objects.
-        with HostLock(cache.folder).building() if cache else nullcontext():
-            artifacts = build_kernels(model, self.schedules, target, cache)
-        self._load(compile_model(model, artifacts, target.threads), target)
-        tuned = sum(match is Match.EXACT for match in matches.values())
-        transferred = sum(match in TRANSFERRED for match in matches.values())
-        self._coverage = Coverage(
-            native=model.native_nodes,
-            fallback=model.fallback_ops,
-            tuned=tuned,
-            untuned=len(self.schedules) - tuned - transferred,
-            transferred=transferred,
-        )
+    def _start(self, started: Started) -> None:
+        answer = started.answer
+        self.notes, self._coverage, self._schedules = answer.notes, answer.coverage, answer.schedules
+        self._load(started.image, started.threads)
 
-    def _load(self, image: Image, target: Target) -> None:
-        self._model = CompiledModel(image, shared_pool(target.threads))
+    def _load(self, image: Image, threads: int) -> None:
+        self._model = CompiledModel(image, shared_pool(threads))
         kinds = [(port, port.value.kind) for port in image.inputs]
         self._wanted = [(port, _numpy_type(kind), kind.shape) for port, kind in kinds]
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """The schedule that each task runs on, by task key."""
+        from tunewright.search_space.schedule import Schedule
+
+        return {key: Schedule.from_json(data) for key, data in self._schedules.items()}
 
     def coverage(self) -> Coverage:
         """How much of the model runs natively, and how much of that is tuned."""
@@ -235,6 +214,8 @@ def _numpy_type(kind: TensorType) -> np.dtype[Any] | None:
 
 
 def _checked(label: str, value: Any, kind: TensorType) -> Any:
+    from tunewright.graph.onnx_form import dtype_name  # imports onnx, and most arrays are what is wanted at first sight
+
     try:
         array = np.asarray(value)
     except ValueError as error:  # nested lists of several lengths
@@ -244,8 +225,18 @@ def _checked(label: str, value: Any, kind: TensorType) -> Any:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def image_store() -> ImageStore | None:
+    """The compiled models kept on this machine; None where their folder can't be used."""
+    try:
+        return ImageStore(settings().images)
+    except OSError:
+        return None
+
+
 def object_cache() -> ObjectCache | None:
     """The kernels kept on this machine; None where their folder can't be used, as each kernel can be built anew."""
+    from tunewright.codegen.build import ObjectCache
+
     try:
         return ObjectCache(settings().objects)
     except OSError:

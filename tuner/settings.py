@@ -37,6 +37,11 @@ class Settings:
         return self.home / "objects"
 
     @property
+    def images(self) -> Path:
+        """Folder of the compiled models."""
+        return self.home / "images"
+
+    @property
     def local_key(self) -> Path:
         """File of the key that `serve` makes for its account, and that commands show to a server on this machine."""
         return self.home / "local_key"

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -81,17 +82,21 @@ _pool_functions: PoolFunctions | None = None
 _pool_lock = threading.Lock()
 
 
-def pool_functions() -> PoolFunctions:
-    """The native side of the pool, compiled at the first call. Raises OSError where it can't run."""
+def pool_functions(code: bytes | None = None) -> PoolFunctions:
+    """The native side of the pool, loaded at the first call.
+
+    `code` is what `pool_object` gave in another process on this machine; without it, the pool is compiled. Raises
+    OSError where it can't run, RuntimeError if `code` is damaged.
+    """
     global _pool_functions
     with _pool_lock:
         if _pool_functions is None:
-            _pool_functions = _load_pool()
+            _pool_functions = _load_pool(pool_object() if code is None else code)
         return _pool_functions
 
 
-def _load_pool() -> PoolFunctions:
-    library = Library([(_pool_object(), ["tw_pool_create", "tw_pool_destroy", "tw_run", "tw_time"])])
+def _load_pool(code: bytes) -> PoolFunctions:
+    library = Library([(code, ["tw_pool_create", "tw_pool_destroy", "tw_run", "tw_time"])])
     [address] = library.addresses
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return PoolFunctions(
@@ -103,7 +108,9 @@ def _load_pool() -> PoolFunctions:
     )
 
 
-def _pool_object() -> bytes:
+@cache
+def pool_object() -> bytes:
+    """The pool as object code for this machine: 20 ms of work. Raises OSError where it can't run."""
     import llvmlite.binding as llvm
 
     architecture = ARCHITECTURES.get(platform.machine().lower())

@@ -114,4 +114,4 @@ def test_other_systems_are_refused(monkeypatch):
 
     monkeypatch.setattr("platform.machine", lambda: "s390x")
     with pytest.raises(OSError, match="not on linux on s390x"):
-        library._pool_object()
+        library.pool_object.__wrapped__()

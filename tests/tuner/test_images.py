@@ -1,0 +1,171 @@
+"""Sessions that start from an image: the same as those that don't, and only where nothing has changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tunewright.codegen.host import detect
+from tunewright.db.sql_store import open_store
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.tuner import question as questions
+from tunewright.tuner import starting
+from tunewright.tuner.images import ImageStore
+from tunewright.tuner.model import open_model
+from tunewright.tuner.session import InferenceSession
+
+from .conftest import small_model
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, and a model there."""
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    monkeypatch.setattr(questions, "SETTLED_NS", -(10**18))
+    onnx.save(small_model(), tmp_path / "small.onnx")
+    return tmp_path
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What sessions were started from by reading the model."""
+    read: list[Any] = []
+    start = starting.start
+
+    def counted(*args: Any) -> starting.Started:
+        read.append(args[0])
+        return start(*args)
+
+    monkeypatch.setattr(starting, "start", counted)
+    return read
+
+
+def outputs(path: Path | bytes, **options: Any) -> tuple[Any, ...]:
+    with InferenceSession(path, threads=1, **options) as session:
+        [array] = session.run(None, {"x": np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)})
+        return array.tolist(), session.coverage(), session.schedules, session.get_inputs(), session.get_outputs()
+
+
+def test_the_second_session_is_the_same(home: Path, starts: list[Any]) -> None:
+    first = outputs(home / "small.onnx")
+    assert first == outputs(home / "small.onnx")
+    assert len(starts) == 1
+    assert first == outputs(small_model().SerializeToString())
+    assert len(starts) == 2
+    assert len(list((home / "images").glob("*.image"))) == 1
+
+
+def record(url: str, schedule: str) -> None:
+    target = detect(1)
+    with open_store(url) as store:
+        store.add_target(target)
+        for task, _ in open_model(small_model().SerializeToString()).tasks.values():
+            space = spaces(task, target)[0]
+            last = space.schedule(space.points[-1])
+            chosen = default_schedule(task, target) if schedule == "default" else last
+            store.add_task(task)
+            seconds = 1e-6 if schedule == "default" else 1e-7
+            store.record(Record(task.key, target.key, chosen, Measurement(Status.OK, (seconds,), seconds)))
+
+
+def test_what_changes_in_the_database_counts(home: Path, starts: list[Any]) -> None:
+    url = f"sqlite:///{home / 'tuning.db'}"
+    record(url, "default")
+    first = outputs(home / "small.onnx", db=url)
+    assert outputs(home / "small.onnx", db=url)[2] == first[2]
+    record(url, "last")
+    second = outputs(home / "small.onnx", db=url)
+    assert second[2] != first[2]
+    assert second[1].tuned == 2
+    read = len(starts)
+    assert outputs(home / "small.onnx", db=url) == second
+    assert len(starts) == read
+    assert len(list((home / "images").glob("*.image"))) == 2
+
+
+def test_what_changes_in_the_model_counts(home: Path, starts: list[Any]) -> None:
+    path = home / "small.onnx"
+    first = outputs(path)
+    other = small_model()
+    other.graph.initializer[1].raw_data = np.ones(24, np.float32).tobytes()
+    onnx.save(other, path)
+    assert outputs(path)[0] != first[0]
+    assert len(starts) == 2
+
+
+def test_a_file_that_just_changed_is_not_recognised(home: Path, starts: list[Any], monkeypatch) -> None:
+    monkeypatch.setattr(questions, "SETTLED_NS", 10**12)
+    for _ in range(2):
+        outputs(home / "small.onnx")
+    assert len(starts) == 2
+    assert not list((home / "images").glob("*.json"))
+
+
+def test_weights_in_other_files_are_read_each_time(home: Path, starts: list[Any]) -> None:
+    path = home / "apart.onnx"
+    onnx.save(small_model(), path, save_as_external_data=True, location="weights", size_threshold=0)
+    first = outputs(path)
+    assert outputs(path) == first
+    assert len(starts) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
+def test_damaged_images_count_as_absent(damage: str, home: Path, starts: list[Any]) -> None:
+    first = outputs(home / "small.onnx")
+    [path] = (home / "images").glob("*.image")
+    content = bytearray(path.read_bytes())
+    match damage:
+        case "cut":
+            content = content[:-100]
+        case "changed":
+            content[100] ^= 1
+        case _:
+            content = bytearray()
+    path.write_bytes(content)
+    assert outputs(home / "small.onnx") == first
+    assert len(starts) == 2
+
+
+def test_what_was_not_used_for_longest_goes(home: Path) -> None:
+    outputs(home / "small.onnx")
+    [path] = (home / "images").glob("*.image")
+    os.utime(path, (time.time() - 100,) * 2)
+    store = ImageStore(home / "images", limit_bytes=path.stat().st_size)
+    started = starting.start(home / "small.onnx", starting.Place(), {}, 1, None, store)
+    assert started.name  # it was there
+    onnx.save(small_model(rows=5), home / "other.onnx")
+    assert starting.start(home / "other.onnx", starting.Place(), {}, 1, None, store).name
+    assert path not in (home / "images").glob("*.image")
+
+
+STARTED = """
+import sys, numpy as np
+from tunewright.tuner import InferenceSession
+with InferenceSession(sys.argv[1], threads=1) as session:
+    print(session.run(None, {"x": np.ones((4, 8), np.float32)})[0].shape)
+print(sorted({"onnx", "sqlalchemy", "xgboost"} & sys.modules.keys()))
+"""
+
+
+def test_a_start_from_an_image_imports_little(home: Path) -> None:
+    past_s = time.time() - 60
+    os.utime(home / "small.onnx", (past_s, past_s))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    time.sleep(2.1)  # until the file counts as settled
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", STARTED, str(home / "small.onnx")],
+            env=environment, capture_output=True, text=True, timeout=60, check=True,
+        ).stdout
+        for _ in range(2)
+    ]  # fmt: skip
+    assert said == ["(4, 24)\n['onnx', 'sqlalchemy']\n", "(4, 24)\n[]\n"]
