@@ -21,6 +21,7 @@ from rich.console import Console
 from tunewright.bench.entries import ROOT, Entries, Entry, code_sha256
 from tunewright.codegen.host import detect, machine
 from tunewright.tuner.commands import tune
+from tunewright.tuner.errors import Refused
 from tunewright.tuner.peers import PEERS, is_installed
 from tunewright.tuner.text import duration
 from tunewright.workers.process import Child, ChildError, Failed
@@ -135,24 +136,22 @@ def _left(campaign: Campaign, entries: Entries) -> Iterator[tuple[str, int]]:
 
 def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra: Extra | None) -> Entry:
     path = _written(campaign, case)
-    report = tune.tune(
-        console, path, db=campaign.database, trials=campaign.trials, minutes=campaign.minutes, threads=threads
-    )
     entry = {"case": case, "threads": threads, "at": datetime.now(UTC).isoformat(timespec="seconds")}
-    entry["tuning"] = _tuning(report)
+    try:
+        report = tune.tune(
+            console, path, db=campaign.database, trials=campaign.trials, minutes=campaign.minutes, threads=threads
+        )
+        entry |= {"tuning": _tuning(report)} | _beside(campaign, path, threads)
+        return entry | dict(extra(case, path, threads, report)) if extra else entry
+    except (ChildError, Failed, Refused) as error:  # the other cases are worth having
+        return entry | {"error": str(error).strip()}
+
+
+def _beside(campaign: Campaign, path: Path, threads: int) -> Entry:
+    """Times of the tuned model and its peers."""
+    asked = {"model": str(path), "against": list(campaign.peers), "db": campaign.database, "threads": threads}
     with closing(Child(calls="tunewright.bench.timed")) as child:
-        try:
-            entry |= child.request(
-                "beside",
-                MEASURE_S,
-                model=str(path),
-                against=list(campaign.peers),
-                db=campaign.database,
-                threads=threads,
-            )
-        except (Failed, ChildError) as error:
-            return entry | {"error": str(error).strip()}
-    return entry | dict(extra(case, path, threads, report)) if extra else entry
+        return dict(child.request("beside", MEASURE_S, **asked))
 
 
 def _written(campaign: Campaign, case: str) -> Path:

@@ -1,0 +1,129 @@
+"""A campaign measures each case once, goes on where it ended, and keeps what failed apart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tunewright.bench import campaign as campaigns
+from tunewright.bench import models, ops
+from tunewright.bench.campaign import Campaign, entries_of, panels, run
+from tunewright.bench.entries import ROOT, Entries, best_peer, gain
+from tunewright.bench.plot import draw_shares, draw_speeds
+from tunewright.bench.suite.network import Network
+from tunewright.search_space.measurement import Status
+from tunewright.workers.process import Child, Failed
+
+
+def product() -> bytes:
+    net = Network("product")
+    return net.onnx(net.add("Relu", net.gemm(net.input("x", (4, 32)), 32, 16)))
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(campaigns, "FOLDER", tmp_path / "build")
+    monkeypatch.setattr(campaigns, "RESULTS", tmp_path / "results")
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path / "build"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / ".types"))  # for the process that times, as in ./dev bench
+    cases = {"conv 1x1 64-256 at 56x56": product}
+    return Campaign("ops", cases, list(cases), [1], ["onnxruntime"], trials=3, minutes=0.1, again=False)
+
+
+@pytest.mark.slow
+def test_a_case_is_measured_once(planned: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(quiet=True)
+    beside_limits: Any = lambda *given: ops.beside_limits(planned, *given)  # noqa: E731
+    entries = entries_of(planned)
+    assert run(planned, entries, console, beside_limits) == 0, entries.get(planned.chosen[0], 1)
+    [(case, entry)] = entries.of(1)
+    assert case in planned.cases
+    assert entry["tunewright_ms"] > 0
+    assert entry["peers"]["onnxruntime"] > 0
+    assert entry["max_rel_err"] < 1e-5
+    assert 0 < entry["share"] < 1
+    assert entry["tuning"]["tasks"][0]["best_ms"] > 0
+    assert entry["machine"]["llvm"]
+    [(_, rows)] = panels(planned, entries).items()
+    assert models.summary(rows)["cases"] == ops.summary(rows)["categories"]["conv 1x1"]["cases"] == 1
+    console = Console(record=True, width=120)
+    ops.show(console, panels(planned, entries))
+    assert case in console.export_text()
+
+    def unwanted(*given: Any) -> Any:
+        raise AssertionError("measured again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(campaigns, "_entry", unwanted)
+        assert run(planned, entries_of(planned), console) == 0
+        with pytest.raises(AssertionError, match="measured again"):
+            run(replace(planned, trials=4), entries_of(planned), console)
+
+
+def test_what_fails_is_kept_as_such_and_tried_again(planned: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(self: Child, call: str, timeout_s: float, **arguments: Any) -> Any:
+        raise Failed(Status.CRASH, f"{call}: SIGSEGV")
+
+    monkeypatch.setattr(campaigns.Child, "request", crash)
+    monkeypatch.setattr(campaigns.tune, "tune", lambda *given, **named: REPORT)
+    entries = entries_of(planned)
+    assert run(planned, entries, Console(quiet=True)) == 1
+    assert entries.get(planned.chosen[0], 1)["error"] == "beside: SIGSEGV"  # type: ignore[index]
+    assert list(entries.of(1)) == []
+    assert list(campaigns._left(planned, entries)) == [(planned.chosen[0], 1)]
+
+
+REPORT = {"tasks": [], "trials": 0, "seconds": 0.0, "peak_gflops": 1.0, "failed": {}}
+
+ENTRY = {
+    "tunewright_ms": 2.0,
+    "peers": {"onnxruntime": 3.0, "openvino": 2.5, "torch": 9.0},
+    "max_rel_err": 1e-6,
+    "mismatch": None,
+}
+
+
+def test_best_peer() -> None:
+    assert best_peer(ENTRY) == ("openvino", 2.5)
+    assert gain(ENTRY) == 1.25
+    assert gain(ENTRY | {"peers": {}}) is None
+
+
+def test_entries_are_kept_in_order_with_a_summary(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "models.json"
+    entries = Entries(path, ["a", "b"])
+    for case in ("b", "a"):
+        for threads in (2, 1):
+            entries.put(case, threads, ENTRY)
+    entries.write({"threads: 1": models.summary(list(entries.of(1)))})
+    kept = json.loads(path.read_text())
+    assert [(case, list(found)) for case, found in kept["cases"].items()] == [("a", ["1", "2"]), ("b", ["1", "2"])]
+    assert kept["summary"]["threads: 1"]["geometric_mean"] == pytest.approx(1.25)
+    assert [case for case, _ in Entries(path, ["b", "a"]).of(2)] == ["b", "a"]
+
+
+def test_models_table() -> None:
+    console = Console(record=True, width=120)
+    models.show(console, {"threads: 2": [("resnet18", ENTRY), ("mlp", ENTRY | {"peers": {"onnxruntime": 1.0}})]})
+    text = console.export_text()
+    assert "threads: 2" in text
+    assert "1.25x" in text
+    assert "geometric mean of 2: 0.79x" in text
+
+
+def test_plots_name_every_case_and_are_the_same_each_time(tmp_path: Path) -> None:
+    rows = {"threads: 1": [("resnet18", ENTRY), ("vgg16", ENTRY)], "threads: 2": [("resnet18", ENTRY)]}
+    paths = [tmp_path / name for name in ("a.svg", "b.svg")]
+    for path in paths:
+        draw_speeds(path, rows)
+    text, again = (path.read_text() for path in paths)
+    assert text == again
+    assert all(word in text for word in ("resnet18", "vgg16", "threads: 2", "onnxruntime", "tunewright"))
+    draw_shares(paths[0], {"threads: 1": [("softmax", 0.9)]})
+    assert "softmax" in paths[0].read_text()
