@@ -45,7 +45,8 @@ class Confirming:
             if len(left) == len(self._assigned.states) - len(reports):  # others have all of them
                 claims.wait()
         found = [reports[state.task.key] for state in self._assigned.states]
-        chosen = self._assigned.assembly.uses([report.best_s for report in found])
+        times_s = [inf if report.best_s is None and report.trials else report.best_s for report in found]
+        chosen = self._assigned.assembly.uses(times_s)
         return [replace(report, chosen=count) for report, count in zip(found, chosen, strict=True)]
 
     def _report(self, state: TaskState, compared: Compared) -> TaskReport:

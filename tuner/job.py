@@ -61,7 +61,7 @@ class Progress:
     @property
     def chosen(self) -> list[int]:
         """How often the model would run each task, as things stand."""
-        return self.assembly.uses([task.best_s for task in self.tasks])
+        return self.assembly.uses([task.known_s for task in self.tasks])
 
     @property
     def left_s(self) -> float | None:
@@ -232,7 +232,7 @@ class TuningJob:
         apart = Variant({state.task.key: state.default for state in self._states})
         chosen = Variant(
             {task.key: Schedule.from_json(task.schedule) for task in tasks},
-            {task.key: task.best_s for task in tasks if task.best_s is not None},
+            {task.key: inf if task.best_s is None else task.best_s for task in tasks if task.trials},
         )
         wanted = {
             name: variant

@@ -107,6 +107,11 @@ class TaskState:
         """The time of the fastest trial."""
         return self.best[1].median_s if self.best else None
 
+    @property
+    def known_s(self) -> float | None:
+        """The best time; infinite where all that was tried fails, None where nothing was tried."""
+        return self.best_s if self.best_s is not None or not self.measured else inf
+
     def fails(self, schedule: Schedule) -> bool:
         """Whether a schedule is known not to work."""
         entry = self.measured.get(schedule.key)

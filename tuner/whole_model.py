@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,7 +42,7 @@ REASON_LETTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to run a model, both by task key: on these schedules, and with what is fastest by these times."""
+    """A way to run a model: on these schedules, and with what is fastest by these times (inf: fails); by task key."""
 
     schedules: Mapping[str, Schedule]
     times_s: Mapping[str, float] = field(default_factory=dict)
@@ -50,13 +50,14 @@ class Variant:
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` inverts it."""
         schedules = {key: schedule.to_json() for key, schedule in self.schedules.items()}
-        return {"schedules": schedules, "times_s": dict(self.times_s)}
+        times_s = {key: time_s if isfinite(time_s) else None for key, time_s in self.times_s.items()}
+        return {"schedules": schedules, "times_s": times_s}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Variant:
         """The inverse of `to_json`."""
         schedules = {key: Schedule.from_json(schedule) for key, schedule in data["schedules"].items()}
-        return Variant(schedules, data["times_s"])
+        return Variant(schedules, {key: inf if time_s is None else time_s for key, time_s in data["times_s"].items()})
 
 
 Wanted = Mapping[str, Variant]

@@ -83,7 +83,7 @@ def spec_of(network: Model, store: SqlStore, seed: int = 0, target: Target = TAR
     for task in tasks(network):
         store.add_task(task)
     uses = tuple(JobTask(key, count) for key, (_, count) in network.tasks.items())
-    return JobSpec(network.sha256, target.key, uses, {"seed": seed})
+    return JobSpec(network.sha256, target.key, uses, {"seed": seed} | network.assembly.settings)
 
 
 def leased(network: Model, store: SqlStore, trials: int = 12, seed: int = 0) -> Lease:

@@ -127,11 +127,11 @@ class Found:
 
 
 def measured_s(found: Mapping[str, Found]) -> dict[str, float]:
-    """Task key -> seconds measured for the task on the very target; infinite where all that was tried fails.
+    """Task key -> seconds measured for the task on the very target; infinite where its default is known to fail.
 
     Times of other targets and tasks are left out: they are not to be held against these.
     """
-    times_s = {key: inf for key, one in found.items() if one.match is Match.NONE}
+    times_s = {key: inf for key, one in found.items() if one.match in (Match.UNTRIED, Match.NONE)}
     for key, one in found.items():
         if one.basis is Basis.MEASURED and one.expected_s is not None:
             times_s[key] = one.expected_s
