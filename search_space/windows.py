@@ -108,6 +108,9 @@ def windows(task: Task) -> Windows | None:
     if len(reads) != 1 or reads[0].index[-1] != Var(channels.name):
         return None
     (read,) = reads
+    around = transform(stage.body, lambda node: const(0.0) if node == read else node)
+    if moving & set(free_vars(around)):
+        return None
     before, element, inside = _without_padding(task, parts, main, read)
     directions = _directions(piece, read, inside, channels)
     if directions is None:

@@ -37,11 +37,14 @@ from ..space import Columns, Knob, Space, Tiling
 from ..tile import ACC, folded
 from ..windows import Direction, Windows, windows
 
-BODY_LIMIT = 640
+BODY_LIMIT = 320
 """Elements folded in one tile, beyond which the instruction cache suffers."""
 
 CHANNELS_OUTSIDE, CHANNELS_BETWEEN, CHANNELS_INSIDE = range(3)
 """Where the loop over tiles of channels is: around the rows, between rows and columns, inside the columns."""
+
+TILE = ("vectors", "tile_rows", "tile_columns")
+"""The knobs that size a tile."""
 
 NONE = Direction(-1, "", 1, "", 1, 0, 0, 0, (0, 1))
 """The rows of a task that has columns alone."""
@@ -175,18 +178,38 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
 
 
 def _default(plan: Plan, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
-    """One row of columns for as many registers as there are, a few rows a chunk."""
+    """Pooling goes through memory in order; products go over all columns with one vector of channels.
+
+    The first waits for memory, which is best read in order. The second can keep the multipliers busy, if little else
+    is to be loaded than the input.
+    """
     choices = {knob.name: np.array(knob.choices) for knob in knobs}
+    plain = plan.windows.plain
     values = {"vectors": 1, "tile_columns": 1, "tile_rows": 1, "block_rows": 0, "block_channels": 0, "order": 0}
-    one = np.ones(1, np.int64)
-    wide = choices["tile_columns"]
-    fits = _small_enough(plan, target, one, one, wide) & (wide <= 8)
-    values["tile_columns"] = int(wide[fits][-1])
-    shared = prod(d.extent for d in plan.others)
-    wanted = max(1, plan.rows.extent * shared // (4 * target.threads))
-    blocks = choices["block_rows"]
-    values["block_rows"] = int(blocks[blocks <= wanted][-1]) if plan.rows.extent > 1 else 0
+    for name, most in (("tile_rows", 2 if plain else 1), ("vectors", 4 if plain else 1), ("tile_columns", 8)):
+        sizes = choices[name][choices[name] <= most]
+        tried = {tile: sizes if tile == name else np.full(len(sizes), values[tile]) for tile in TILE}
+        values[name] = int(sizes[_small_enough(plan, target, *(tried[tile] for tile in TILE))][-1])
+    tiles = -(-plan.columns.extent // values["tile_columns"])
+    values["tile_columns"] = -(-plan.columns.extent // tiles)  # as even as can be
+    row_tiles, channel_tiles = -(-plan.rows.extent // values["tile_rows"]), -(-plan.vectors // values["vectors"])
+    if plain:
+        values["block_rows"] = int(row_tiles > 1)
+        values["order"] = CHANNELS_INSIDE if channel_tiles > 1 and tiles > 1 else CHANNELS_OUTSIDE
+    else:
+        values["block_channels"] = int(channel_tiles > 1)
+        values["block_rows"] = _rows_together(plan, target, choices["block_rows"].tolist(), row_tiles)
     return tuple(values.items())
+
+
+def _rows_together(plan: Plan, target: Target, choices: Sequence[int], row_tiles: int) -> int:
+    """As many rows as stay in the cache from one vector of channels to the next, in chunks enough for all threads."""
+    row_bytes = 4 * plan.channels * plan.columns.extent * plan.columns.stride * max(plan.rows.stride, 1)
+    chunks = plan.vectors * prod(d.extent for d in plan.others)
+    rows = {n or row_tiles: n for n in choices if n < row_tiles}
+    kept = [n for n in rows if n * row_bytes <= target.l2_bytes // 2]
+    shared = [n for n in kept if target.threads == 1 or chunks * -(-row_tiles // n) >= 4 * target.threads]
+    return rows[max(shared, default=min(rows))]
 
 
 def _tiling(plan: Plan, columns: Columns) -> Tiling:
@@ -372,9 +395,11 @@ class _Tile:
         self.row, self.column = row * self.height, column * self.width
         self.touched = self._touched()
         across = len(self.touched) if self.found.plain else len(run.taps)
-        self.body = transform(self.stage.body, lambda node: self.found.element if node == self.found.read else node)
+        self.around = transform(self.stage.body, lambda node: OWN if node == self.found.read else node)
+        self.laid: dict[tuple[int, ...], Expr] = {}  # of `around`, by taps and vector
         shape = (self.height, max(across, 1), len(parts), plan.lanes)
         self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
+        self.slots = {place: self._slot(*place) for place in product(*map(range, shape[:-1]))}
 
     def _touched(self) -> dict[int, list[tuple[int, int]]]:
         """The columns of the input that the tile reads, from its first place on: windows and taps that each is of."""
@@ -386,14 +411,14 @@ class _Tile:
         return dict(sorted(found.items()))
 
     def lower(self) -> Stmt:
-        empty = {Load(ACC, index, self.acc.dtype) for index in self._slots()}
-        steps: list[Stmt] = []
+        empty = set(self.slots.values())
         lines = [(line, self._guard(line)) for line in self._lines()]
+        steps: list[Stmt] = []
         for line, guard in lines:
             if guard == const(True):
                 steps += self._folds(line, empty)
         start = Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype)
-        steps += [Store(ACC, index, start) for index in self._slots() if Load(ACC, index, self.acc.dtype) in empty]
+        steps += [Store(ACC, slot.index, start) for slot in self.slots.values() if slot in empty]
         for line, guard in lines:
             if not isinstance(guard, Const):
                 steps.append(If(guard, Block(tuple(self._folds(line, set())))))
@@ -404,15 +429,10 @@ class _Tile:
             steps.append(written if within == const(True) else If(within, written))
         return Alloc(self.acc, Block(tuple(steps)))
 
-    def _slots(self) -> list[tuple[Expr, ...]]:
-        return [
-            self._slot(row, column, number)
-            for row, column, number in product(*(range(extent) for extent in self.acc.shape[:-1]))
-        ]
-
-    def _slot(self, row: int, column: int, number: int) -> tuple[Expr, ...]:
-        """Where the register of a row, a column and a vector is."""
-        return const(row), const(column), const(number), Ramp(const(0), self.parts[number].lanes)
+    def _slot(self, row: int, column: int, number: int) -> Load:
+        """The register of a row, a column and a vector."""
+        index = const(row), const(column), const(number), Ramp(const(0), self.parts[number].lanes)
+        return Load(ACC, index, self.acc.dtype)
 
     def _lines(self) -> list[Line]:
         """The rows of the input that the tile reads."""
@@ -450,37 +470,46 @@ class _Tile:
     def _folds(self, line: Line, empty: set[Load]) -> list[Stmt]:
         """All that one line adds; registers that are `empty` so far are set, and are so no more."""
         places = {along.at: position for along, position, _ in self._positions(line)}
-        places |= {d.tap: const(tap) for d, tap in zip(self.plan.others, line.taps, strict=True) if d.tap}
-        columns, rows = self.plan.columns, self.plan.rows
+        columns = self.plan.columns
         steps: list[Stmt] = []
         for number, (offset, uses) in enumerate(self.touched.items()):
             places[columns.at] = self.column * columns.stride + offset
-            for n, (row, row_tap) in product(range(len(self.parts)), line.windows):
-                if self.found.plain:
-                    steps.append(self._fold(self._slot(row, number, n), self._laid(self.body, places, n), empty))
-                    continue
-                for column, tap in uses:
-                    places |= self._places(row, column) | {rows.tap: const(row_tap), columns.tap: const(tap)}
-                    steps.append(self._fold(self._slot(row, column, n), self._laid(self.body, places, n), empty))
+            for n in range(len(self.parts)):
+                element = self._laid(substitute(self.found.element, places), n)
+                for row, row_tap in line.windows:
+                    if self.found.plain:
+                        steps.append(self._fold((row, number, n), element, empty))
+                        continue
+                    for column, tap in uses:
+                        value = self._around(element, (*line.taps, row_tap, tap), n)
+                        steps.append(self._fold((row, column, n), value, empty))
         return steps
 
-    def _fold(self, slot: tuple[Expr, ...], value: Expr, empty: set[Load]) -> Stmt:
-        old = Load(ACC, slot, self.acc.dtype)
-        if old in empty:
-            empty.remove(old)
-            return Store(ACC, slot, value)
-        return Store(ACC, slot, folded(self.stage.combiner, old, value))
+    def _around(self, element: Expr, taps: tuple[int, ...], number: int) -> Expr:
+        """What is folded of an element: with weights, its product with that of the taps."""
+        key = (*taps, number)
+        if key not in self.laid:
+            along = (*self.plan.others, self.plan.rows, self.plan.columns)
+            values = {d.tap: const(tap) for d, tap in zip(along, taps, strict=True)}
+            self.laid[key] = self._laid(substitute(self.around, values), number)
+        return transform(self.laid[key], lambda node: element if node == OWN else node)
+
+    def _fold(self, place: tuple[int, int, int], value: Expr, empty: set[Load]) -> Stmt:
+        slot = self.slots[place]
+        if slot in empty:
+            empty.remove(slot)
+            return Store(ACC, slot.index, value)
+        return Store(ACC, slot.index, folded(self.stage.combiner, slot, value))
 
     def _places(self, row: int, column: int) -> dict[str, Expr]:
         """The place of one window, by axes of the output."""
         others = {d.axis: at for d, at in zip(self.plan.others, self.others, strict=True)}
         return {**others, self.plan.rows.axis: self.row + row, self.plan.columns.axis: self.column + column}
 
-    def _laid(self, value: Expr, places: Mapping[str, Expr], number: int) -> Expr:
-        """A value at some place, along the lanes of one vector of channels."""
+    def _laid(self, value: Expr, number: int) -> Expr:
+        """A value along the lanes of one vector of channels."""
         part = self.parts[number]
-        laid = substitute(value, places)
-        return vectorize(laid, self.found.channels.name, self.base + part.base, part.lanes, part.count)
+        return vectorize(value, self.found.channels.name, self.base + part.base, part.lanes, part.count)
 
     def _written(self, row: int, column: int, number: int) -> Stmt:
         """Write one vector of results, with what follows them."""
@@ -488,9 +517,9 @@ class _Tile:
         places = self._places(row, column)
         value = self._result(row, column, number)
         finish = transform(piece.finish, lambda node: OWN if self._is_own(node) else node)
-        finish = self._laid(simplify(substitute(finish, places), self.ranges), {}, number)
+        finish = self._laid(simplify(substitute(finish, places), self.ranges), number)
         finish = transform(finish, lambda node: value if node == OWN else _reciprocal(node))
-        index = tuple(self._laid(e, places, number) for e in piece.index)
+        index = tuple(self._laid(substitute(e, places), number) for e in piece.index)
         return Store(piece.output, index, finish, self.parts[number].count)
 
     def _is_own(self, node: Expr) -> bool:
@@ -499,11 +528,11 @@ class _Tile:
     def _result(self, row: int, column: int, number: int) -> Expr:
         """One vector of folded windows."""
         if not self.found.plain:
-            return Load(ACC, self._slot(row, column, number), self.acc.dtype)
+            return self.slots[row, column, number]
         value: Expr | None = None
         for kept, uses in enumerate(self.touched.values()):
             if any(place == column for place, _ in uses):
-                more = Load(ACC, self._slot(row, kept, number), self.acc.dtype)
+                more = self.slots[row, kept, number]
                 value = more if value is None else folded(self.stage.combiner, value, more)
         return Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype) if value is None else value
 
