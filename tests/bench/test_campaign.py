@@ -17,6 +17,7 @@ from tunewright.bench.entries import ROOT, Entries, best_peer, gain
 from tunewright.bench.plot import draw_shares, draw_speeds
 from tunewright.bench.suite.network import Network
 from tunewright.search_space.measurement import Status
+from tunewright.tuner.commands import tune
 from tunewright.workers.process import Child, Failed
 
 
@@ -70,8 +71,8 @@ def test_what_fails_is_kept_as_such_and_tried_again(planned: Campaign, monkeypat
     def crash(self: Child, call: str, timeout_s: float, **arguments: Any) -> Any:
         raise Failed(Status.CRASH, f"{call}: SIGSEGV")
 
-    monkeypatch.setattr(campaigns.Child, "request", crash)
-    monkeypatch.setattr(campaigns.tune, "tune", lambda *given, **named: REPORT)
+    monkeypatch.setattr(Child, "request", crash)
+    monkeypatch.setattr(tune, "tune", lambda *given, **named: REPORT)
     entries = entries_of(planned)
     assert run(planned, entries, Console(quiet=True)) == 1
     assert entries.get(planned.chosen[0], 1)["error"] == "beside: SIGSEGV"  # type: ignore[index]
