@@ -315,6 +315,8 @@ class TestBench:
         assert data["samples"] >= 9
         assert data["versions"]["onnxruntime"]
         assert data["machine"]["llvm"]
+        for name in ("tunewright", "onnxruntime"):
+            assert 5 < data["libraries_mb"][name] < data["peak_mb"][name]
         for low, high in data["intervals_ms"].values():
             assert 0 < low <= high
 

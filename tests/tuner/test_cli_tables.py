@@ -58,6 +58,7 @@ MEASURED: dict[str, Any] = {
     "peers": {"onnxruntime": 223.41, "openvino": 323.41},
     "intervals_ms": dict.fromkeys(("tunewright", bench.DEFAULT, "onnxruntime", "openvino"), (123.41, 124.51)),
     "least_ms": dict.fromkeys(("tunewright", bench.DEFAULT, "onnxruntime", "openvino"), 121.21),
+    "peak_mb": {"tunewright": 101.4, "onnxruntime": 202.6},
     "versions": {"tunewright": "0.1.0", "onnxruntime": "1.27.1", "openvino": "2026.4.0"},
     "failures": {},
     "machine": {"processor": "a processor"},
@@ -82,7 +83,7 @@ def printed(render: Callable[[Console, Any], None], data: Mapping[str, Any], wid
         (tune.render, TUNED, ["12", "1234", "123 ms", "98.7 \N{MICRO SIGN}s", "1250.25x"]),
         (knowledge.render_tasks, TUNED, ["3.4 G", "12", "98.7 \N{MICRO SIGN}s"]),
         (knowledge.render_lookup, TUNED, ["exact", "98.7 \N{MICRO SIGN}s"]),
-        (bench.render, MEASURED, ["987.6 ms", "123.4 ms to 124.5 ms", "8.00x", "2026.4.0"]),
+        (bench.render, MEASURED, ["987.6 ms", "123.4 ms to 124.5 ms", "8.00x", "2026.4.0", "tunewright 101 MB"]),
     ],
     ids=["tune", "tasks", "lookup", "bench"],
 )

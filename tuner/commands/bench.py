@@ -18,14 +18,15 @@ from tunewright.workers.sampling import interval
 
 from .. import peers
 from ..latency import Latency, side_by_side
-from ..place import DEFAULT_PLACE, Place
+from ..peak_memory import OURS, PeakMemory, peak_memory
+from ..place import DEFAULT_PLACE, Place, Prepared
 from ..session import InferenceSession, object_cache
 from ..settings import settings
 from ..text import duration, printable, ratio, slow_nodes, times
 from . import subject
 from .tables import is_wide, new_table, print_table
 
-OURS, DEFAULT = "tunewright", "tunewright, default"
+DEFAULT = "tunewright, default"
 
 REFERENCE = "onnxruntime"
 """Whose outputs ours are compared with."""
@@ -68,6 +69,7 @@ def bench(
                 alone.enter_context(HostLock(settings().objects).timing())
             latencies = side_by_side(calls)
         coverage = tuned.coverage()
+    memory = _memory([name for name in opened if name not in peers.ASKED_FOR], model, arrays, prepared, place)
     here = machine()
     return {
         "model": prepared.model.label,
@@ -86,10 +88,25 @@ def bench(
         "samples": len(latencies[OURS].samples_s),
         "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
         "intervals_ms": {name: _interval_ms(latency) for name, latency in latencies.items()},
+        "peak_mb": {name: found.peak_bytes / 1e6 for name, found in memory.items()},
+        "libraries_mb": {name: found.libraries_bytes / 1e6 for name, found in memory.items()},
         "versions": {OURS: here["tunewright"]} | {name: peer.version for name, peer in opened.items()},
         "machine": here,
         "target": str(prepared.target),
     }
+
+
+def _memory(
+    names: Sequence[str], model: Path, arrays: Mapping[str, Any], prepared: Prepared, place: Place
+) -> dict[str, PeakMemory]:
+    """What runtimes take, those that can be measured: ours as in any session but the first, which keeps an image."""
+    threads = prepared.target.threads
+    options = {"dims": dict(prepared.dims)}
+    ours = {**options, "db": place.db, "server": place.server, "lock": str(place.lock) if place.lock else None}
+    peak_memory(OURS, model, arrays, threads, ours)
+    found = {OURS: peak_memory(OURS, model, arrays, threads, ours)}
+    found |= {name: peak_memory(name, model, arrays, threads, options) for name in names}
+    return {name: peak for name, peak in found.items() if peak is not None}
 
 
 def installed(console: Console) -> list[str]:
@@ -167,6 +184,9 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         f"{printable(data['model'])}, {data['threads']} threads on {data['machine']['processor']}, medians of "
         f"{data['samples']} samples each, taken in turns"
     )
+    if data["peak_mb"]:
+        taken = ", ".join(f"{name} {peak_mb:.0f} MB" for name, peak_mb in data["peak_mb"].items())
+        console.print(f"peak memory of a process that loads the model and runs it: {taken}")
     if data["mismatch"]:
         console.print(f"the outputs are not those of {data['reference']}: {printable(data['mismatch'])}")
     elif data["reference"]:

@@ -1,0 +1,102 @@
+"""Peak memory: what a process takes that does nothing but load a model and run it once.
+
+Each runtime is measured in a process of its own, ours included: `python -m tunewright.tuner.peak_memory TASK`. What is
+reported is all that the process has in memory, its code and libraries too, which `libraries_bytes` tells apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+LIMIT_S = 300.0
+
+OURS = "tunewright"
+
+STATUS = Path("/proc/self/status")
+"""Where Linux says what the process takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeakMemory:
+    """Resident memory of a process at its most, and before it had seen the model."""
+
+    peak_bytes: int
+    libraries_bytes: int
+
+
+def peak_memory(
+    runtime: str, model: Path, feeds: Mapping[str, Any], threads: int, options: Mapping[str, Any]
+) -> PeakMemory | None:
+    """What `runtime`, a peer or "tunewright", takes for a model; None where that can't be found out.
+
+    `options` is `dims` and, for ours, `db`, `server` and `lock`, as `InferenceSession` takes them.
+    """
+    with TemporaryDirectory(prefix="tunewright-") as folder:
+        arrays = Path(folder) / "feeds.npz"
+        np.savez(arrays, **{f"_{n}": a.astype(str) if a.dtype == object else a for n, a in enumerate(feeds.values())})
+        task = {"runtime": runtime, "model": str(model), "feeds": list(feeds), "arrays": str(arrays)}
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", __name__, json.dumps({**task, "threads": threads, "options": options})],
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=True,
+            )  # fmt: skip
+            return PeakMemory(**json.loads(done.stdout.splitlines()[-1]))
+        except (subprocess.SubprocessError, ValueError, IndexError, TypeError):
+            return None
+
+
+def resident_peak_bytes() -> int:
+    """The most that this process had in memory. Raises OSError or ValueError where the system doesn't say."""
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    if found is None:
+        raise ValueError(f"{STATUS} has no VmHWM")
+    return int(found[1]) << 10
+
+
+def main() -> None:
+    """In the process that is measured: say on standard output what `PeakMemory` has."""
+    task = json.loads(sys.argv[1])
+    with np.load(task["arrays"], allow_pickle=False) as arrays:
+        values = [arrays[f"_{number}"] for number in range(len(task["feeds"]))]
+    named = zip(task["feeds"], values, strict=True)
+    feeds = {name: value.astype(object) if value.dtype.kind == "U" else value for name, value in named}
+    model, threads, options = Path(task["model"]), task["threads"], task["options"]
+    if task["runtime"] == OURS:
+        libraries_bytes = _run_ours(model, feeds, threads, options)
+    else:
+        libraries_bytes = _run_peer(task["runtime"], model, feeds, threads, options["dims"])
+    print(json.dumps(asdict(PeakMemory(resident_peak_bytes(), libraries_bytes))))
+
+
+def _run_ours(model: Path, feeds: Mapping[str, Any], threads: int, options: Mapping[str, Any]) -> int:
+    from .session import InferenceSession
+
+    libraries_bytes = resident_peak_bytes()
+    with InferenceSession(model, threads=threads, **options) as session:
+        session.run(None, feeds)
+    return libraries_bytes
+
+
+def _run_peer(name: str, model: Path, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> int:
+    from importlib import import_module
+
+    from .peers import PEERS, module_of
+
+    import_module(module_of(name))
+    libraries_bytes = resident_peak_bytes()
+    PEERS[name](model, feeds, threads, dims).run()
+    return libraries_bytes
+
+
+if __name__ == "__main__":
+    main()
