@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tunewright.codegen.expr import Expr, Load, Var, const, free_vars, substitute, transform
-from tunewright.codegen.ir import Buffer, Scope
+from tunewright.codegen.expr import Expr, Load, Var, const, free_vars, op, substitute, transform
+from tunewright.codegen.ir import Buffer, For, If, LoopKind, Scope, Stmt, replaced
 from tunewright.graph.task import Axis, Stage, Task
 
 from .pieces import Piece
@@ -47,6 +47,26 @@ def row_groups(task: Task, parts: Sequence[Piece]) -> list[RowGroup]:
                 start = stop
                 break
     return done
+
+
+def row_loop(rows: Sequence[Axis], together: int, body: Stmt) -> Stmt:
+    """`body` for every row, `together` rows a chunk, in one parallel loop. In it the axes of the rows are variables."""
+    total = prod(axis.extent for axis in rows)
+    together = min(together, total)
+    chunks = -(-total // together)
+    row: Expr = const(0)
+    row = row + Var("chunk") * together if chunks > 1 else row
+    row = row + Var("row") if together > 1 else row
+    stride = total
+    for axis in rows:
+        stride //= axis.extent
+        outer = row // stride
+        body = replaced(body, {axis.name: outer if stride * axis.extent == total else outer % axis.extent})
+    if chunks * together > total:
+        body = If(op("lt", row, total), body)
+    if together > 1:
+        body = For("row", together, body)
+    return For("chunk", chunks, body, LoopKind.PARALLEL) if chunks > 1 else body
 
 
 def _group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:

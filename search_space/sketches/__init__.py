@@ -16,6 +16,7 @@ from ..space import Space
 from .chain import ChainSketch
 from .contraction import ContractionSketch
 from .generic import GenericSketch
+from .rows import RowsSketch
 from .window import WindowSketch
 from .winograd import WinogradSketch
 
@@ -25,6 +26,7 @@ SKETCHES: tuple[Sketch, ...] = (
     WinogradSketch(2),
     WinogradSketch(4),
     WindowSketch(),
+    RowsSketch(),
     GenericSketch(),
 )
 """Every sketch, the most special first; the last applies to any task."""

@@ -14,8 +14,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr import Expr, Var, const, op
-from tunewright.codegen.ir import Alloc, Block, For, If, Kernel, LoopKind, Stmt, replaced
+from tunewright.codegen.ir import Alloc, Block, Kernel, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
@@ -23,7 +22,7 @@ from ..loops import lower
 from ..nest import Nest
 from ..phases import buffer, crossing, plain_nest, plain_phase, vector_axes
 from ..pieces import Piece, pieces
-from ..rows import RowGroup, row_groups
+from ..rows import RowGroup, row_groups, row_loop
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 
@@ -196,27 +195,12 @@ def _nest(plan: Layout, values: Mapping[str, int], target: Target) -> Nest:
 
 def _row_loop(group: RowGroup, main: Piece, nest: Nest | None, chunk_points: int, target: Target) -> Stmt:
     """One parallel loop over the rows, all pieces of the group inside."""
-    total = prod(axis.extent for axis in group.rows)
-    points = sum(p.stage.points for p in group.pieces) // total
-    together = min(total, max(1, chunk_points // max(points, 1)))
-    chunks = -(-total // together)
+    points = sum(p.stage.points for p in group.pieces) // prod(axis.extent for axis in group.rows)
     fixed = frozenset(axis.name for axis in group.rows)
     body: Stmt = Block(tuple(lower(nest if nest and p == main else plain_nest(p, target, fixed)) for p in group.pieces))
     for local in group.locals:
         body = Alloc(local, body)
-    row: Expr = const(0)
-    row = row + Var("chunk") * together if chunks > 1 else row
-    row = row + Var("row") if together > 1 else row
-    stride = total
-    for axis in group.rows:
-        stride //= axis.extent
-        outer = row // stride
-        body = replaced(body, {axis.name: outer if stride * axis.extent == total else outer % axis.extent})
-    if chunks * together > total:
-        body = If(op("lt", row, total), body)
-    if together > 1:
-        body = For("row", together, body)
-    return For("chunk", chunks, body, LoopKind.PARALLEL) if chunks > 1 else body
+    return row_loop(group.rows, max(1, chunk_points // max(points, 1)), body)
 
 
 def _tiling(plan: Layout, target: Target, columns: Columns) -> Tiling:

@@ -55,6 +55,9 @@ MODELS = {
     "average": "x[1, {c}, {a}, {b}] | y = GlobalAveragePool(x) | y",
     "softmax": "x[{d}, {a}, {c}] | y = Softmax(x) | y",
     "layer_norm": "x[{a}, {c}] s[{c}] z[{c}] | y = LayerNormalization(x, s, z) | y ; s z",
+    "log_softmax": "x[{d}, {a}, {c}] | y = LogSoftmax(x) | y",
+    "residual_norm": "x[{d}, {a}, {c}] r[{d}, {a}, {c}] s[{c}] z[{c}] | t = Add(x, r) y = LayerNormalization(t, s, z)"
+    " | y ; s z",
     "gelu": "x[{a}, {c}] | y = Gelu(x) | y",
     "broadcast": "x[{a}, {c}] z[{c}] | t = Mul(x, z) u = Sigmoid(t) y = Add(u, x) | y",
     "transpose": "x[{a}, {b}, {c}] | y = Transpose<perm=[2, 0, 1]>(x) | y",
