@@ -36,7 +36,7 @@ class Padding:
     """What is around a tensor once it is padded."""
 
     before: tuple[int, ...]  # places in front of each dimension
-    inner: tuple[int, ...]  # shape without padding
+    inner: tuple[int, ...]  # shape without padding, and without what no window reaches
     fill: Const
 
 
@@ -156,8 +156,7 @@ def chain(task: Task) -> Chain | None:
         return None
     names = [piece.output for piece, _ in made]
     inside = {t.name for t in task.temporaries}
-    read = {x.tensor for piece, _ in made for x in piece.reads}
-    if len(set(names)) < len(names) or not set(names[:-1]) <= inside & read:
+    if len(set(names)) < len(names) or not set(names[:-1]) <= inside & _read([piece for piece, _ in made]):
         return None
     walks = [found for axis in made[-1][0].stage.axes if (found := _walk(made, axis.name)) is not None]
     return _along(task, made, walks)
@@ -177,15 +176,23 @@ def _padded(task: Task, parts: Sequence[Piece]) -> list[tuple[Piece, Padding | N
         source, padding = seen
         places = [n for n, (other, _) in enumerate(done) if other.output == source.tensor]
         if not places:
-            done.append((_shifted(_copy(piece, source, padding), piece.output, padding), padding))
+            copy = _shifted(_copy(piece, source, padding), piece.output, padding)
+            if copy is None:
+                return None
+            done.append((copy, padding))
             continue
         readers = sum(x.tensor == source.tensor for other in parts for x in other.reads)
-        if len(places) > 1 or readers != 1 or done[places[0]][1] or task.outputs[0].name == source.tensor:
+        moved = _shifted(done[places[0]][0], piece.output, padding)
+        if moved is None or len(places) > 1 or readers != 1 or done[places[0]][1]:
             return None
-        if any(x.tensor == piece.output for other in parts[:number] for x in other.reads):
+        if task.outputs[0].name == source.tensor or piece.output in _read(parts[:number]):
             return None
-        done[places[0]] = (_shifted(done[places[0]][0], piece.output, padding), padding)
+        done[places[0]] = (moved, padding)
     return done
+
+
+def _read(parts: Sequence[Piece]) -> set[str]:
+    return {x.tensor for piece in parts for x in piece.reads}
 
 
 def _padding(task: Task, piece: Piece) -> tuple[Load, Padding] | None:
@@ -209,7 +216,9 @@ def _padding(task: Task, piece: Piece) -> tuple[Load, Padding] | None:
         wanted |= tests
     if len(source.index) != len(piece.index) or set(_conjuncts(condition)) != wanted or min(before) < 0:
         return None
-    return source, Padding(tuple(before), shape, fill)
+    whole = task.tensor(piece.output).shape
+    inner = tuple(min(own, most - front) for own, most, front in zip(shape, whole, before, strict=True))
+    return source, Padding(tuple(before), inner, fill)
 
 
 def _unclamped(at: Expr, extent: int) -> tuple[Expr, set[Expr]]:
@@ -237,10 +246,18 @@ def _copy(piece: Piece, source: Load, padding: Padding) -> Piece:
     return Piece(stage, piece.output, index, Load(piece.output, index, source.dtype))
 
 
-def _shifted(piece: Piece, output: str, padding: Padding) -> Piece:
-    """The piece writing inside padding."""
+def _shifted(piece: Piece, output: str, padding: Padding) -> Piece | None:
+    """The piece writing inside padding, without what is cut off there. None if it can't leave that out."""
+    extents = {a.name: a.extent for a in piece.stage.axes}
+    for at, extent in zip(piece.index, padding.inner, strict=True):
+        if isinstance(at, Var):
+            extents[at.name] = min(extents[at.name], extent)
+    ends = [form.bounds(extents)[1] if (form := linear(at)) else -1 for at in piece.index]
+    if ends != [extent - 1 for extent in padding.inner]:
+        return None
+    axes = tuple(replace(a, extent=extents[a.name]) for a in piece.stage.axes)
     index = tuple(at + front for at, front in zip(piece.index, padding.before, strict=True))
-    return replace(piece, output=output, index=index)
+    return Piece(replace(piece.stage, axes=axes), output, index, piece.finish)
 
 
 # Rows

@@ -30,7 +30,7 @@ from tunewright.graph.task import Axis, Stage, Task
 from ..chain import ROW, Chain, Link, chain
 from ..loops import lower
 from ..nest import Nest
-from ..phases import buffer, plain_nest, vector_axes
+from ..phases import buffer, crossing, plain_nest, vector_axes
 from ..pieces import Piece
 from ..product import Product, packed
 from ..schedule import Schedule
@@ -49,6 +49,15 @@ TAPS = 32
 BLOCKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 112, 128)
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+SLID_ROWS, PLAIN_ROWS = 4, 64
+"""Most rows of a block by default: where windows slide, and else."""
+
+UNEVEN = 4
+"""Chunks for each thread from which on it does not matter whether all threads have as many."""
+
+LATENCY = 8
+"""Multiply-adds that must be under way at once to keep the multipliers busy."""
 
 CALLER = frozenset({"chunk"})
 """Loops that are not the nest's: so it has no parallel one."""
@@ -196,18 +205,18 @@ class Plan:
 
 @lru_cache(maxsize=256)
 def plan_of(task: Task, lanes: int) -> Plan | None:
-    """The task as a chain of several reductions, most of the work a product; None if it isn't one."""
+    """The task as a chain of several reductions, most of the work products or windows; None if it isn't one."""
     found = chain(task)
     if found is None or sum(bool(link.piece.stage.reduce) for link in found.links) < 2:
         return None
-    largest = max(found.links, key=lambda link: link.piece.stage.points)
-    products = tuple(n for n, link in enumerate(found.links) if link.product)
-    wide = all(found.links[n].product.extent(found.links[n].product.vector) * 2 >= lanes for n in products)  # type: ignore[union-attr]
-    if largest.product is None or not wide:
-        return None
+    products = {n: link.product for n, link in enumerate(found.links) if link.product}
     windows = tuple(n for n, link in enumerate(found.links) if _is_window(link, lanes))
+    largest = max(range(len(found.links)), key=lambda n: found.links[n].piece.stage.points)
+    narrow = any(2 * way.extent(way.vector) < lanes for way in products.values())
+    if not products or narrow or largest not in {*products, *windows}:
+        return None
     constants = frozenset(t.name for t in task.inputs if t.constant)
-    return Plan(found, lanes, products, windows, constants)
+    return Plan(found, lanes, tuple(products), windows, constants)
 
 
 def _is_window(link: Link, lanes: int) -> bool:
@@ -235,27 +244,47 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
 
 
 def _default(plan: Plan, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
-    """Blocks of a few rows, a chunk or two for each thread; tiles of two vectors that leave no small rest."""
+    """Blocks of a few even rows, as many chunks for each thread; register tiles that waste least."""
     choices = {knob.name: knob.choices for knob in knobs}
-    values = {"block": 1, "chunks": 1} | {name: 1 for name in choices if name not in ("block", "chunks")}
-    wanted = min(plan.chain.rows, max(1, -(-target.threads // plan.outer)))
-    blocks = [n for n in choices["block"] if n <= -(-plan.chain.rows // wanted)]
-    most = 4 if plan.chain.slides else 64
-    values["block"] = max(n for n in blocks if n <= max(most, min(blocks)))
-    for name in choices:
-        kind, _, number = name.partition("_")
-        if kind == "vectors" and number:
-            values[name] = max(n for n in choices[name] if n <= 2)
-        elif kind == "tile" and number:
-            extent = min(plan.tiled(int(number)), values["block"] if plan.tiled_axis(int(number)) == ROW else 1 << 30)
-            most = (target.vector_registers - 1) // values[f"vectors_{number}"] - 1
-            values[name] = -(-extent // -(-extent // min(most, 14, choices[name][-1])))
+    values = dict.fromkeys(choices, 1)
+    wanted = next(n for n in range(1, target.threads + 1) if n * plan.outer % target.threads == 0)
+    wanted = 1 if plan.outer >= UNEVEN * target.threads else min(wanted, plan.chain.rows)
+    most = SLID_ROWS if plan.chain.slides else PLAIN_ROWS
+    even = -(-plan.chain.rows // max(wanted, -(-plan.chain.rows // most)))
+    values["block"] = max(n for n in choices["block"] if n <= even)
+    for number in plan.products:
+        values |= _best_tile(plan, number, target, values["block"], choices)
     if plan.windows:
-        values |= {"vectors": 2, "tile": 4}
+        across = plan.links[plan.windows[0]].tensor.shape[-2]
+        values |= {"vectors": 2, "tile": min((8, 7, 4), key=lambda n: -(-across // n) * n)}
     one = {name: np.array([value]) for name, value in values.items()}
     sizes = [n for n in choices["chunks"] if _legal(plan, target, one | {"chunks": np.array([n])})[0]]
     values["chunks"] = min((n for n in sizes if n >= wanted), default=sizes[-1])
     return tuple((knob.name, values[knob.name]) for knob in knobs)
+
+
+def _best_tile(
+    plan: Plan, number: int, target: Target, block: int, choices: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
+    """The register tile of a product for which its loops take fewest cycles of the multipliers or loads."""
+    vectors, tiles = f"vectors_{number}", f"tile_{number}"
+    rows = min(plan.tiled(number), block) if plan.tiled_axis(number) == ROW else plan.tiled(number)
+    width = -(-plan.width(number) // plan.lanes)
+
+    def cycles(across: int, down: int) -> int:
+        """Of one step of the reduction in all tiles: one a product, or a load, or what latency asks for."""
+        wide = [across] * (width // across) + [width % across] * (width % across > 0)
+        high = [down] * (rows // down) + [rows % down] * (rows % down > 0)
+        return sum(max(w * h, w + h, LATENCY) for w in wide for h in high)
+
+    fitting = [
+        (across, down)
+        for across in choices[vectors]
+        for down in choices[tiles]
+        if down <= rows and across * down + across + 1 <= target.vector_registers
+    ]
+    across, down = min(fitting, key=lambda tile: (cycles(*tile), abs(tile[0] - 2), -tile[1]))
+    return {vectors: across, tiles: down}
 
 
 def _tiling(plan: Plan, columns: Columns) -> Tiling:
@@ -475,10 +504,10 @@ class _Writer:
         place = Load(local.name, index, tensor.dtype)
         axes = tuple(Axis(name, found.extent(name)) for name in (*names, found.vector))
         piece = Piece(Stage(local.name, axes, found.panel), local.name, index, place)
-        nest = plain_nest(piece, self.target, CALLER)
-        tile = dict(nest.tile) | {found.vector: width}
-        order = (found.vector, *names)
-        nest = replace(nest, vector=found.vector, tile=tile, block={a.name: 0 for a in axes}, order=order)
+        crossed = crossing(piece, found.vector)
+        tile = {found.vector: width} | ({crossed: self.lanes} if crossed else {})
+        block = {a.name: 0 for a in axes}
+        nest = Nest(piece, self.lanes, found.vector, tile, block, {}, (found.vector, *names), CALLER)
         self.panels.append((local, lower(nest)))
         return _reading(found, place)
 

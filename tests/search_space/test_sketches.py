@@ -69,6 +69,12 @@ MODELS = {
     " | y ; v w z p",
     "attended": "q[{d}, {a}, {b}] k[{d}, {c}, {b}] m[{a}, {c}] v[{d}, {c}, {2c}] | t = Transpose<perm=[0, 2, 1]>(k)"
     " r = MatMul(q, t) s = Add(r, m) p = Softmax(s) y = MatMul(p, v) | y[{d}, {a}, {2c}] ; m",
+    "gated": "x[{a}, {b}] w[{b}, {c}] v[{b}, {c}] | s = MatMul(x, w) t = MatMul(x, v) u = Sigmoid(s) y = Mul(t, u)"
+    " | y[{a}, {c}] ; w v",
+    "lstm": "x[{a}, {d}, {b}] w[1, {4c}, {b}] r[1, {4c}, {c}] z[1, {8c}] |"
+    " y, h, k = LSTM<hidden_size={c}>(x, w, r, z) | k[1, {d}, {c}] ; w r z",
+    "gru": "x[{a}, {d}, {b}] w[1, {3c}, {b}] r[1, {3c}, {c}] | y, h = GRU<hidden_size={c}>(x, w, r)"
+    " | h[1, {d}, {c}] ; w r",
     "row_sum": "x[{a}, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{a}] ; axes",
 }  # fmt: skip
 """Small models: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes."""
@@ -76,7 +82,7 @@ MODELS = {
 
 def tasks_of(text: str, sizes: dict[str, int]) -> list[Task]:
     """The tasks that a line of MODELS comes down to."""
-    names = {**sizes, "2c": 2 * sizes["c"], "2d": 2 * sizes["d"]}
+    names = {**sizes, "2d": 2 * sizes["d"], **{f"{n}c": n * sizes["c"] for n in (2, 3, 4, 8)}}
     for name, size in names.items():
         text = text.replace("{" + name + "}", str(size))
     inputs, nodes, rest = text.split("|")
@@ -115,13 +121,15 @@ def fuse_model(model: Any, constants: set[str]) -> list[Task]:
 
 def joined(graph: Graph, calls: Sequence[Call]) -> list[Task]:
     """All calls as one task, where there are several and each makes what the next one reads."""
+    if len(calls) < 2:
+        return []
     group = calls[0].group
     for call in calls[1:]:
         both = chained(group, call.group, group.outputs[0]) if group.outputs[0] in call.group.inputs else None
         if both is None:
             return []
         group = both
-    return [Call.of(graph, group).task] if len(calls) > 1 else []
+    return [Call.of(graph, group).task]
 
 
 def agree(found: Sequence[Any], wanted: Sequence[Any]) -> None:

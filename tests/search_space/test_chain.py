@@ -1,0 +1,178 @@
+"""Chains: which rows a block needs of what comes before it, on windows, padding and rests of every kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tunewright.codegen import interp
+from tunewright.codegen.ir import Scope
+from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
+from tunewright.graph.fusion import Call, partition
+from tunewright.graph.groups import chained
+from tunewright.graph.onnx_import import load
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.rewrites import rewrite
+from tunewright.graph.task import Task
+from tunewright.search_space.chain import ROW, Chain, chain
+from tunewright.search_space.sketches.chain import LOCAL_BYTES, ChainSketch
+
+SKETCH = ChainSketch()
+WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
+NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
+
+MODELS = {
+    "separable": "g = Conv(x, p) t = Conv<group=16, pads=[1, 1, 1, 1]>(g, w) u = Relu(t) y = Conv(u, q)",
+    "inverted": "s = Conv(x, p) t = Clip(s, low, high) u = Conv<group=16, pads=[1, 1, 1, 1]>(t, w) r = Conv(u, q)"
+    " y = Add(r, x)",
+    "strided": "s = Conv(x, p) t = Relu(s) u = Conv<group=16, pads=[0, 1, 1, 0], strides=[2, 2]>(t, w) y = Conv(u, q)",
+    "skipping": "s = Conv(x, p) u = Conv<group=16, strides=[4, 1]>(s, w) y = Conv(u, q)",
+    "dilated": "s = Conv(x, p) u = Conv<group=16, dilations=[2, 1], pads=[2, 0, 2, 0]>(s, w) y = Conv(u, q)",
+    "twice": "s = Conv(x, p) t = Conv<group=16, pads=[1, 1, 1, 1]>(s, w)"
+    " u = Conv<group=16, pads=[2, 1, 2, 1], dilations=[2, 1]>(t, v) y = Conv(u, q)",
+    "pooled": "s = Conv(x, p) u = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]>(s) y = Conv(u, q)",
+}
+"""Chains of convolutions: x has 8 channels, p widens 8 channels to 16, q narrows them again."""
+
+SHAPES = {"x": "1, 8, {a}, {b}"}
+CONSTANTS = {"p": "16, 8, 1, 1", "q": "8, 16, 1, 1", "w": "16, 1, 3, 3", "v": "16, 1, 3, 3", "low": "", "high": ""}
+
+ATTENTION = (
+    "t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) s = Add(r, m) p = Softmax(s) o = MatMul(p, v)"
+    " y = Transpose<perm=[1, 0, 2]>(o)"
+)
+
+
+def whole(nodes: str, shapes: dict[str, str], constants: dict[str, str]) -> Task:
+    """All that some nodes compute, as one task."""
+    names = {word for word in nodes.replace("(", " ").replace(")", " ").replace(",", " ").split() if word.islower()}
+    text = {n: f"float{f'[{s}]' if s else ''} {n}" for n, s in {**shapes, **constants}.items() if n in names}
+    body = nodes.replace(") ", ")\n")
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 20]> m ({", ".join(text.values())}) => (float y) {{ {body} }}'
+    )
+    rng = np.random.default_rng(0)
+    for value in [v for v in model.graph.input if v.name in constants]:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        array = {"low": np.float32(0), "high": np.float32(2)}.get(
+            value.name, rng.standard_normal(shape).astype(np.float32)
+        )
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), value.name))
+        model.graph.input.remove(value)
+    graph = rewrite(load(model.SerializeToString()))
+    calls = [step for step in partition(graph) if isinstance(step, Call)]
+    group = calls[0].group
+    for call in calls[1:]:
+        both = chained(group, call.group, group.outputs[0])
+        assert both is not None
+        group = both
+    return Call.of(graph, group).task
+
+
+def convolutions(name: str, a: int, b: int) -> Task:
+    shapes = {n: s.replace("{a}", str(a)).replace("{b}", str(b)) for n, s in SHAPES.items()}
+    return whole(MODELS[name], shapes, CONSTANTS)
+
+
+def attention(heads: int, queries: int, keys: int, depth: int) -> Task:
+    shapes = {
+        "q": f"{heads}, {queries}, {depth}",
+        "k": f"{heads}, {keys}, {depth}",
+        "v": f"{heads}, {keys}, {depth}",
+    }
+    return whole(ATTENTION, shapes, {"m": f"{queries}, {keys}"})
+
+
+def found(task: Task) -> Chain:
+    seen = chain(task)
+    assert seen is not None
+    return seen
+
+
+def check(task: Task, target: Target, seed: int, count: int = 2) -> None:
+    """Default and random schedules are in bounds, read nothing undefined, and agree with the oracle."""
+    space = SKETCH.space(task, target)
+    rows = space.sample(count, np.random.default_rng(seed))
+    arrays = example_inputs(task, seed)
+    (wanted,) = reference(task, arrays)
+    scale = float(np.abs(wanted).max())
+    for schedule in [space.default, *map(space.schedule, rows)]:
+        kernel = SKETCH.lower(task, schedule, target)
+        verify(kernel)
+        result = np.zeros(kernel.params[-1].shape, np.float32)
+        packed = [
+            kernel.packings[t.name].apply(array) if t.name in kernel.packings else array
+            for t, array in zip(task.inputs, arrays, strict=True)
+        ]
+        interp.run(kernel, [*packed, result])
+        np.testing.assert_allclose(result.reshape(wanted.shape), wanted, rtol=0, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
+@settings(deadline=None, max_examples=2)
+@given(a=st.integers(9, 15), b=st.integers(3, 7), seed=st.integers(0, 2**31))
+def test_blocks_of_convolutions_agree_with_the_oracle(name: str, target: Target, a: int, b: int, seed: int) -> None:
+    task = convolutions(name, a, b)
+    check(task, target, seed, 1)
+
+
+@settings(deadline=None, max_examples=4)
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(2, 37), st.integers(8, 37), st.integers(8, 20)),
+    seed=st.integers(0, 2**31),
+)
+def test_blocks_of_attention_agree_with_the_oracle(sizes: tuple[int, int, int, int], seed: int) -> None:
+    check(attention(*sizes), WIDE, seed)
+
+
+def test_a_window_needs_rows_beside_those_of_a_block() -> None:
+    seen = found(convolutions("inverted", 14, 7))
+    assert [link.padding is not None for link in seen.links] == [False, True, False, False]  # the first turns x
+    assert [bool(link.product) for link in seen.links] == [False, True, False, True]
+    spans = seen.spans(4)[1:]
+    assert [(int(s.first), int(s.end), int(s.kept)) for s in spans] == [(0, 6, 2), (0, 4, 0), (0, 4, 0)]
+    assert int(seen.ring(1, seen.spans(4))) == 6 and seen.rows == 14
+
+
+def test_strides_and_windows_add_up_along_a_chain() -> None:
+    twice = found(convolutions("twice", 14, 7)).spans(3)
+    assert [(int(s.stride), int(s.first), int(s.end)) for s in twice[:3]] == [(3, -2, 7), (3, 0, 7), (3, 0, 3)]
+    strided = found(convolutions("strided", 14, 7)).spans(3)
+    assert [(int(s.stride), int(s.first), int(s.end)) for s in strided[:2]] == [(6, 0, 7), (3, 0, 3)]
+
+
+def test_queries_are_the_rows_of_attention_and_heads_stay_apart() -> None:
+    seen = found(attention(3, 10, 16, 8))
+    assert [axis.extent for axis in seen.outer] == [3]
+    assert seen.rows == 10 and not seen.slides
+    assert all(ROW in {a.name for a in link.piece.stage.axes} for link in seen.links)
+
+
+def test_what_lies_between_pieces_is_never_in_shared_memory() -> None:
+    task = convolutions("inverted", 14, 7)
+    kernel = SKETCH.lower(task, SKETCH.space(task, NARROW).default, NARROW)
+    assert not kernel.scratch and len(kernel.body.body) == 1
+    assert all(buffer.scope is Scope.GLOBAL for buffer in kernel.params)
+
+
+def test_schedules_stay_within_the_memory_of_a_chunk() -> None:
+    task = convolutions("inverted", 512, 300)
+    space = SKETCH.space(task, NARROW)
+    blocks = {schedule["block"] for schedule in map(space.schedule, space.sample(200, np.random.default_rng(0)))}
+    assert max(blocks) * 300 * 16 * 4 <= LOCAL_BYTES
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    ["y = MatMul(q, k)", "y = Softmax(q)", "r = MatMul(q, k) y = Relu(r)", "r = MatMul(q, k) y = MatMul(k, r)"],
+    ids=["product", "rows", "epilogue", "columns"],
+)
+def test_what_is_no_chain_of_reductions_is_left_to_others(nodes: str) -> None:
+    task = whole(nodes, {"q": "32, 32", "k": "32, 32"}, {})
+    assert not SKETCH.applies(task, WIDE)
