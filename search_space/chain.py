@@ -396,20 +396,26 @@ def seen(piece: Piece, made: set[str]) -> Product | None:
             pass
         case _:
             return None
-    last = piece.index[-1]
-    if not isinstance(last, Var) or any(linear(e) is None for load in (left, right) for e in load.index):
+    if any(linear(e) is None for load in (left, right) for e in load.index):
         return None
-    panel, other = (right, left) if last.name in free_vars(right) else (left, right)
+    last = [index[-1] for index in (piece.index, piece.stage.index)]  # they differ where the result is permuted
+    factors = [(left, right), (right, left)]
+    ways = (_product(piece, e.name, *pair) for e in last if isinstance(e, Var) for pair in factors)
+    return next((way for way in ways if way is not None and way.panel.tensor not in made), None)
+
+
+def _product(piece: Piece, vector: str, other: Load, panel: Load) -> Product | None:
+    """The product with an axis of the panel alone along the lanes."""
     varies, moves = set(free_vars(panel)), set(free_vars(other))
-    if last.name not in varies or last.name in moves or ROW in varies or panel.tensor in made:
+    if vector not in varies or vector in moves or ROW in varies:
         return None
-    axes = [a.name for a in piece.stage.axes if a.name != last.name]
+    axes = [a.name for a in piece.stage.axes if a.name != vector]
     return Product(
         before=(),
         piece=piece,
         after=(),
         panel=panel,
-        vector=last.name,
+        vector=vector,
         rows=tuple(a for a in axes if a in moves and a not in varies),
         batch=tuple(a for a in axes if a in moves and a in varies),
         columns=tuple(a for a in axes if a not in moves),
