@@ -43,9 +43,6 @@ BODY_LIMIT = 320
 CHANNELS_OUTSIDE, CHANNELS_BETWEEN, CHANNELS_INSIDE = range(3)
 """Where the loop over tiles of channels is: around the rows, between rows and columns, inside the columns."""
 
-TILE = ("vectors", "tile_rows", "tile_columns")
-"""The knobs that size a tile."""
-
 NONE = Direction(-1, "", 1, "", 1, 0, 0, 0, (0, 1))
 """The rows of a task that has columns alone."""
 
@@ -183,33 +180,47 @@ def _default(plan: Plan, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[s
     The first waits for memory, which is best read in order. The second can keep the multipliers busy, if little else
     is to be loaded than the input.
     """
-    choices = {knob.name: np.array(knob.choices) for knob in knobs}
-    plain = plan.windows.plain
-    values = {"vectors": 1, "tile_columns": 1, "tile_rows": 1, "block_rows": 0, "block_channels": 0, "order": 0}
-    for name, most in (("tile_rows", 2 if plain else 1), ("vectors", 4 if plain else 1), ("tile_columns", 8)):
-        sizes = choices[name][choices[name] <= most]
-        tried = {tile: sizes if tile == name else np.full(len(sizes), values[tile]) for tile in TILE}
-        values[name] = int(sizes[_small_enough(plan, target, *(tried[tile] for tile in TILE))][-1])
-    tiles = -(-plan.columns.extent // values["tile_columns"])
-    values["tile_columns"] = -(-plan.columns.extent // tiles)  # as even as can be
-    row_tiles, channel_tiles = -(-plan.rows.extent // values["tile_rows"]), -(-plan.vectors // values["vectors"])
-    if plain:
-        values["block_rows"] = int(row_tiles > 1)
-        values["order"] = CHANNELS_INSIDE if channel_tiles > 1 and tiles > 1 else CHANNELS_OUTSIDE
+    choices = {knob.name: knob.choices for knob in knobs}
+    vectors, rows, columns = _default_tile(plan, target, choices)
+    values = {"vectors": vectors, "tile_columns": columns, "tile_rows": rows}
+    row_tiles, channel_tiles = -(-plan.rows.extent // rows), -(-plan.vectors // vectors)
+    if plan.windows.plain:
+        inside = channel_tiles > 1 and columns < plan.columns.extent
+        order = CHANNELS_INSIDE if inside else CHANNELS_OUTSIDE
+        values |= {"block_rows": int(row_tiles > 1), "block_channels": 0, "order": order}
     else:
-        values["block_channels"] = int(channel_tiles > 1)
-        values["block_rows"] = _rows_together(plan, target, choices["block_rows"].tolist(), row_tiles)
+        together = _rows_together(plan, target, choices["block_rows"])
+        values |= {"block_rows": together, "block_channels": int(channel_tiles > 1), "order": CHANNELS_OUTSIDE}
     return tuple(values.items())
 
 
-def _rows_together(plan: Plan, target: Target, choices: Sequence[int], row_tiles: int) -> int:
-    """As many rows as stay in the cache from one vector of channels to the next, in chunks enough for all threads."""
+def _default_tile(plan: Plan, target: Target, choices: Mapping[str, Sequence[int]]) -> tuple[int, int, int]:
+    """Vectors, rows and columns: of those that fit, what loads the least for a window."""
+    plain = plan.windows.plain
+    most = (4 if plan.columns.stride > 1 else 2) if plain else 1
+    rows_most, columns_most = (4, 4) if plain else (1, 8)
+    for vectors in sorted((n for n in choices["vectors"] if n <= most), reverse=True):
+        sides = product(choices["tile_rows"], choices["tile_columns"])
+        rows, columns = np.array([s for s in sides if s[0] <= rows_most and s[1] <= columns_most]).T
+        fits = _small_enough(plan, target, np.full(len(rows), vectors), rows, columns)
+        if fits.any():
+            loads = _touched(plan.rows, rows) * _touched(plan.columns, columns) / (rows * columns)
+            best = int(np.argmin(np.where(fits, loads, np.inf)))
+            tiles = -(-plan.columns.extent // int(columns[best]))
+            return vectors, int(rows[best]), -(-plan.columns.extent // tiles)  # columns as even as can be
+    raise AssertionError("the smallest tile fits wherever the sketch applies")
+
+
+def _rows_together(plan: Plan, target: Target, choices: Sequence[int]) -> int:
+    """As many rows as stay in the cache from one vector of channels to the next, the same for each thread."""
+    extent = plan.rows.extent
     row_bytes = 4 * plan.channels * plan.columns.extent * plan.columns.stride * max(plan.rows.stride, 1)
-    chunks = plan.vectors * prod(d.extent for d in plan.others)
-    rows = {n or row_tiles: n for n in choices if n < row_tiles}
-    kept = [n for n in rows if n * row_bytes <= target.l2_bytes // 2]
-    shared = [n for n in kept if target.threads == 1 or chunks * -(-row_tiles // n) >= 4 * target.threads]
-    return rows[max(shared, default=min(rows))]
+    images = prod(d.extent for d in plan.others)
+    numbers = {n or extent: n for n in choices}
+    kept = [n for n in numbers if n * row_bytes <= target.l2_bytes // 2] or [min(numbers)]
+    even = [n for n in kept if extent % n == 0 and images * extent // n % target.threads == 0]
+    enough = [n for n in kept if images * -(-extent // n) * plan.vectors >= 4 * target.threads]
+    return numbers[max(even or enough or [min(kept)])]
 
 
 def _tiling(plan: Plan, columns: Columns) -> Tiling:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tunewright.codegen import interp
 from tunewright.codegen.ir import Kernel
@@ -75,14 +78,15 @@ def task_of(name: str, batch: int, sizes: dict[str, int], channels: int) -> Task
 def interpreted(task: Task, kernel: Kernel, seed: int) -> None:
     """Check what a kernel computes."""
     arrays = example_inputs(task, seed)
-    (found,) = [np.zeros(b.shape, b.dtype.numpy) for b in kernel.params[len(task.inputs) :]]
+    output = kernel.params[-1]
+    found: NDArray[Any] = np.zeros(output.shape, output.dtype.numpy)
     interp.run(kernel, [*arrays, found])
-    (wanted,) = reference(task, arrays)
+    wanted: NDArray[Any] = reference(task, arrays)[0]
     np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5 * max(float(np.abs(wanted).max()), 1e-6))
 
 
 SIZES = st.fixed_dictionaries(
-    {"a": st.integers(5, 9), "b": st.sampled_from([5, 7, 11, 14, 19]), "d": st.sampled_from([4, 5])}
+    {"a": st.integers(5, 7), "b": st.sampled_from([5, 7, 11, 14]), "d": st.sampled_from([4, 5])}
 )
 
 
