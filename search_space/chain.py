@@ -348,10 +348,7 @@ def _along(task: Task, made: Sequence[tuple[Piece, Padding | None]], walks: Sequ
     extents = {a.name: a.extent for a in made[-1][0].stage.axes}
     links = tuple(_link(task, n, made, walks[row], outer) for n in range(len(made)))
     axes = tuple(Axis(f"outer{n}", extents[way.axes[-1]]) for n, way in enumerate(outer))
-    found = Chain(links, axes, walks[row].edges)
-    if found.slides and any(link.product and link.product.rows in ((), (ROW,)) for link in links):
-        return None  # rows come one by one, so a register tile needs another axis
-    return found
+    return Chain(links, axes, walks[row].edges)
 
 
 def _in_both(piece: Piece) -> set[str]:
