@@ -10,9 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 
+from tunewright.codegen.expr import loads
+from tunewright.codegen.index import linear
 from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
 
 from .nest import balanced, runs
 from .product import Product
@@ -28,6 +31,11 @@ TILE_CYCLES = 30.0
 
 NEAR_CYCLES, FAR_CYCLES = 0.3, 1.0
 """What a vector of the panel costs more if it comes from the second cache, and if it comes from beyond."""
+
+CROWD_CYCLES = 0.08
+"""What a row costs more that other rows of the tile drive out of the first cache."""
+
+PAGE_BYTES = 4096
 
 BYTE_CYCLES = 0.03
 """What a byte costs that a chunk brings into the second cache."""
@@ -46,10 +54,11 @@ class Shape:
     columns: int  # along the lanes
     depth: int  # of the reduction
     row_bytes: int  # that one row reads of the other operand
+    step_bytes: int  # between neighbouring rows of that operand
 
     @staticmethod
-    def of(found: Product) -> Shape:
-        """The shape of a product."""
+    def of(found: Product, task: Task) -> Shape:
+        """The shape of a task's product."""
         extents = [found.extent(a) for a in found.rows]
         taps = {edge.tap for edge in found.edges}
         return Shape(
@@ -59,7 +68,17 @@ class Shape:
             columns=found.extent(found.vector),
             depth=prod(a.extent for a in found.piece.stage.reduce),
             row_bytes=4 * prod(a.extent for a in found.piece.stage.reduce if a.name not in taps),
+            step_bytes=_step_bytes(found, task),
         )
+
+
+def _step_bytes(found: Product, task: Task) -> int:
+    other = next((x for x in loads(found.piece.stage.body) if x != found.panel), found.panel)
+    forms = [linear(e) for e in other.index]
+    shape = task.tensor(other.tensor).shape
+    axis = found.rows[-1] if found.rows else ""
+    steps = [(form.coefficients.get(axis, 0) if form else 0) * prod(shape[d + 1 :]) for d, form in enumerate(forms)]
+    return 4 * sum(steps)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -90,8 +109,22 @@ def _one_tile(shape: Shape, target: Target, vectors: int, rows: int) -> float:
     panel_bytes = shape.depth * vectors * target.vector_bits // 8
     distance = NEAR_CYCLES if 2 * panel_bytes > target.l1_bytes else 0.0
     distance = FAR_CYCLES if 2 * panel_bytes > target.l2_bytes else distance
-    step = max(rows * vectors / 2, (rows + vectors) * LOAD_CYCLES, LATENCY) + distance * vectors
+    crowd = 1 if rows > 1 and _crowded(shape, target, rows) else 0
+    step = (
+        crowd * rows * CROWD_CYCLES
+        + max(rows * vectors / 2, (rows + vectors) * LOAD_CYCLES, LATENCY)
+        + distance * vectors
+    )
     return shape.depth * step + TILE_CYCLES + rows * vectors
+
+
+def _crowded(shape: Shape, target: Target, rows: int) -> bool:
+    """Whether the lines that a tile's rows are at, with one of the panel, are more than a set of the first cache has.
+
+    Its sets are told apart by the place inside a page of memory.
+    """
+    apart = PAGE_BYTES // gcd(PAGE_BYTES, shape.step_bytes)
+    return -(-rows // apart) >= max(1, target.l1_bytes // PAGE_BYTES)
 
 
 def chunk_cycles(shape: Shape, target: Target, cycles: float, rows: int, columns: int) -> float:

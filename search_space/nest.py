@@ -32,6 +32,15 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Taps:
+    """Neighbouring taps at which the same places of a tile read inside: `span`, from the first to behind the last."""
+
+    first: int
+    count: int
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
     """A window that reaches beyond what it reads.
 
@@ -55,6 +64,17 @@ class Edge:
         shift = start * self.stride + tap * self.dilation - self.before
         first = max(0, -(shift // self.stride))
         return first, max(first, min(size, (self.extent - 1 - shift) // self.stride + 1))
+
+    def groups(self, start: int, size: int) -> list[Taps]:
+        """The taps at which any of the places read inside, neighbours at which the same do together."""
+        found: list[Taps] = []
+        for tap in range(self.taps):
+            span = self.inside(start, size, tap)
+            if found and found[-1].span == span and found[-1].first + found[-1].count == tap:
+                found[-1] = replace(found[-1], count=found[-1].count + 1)
+            elif span[0] < span[1]:
+                found.append(Taps(tap, 1, span))
+        return found
 
     def whole(self, start: int, size: int) -> bool:
         """Whether the places read inside at every tap."""

@@ -45,7 +45,7 @@ class Tile:
         self.spatial_vector = nest.vector if nest.vector in sizes else ""
         self.loops = [a for a in nest.spatial if sizes[a] > 1 and a != self.spatial_vector]
         self.acc = self._register(ACC, [*self.loops], self.stage.body.dtype)
-        self.spans: dict[str, tuple[int, int]] = {}  # the places of the tile that a body is for, if not all
+        self.spans: Mapping[str, tuple[int, int]] = {}  # the places of the tile that a body is for, if not all
         self.places: dict[str, Expr] = {}
         for axis in nest.spatial:
             inner = Var(axis + INNER) if axis in self.loops or axis == self.spatial_vector else const(0)
@@ -65,34 +65,35 @@ class Tile:
         finish = transform(piece.finish, lambda x: self.result() if self.is_result(x) else x)
         return Alloc(self.acc, Block((initial, fold, self.each(finish, self.write))))
 
-    def _reduction(self, axes: Sequence[Axis], taps: Mapping[str, int]) -> Stmt:
-        """The loops over reduction axes. `taps` are known places along those around them."""
+    def _reduction(self, axes: Sequence[Axis], spans: Mapping[str, tuple[int, int]]) -> Stmt:
+        """The loops over reduction axes. `spans` are the places of the tile that are left, where edges take some."""
         if not axes:
-            return self._folded(taps)
+            return self._folds(spans)
         axis, *rest = axes
         edge = next((e for e in self.nest.edges if e.tap == axis.name), None)
         if edge is None:
-            return self.reduce_loop(axis.name, axis.extent, self._reduction(rest, taps))
+            return self.reduce_loop(axis.name, axis.extent, self._reduction(rest, spans))
         run = self.runs[edge.axis]
         if run.size == 1:
             place = edge.place(self.places[edge.axis], Var(axis.name))
             within = op("and", op("le", const(0), place), op("lt", place, edge.extent))
-            return For(axis.name, axis.extent, If(within, self._reduction(rest, taps)))
+            return For(axis.name, axis.extent, If(within, self._reduction(rest, spans)))
         if run.count > 1 or edge.whole(run.start, run.size):
-            return self.reduce_loop(axis.name, axis.extent, self._reduction(rest, taps))
-        return Block(tuple(self._reduction(rest, {**taps, axis.name: tap}) for tap in range(axis.extent)))
+            return self.reduce_loop(axis.name, axis.extent, self._reduction(rest, spans))
+        steps: list[Stmt] = []
+        for taps in edge.groups(run.start, run.size):
+            body = self._reduction(rest, {**spans, edge.axis: taps.span})
+            if taps.first:
+                body = replaced(body, {axis.name: Var(axis.name) + taps.first})
+            steps.append(self.reduce_loop(axis.name, taps.count, body))
+        return Block(tuple(steps))
 
-    def _folded(self, taps: Mapping[str, int]) -> Stmt:
-        """One evaluation of the body for each place of the tile that reads inside at the taps known."""
-        outer = self.spans
-        for edge in self.nest.edges:
-            if edge.tap in taps:
-                run = self.runs[edge.axis]
-                self.spans = {**self.spans, edge.axis: edge.inside(run.start, run.size, taps[edge.tap])}
-        empty = any(first == last for first, last in self.spans.values())
-        body = Block(() if empty else (*self._prefetches(), self.each(self.stage.body, self._fold)))
-        self.spans = outer
-        return replaced(body, {tap: const(place) for tap, place in taps.items()})
+    def _folds(self, spans: Mapping[str, tuple[int, int]]) -> Stmt:
+        """One evaluation of the body for each place of the tile that is left."""
+        self.spans = spans
+        body = Block((*self._prefetches(), self.each(self.stage.body, self._fold)))
+        self.spans = {}
+        return body
 
     def _over(self, axis: str, body: Stmt) -> Stmt:
         """The body for each place of the tile along an axis."""

@@ -35,13 +35,14 @@ from ..space import Columns, Knob, Space, Tiling
 BODY_LIMIT = 1024
 """Multiply-adds in one copy of the innermost body, beyond which the instruction cache suffers."""
 
-
 CODE_LIMIT = 4096
 """Multiply-adds in all copies of the body, beyond which a build takes too long."""
 
-
 BODY_DEFAULT = 96
 """Multiply-adds in one copy of the body of a default."""
+
+FEW_TILES = 4
+"""Tiles of a chunk below which most of the time a panel is read for the first time."""
 
 
 class ContractionSketch:
@@ -73,7 +74,7 @@ class ContractionSketch:
             knobs=tuple(knobs),
             legal=lambda columns: _legal(found, target, columns),
             tiling=lambda columns: _tiling(found, target, columns),
-            default=Schedule(self.name, self.version, _default(found, target, knobs)),
+            default=Schedule(self.name, self.version, _default(task, found, target, knobs)),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -84,7 +85,8 @@ class ContractionSketch:
         written = {p.output for p in (*found.before, found.piece, *found.after)}
         temporaries = [buffer(t) for t in task.temporaries if t.name in written]
         steps: list[Stmt] = [plain_phase(p, target) for p in (*found.before, *repack)]
-        early = {name: ahead(packing.shape[-1]) for name, packing in packings.items()}
+        streamed = not _near(found, nest, target)
+        early = {name: ahead(packing.shape[-1]) for name, packing in packings.items() if streamed}
         steps.append(lower(replace(nest, piece=found.piece, ahead=early)))
         steps += [plain_phase(p, target) for p in found.after]
         params = tuple(
@@ -105,10 +107,10 @@ def _powers(extent: int) -> tuple[int, ...]:
     return (0, *(1 << n for n in range(max(extent - 1, 1).bit_length())))
 
 
-def _default(found: Product, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
+def _default(task: Task, found: Product, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
     """What the rule of `blocking` finds best: first the tile, then the chunks."""
     choices = {knob.name: knob.choices for knob in knobs}
-    shape, lanes = Shape.of(found), target.lanes(4)
+    shape, lanes = Shape.of(found, task), target.lanes(4)
     axes = [f"tile_{axis}" for axis in found.rows[-2:]]
     tiles = list(product_of(choices["vectors"], *(choices[axis] for axis in axes)))
     fixed = {"block_rows": 0, "block_columns": 0, "unroll": 1, "columns_inside": 0}
@@ -176,8 +178,9 @@ def _copies(found: Product, columns: Columns) -> NDArray[np.int64]:
 def _bodies(extent: int, edge: Edge | None, wanted: int) -> int:
     """Copies of the body along one axis."""
     parts = [part for run in runs(extent, balanced(extent, wanted)) for part in parted(run, edge)]
-    whole = [edge is None or p.size == 1 or edge.whole(p.start, p.size) or p.count > 1 for p in parts]
-    return sum(1 if inside or edge is None else edge.taps for inside in whole)
+    if edge is None:
+        return len(parts)
+    return sum(1 if p.size == 1 or p.count > 1 else max(1, len(edge.groups(p.start, p.size))) for p in parts)
 
 
 def _tile_rows(found: Product, columns: Columns) -> NDArray[np.int64]:
@@ -225,6 +228,15 @@ def _nest(found: Product, schedule: Schedule, target: Target) -> Nest:
     order = (*found.batch, *found.rows, *columns) if values["columns_inside"] else (*found.batch, *columns, *found.rows)
     unroll = {found.piece.stage.reduce[-1].name: values["unroll"]}
     return Nest(found.piece, lanes, found.vector, tile, block, unroll, order, edges=found.edges)
+
+
+def _near(found: Product, nest: Nest, target: Target) -> bool:
+    """Whether the tiles of a chunk find most vectors of the panel in the first cache, as those before left them."""
+    depth = prod(a.extent for a in found.piece.stage.reduce)
+    tiles = prod(nest.tiles_per_chunk(axis) for axis in found.rows)
+    inside = nest.order.index(found.vector) > max(map(nest.order.index, found.rows), default=-1)
+    panels = nest.tiles_per_chunk(found.vector) if inside else 1
+    return 2 * 4 * depth * panels * nest.tile_extent(found.vector) <= target.l1_bytes and tiles >= FEW_TILES
 
 
 def _laid_out(task: Task, found: Product, nest: Nest) -> tuple[Product, list[Buffer], dict[str, Packing], list[Piece]]:

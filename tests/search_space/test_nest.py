@@ -44,6 +44,10 @@ def test_an_edge_knows_which_places_read_inside(edge: Edge, start: int, size: in
         assert [0 <= at < edge.extent for at in reads] == [first <= p < last for p in range(size)]
     everywhere = all(edge.inside(start, size, tap) == (0, size) for tap in range(edge.taps))
     assert edge.whole(start, size) == everywhere
+    spans = {t: group.span for group in edge.groups(start, size) for t in range(group.first, group.first + group.count)}
+    for tap in range(edge.taps):
+        first, last = edge.inside(start, size, tap)
+        assert spans.get(tap) == ((first, last) if first < last else None)
 
 
 @given(EDGES, EXTENTS, st.integers(1, 14))
