@@ -34,6 +34,9 @@ TABLE_LETTERS = 112
 MEASURE_S = 300.0
 """What opening all runtimes with a model, and timing them, may take. torch.compile needs the most of it."""
 
+UNTUNED = "tvm"
+"""The peer that is measured only where it is named: without its own search, of hours, large models take seconds."""
+
 Extra = Callable[[str, Path, int, Mapping[str, Any]], Mapping[str, Any]]
 """What else is measured of a case: from its name, its model, the threads and the report of its tuning."""
 
@@ -83,13 +86,15 @@ def parse(name: str, cases: Mapping[str, Callable[[], bytes]], what: str, trials
     parser.add_argument("--trials", type=int, default=trials, help="most trials to tune each with (%(default)s)")
     parser.add_argument("--minutes", type=float, default=minutes, help="most minutes to tune each for (%(default)s)")
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, most}), help="(%(default)s)")
-    parser.add_argument("--against", nargs="*", choices=PEERS, help="peers; default: all that are installed")
+    parser.add_argument("--against", nargs="*", choices=PEERS, help="peers; default: all installed but tvm")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
     given = parser.parse_args()
     chosen = [case for case in cases if not given.names or any(part in case for part in given.names)]
     if not chosen:
         parser.error(f"no name has any of {', '.join(given.names)} in it; there are {', '.join(cases)}")
-    peers = [peer for peer in PEERS if is_installed(peer)] if given.against is None else given.against
+    peers = (
+        [peer for peer in PEERS if is_installed(peer) and peer != UNTUNED] if given.against is None else given.against
+    )
     return Campaign(name, cases, chosen, given.threads, peers, given.trials, given.minutes, given.again)
 
 

@@ -17,8 +17,9 @@ COLOURS = {
     "openvino": "#e69f00",
     "torch": "#999999",
     "torch.compile": "#009e73",
+    "tvm": "#6a4c93",
 }
-MARKERS = {"tunewright": "D", "onnxruntime": "o", "openvino": "s", "torch": "x", "torch.compile": "^"}
+MARKERS = {"tunewright": "D", "onnxruntime": "o", "openvino": "s", "torch": "x", "torch.compile": "^", "tvm": "v"}
 
 ROW_INCHES = 0.24
 WIDTH_INCHES = 5.2

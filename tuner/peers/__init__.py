@@ -10,6 +10,7 @@ from .onnx_runtime import OnnxRuntime
 from .open_vino import OpenVino
 from .peer import Opener, Peer, PeerFailed
 from .pytorch import TorchCompiled, TorchEager
+from .tvm_relax import Tvm
 
 __all__ = [
     "ASKED_FOR",
@@ -20,6 +21,7 @@ __all__ = [
     "PeerFailed",
     "TorchCompiled",
     "TorchEager",
+    "Tvm",
     "check_peers",
     "how_to_install",
     "is_installed",
@@ -31,13 +33,15 @@ PEERS: Mapping[str, Opener] = {
     "openvino": OpenVino,
     "torch": TorchEager,
     "torch.compile": TorchCompiled,
+    "tvm": Tvm,
 }
 """Every peer by its name, which begins with that of its module."""
 
-ASKED_FOR = frozenset({"torch", "torch.compile"})
-"""Measured only where they are named: the one is rarely used for speed, and the other compiles for a minute."""
+ASKED_FOR = frozenset({"torch", "torch.compile", "tvm"})
+"""Measured by `tunewright bench` only where they are named: they are slow, or compile for a minute."""
 
-_EXTRAS = {"torch": "torch"}
+_BENCH = "'tunewright[bench]'"
+_PACKAGES = {"torch": "'tunewright[torch]'", "tvm": "apache-tvm"}
 
 
 def module_of(name: str) -> str:
@@ -52,7 +56,7 @@ def is_installed(name: str) -> bool:
 
 def how_to_install(name: str) -> str:
     """What brings a peer."""
-    return f"pip install 'tunewright[{_EXTRAS.get(module_of(name), 'bench')}]'"
+    return f"pip install {_PACKAGES.get(module_of(name), _BENCH)}"
 
 
 def check_peers(names: Sequence[str]) -> None:

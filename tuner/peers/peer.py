@@ -12,6 +12,13 @@ class PeerFailed(Exception):
     """A peer can't read or run the model: what it said, on one line."""
 
 
+FOREIGN_FAULTS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What a runtime written in Python raises where it meets what it doesn't know."""
+
+
 class Peer(Protocol):
     """A runtime with a model loaded and compiled."""
 

@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tunewright.graph.onnx_import import ModelError, load
-
-from .peer import PeerFailed, one_line
-
-_FAULTS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
-"""What PyTorch raises on what it can't compute or compile."""
+from .peer import FOREIGN_FAULTS, PeerFailed, one_line
 
 
 class TorchEager:
@@ -23,6 +18,8 @@ class TorchEager:
     def __init__(self, model: Path | bytes, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> None:
         import torch
 
+        from tunewright.graph.onnx_import import ModelError, load
+
         from .torch_module import translate
 
         self.version: str = torch.__version__
@@ -30,7 +27,7 @@ class TorchEager:
         torch.set_num_threads(threads)
         try:
             self._module: Any = translate(load(model, dims))
-        except (ModelError, *_FAULTS) as error:
+        except (ModelError, *FOREIGN_FAULTS) as error:
             raise PeerFailed(one_line(error)) from error
         self._inputs = [_channels_last(torch, torch.from_numpy(array)) for array in feeds.values()]
 
@@ -38,7 +35,7 @@ class TorchEager:
         try:
             with self._torch.no_grad():
                 return [result.numpy() for result in self._module(*self._inputs)]
-        except _FAULTS as error:
+        except FOREIGN_FAULTS as error:
             raise PeerFailed(one_line(error)) from error
 
 
