@@ -37,6 +37,39 @@ Bindings = Mapping[str, NDArray[np.generic]]
 _NOTHING: Bindings = MappingProxyType({})
 
 
+class _Cells:
+    """Where in the arrays of pointers a name's memory is: thousands of times, if many calls work on parts of it."""
+
+    def __init__(self) -> None:
+        self._cells: list[int] = []
+        self._offsets_bytes: list[int] = []
+        self._wholes: dict[tuple[DType, int], Buffer] = {}
+        self._ends_bytes: dict[DType, int] = {}  # of parts
+
+    def add(self, cell: int, buffer: Buffer, offset_bytes: int | None) -> None:
+        """One more: for all of the memory, or what begins at an offset."""
+        self._cells.append(cell)
+        self._offsets_bytes.append(offset_bytes or 0)
+        if offset_bytes is None:
+            self._wholes[buffer.dtype, buffer.size_bytes] = buffer
+        else:
+            end_bytes = offset_bytes + buffer.size_bytes
+            self._ends_bytes[buffer.dtype] = max(self._ends_bytes.get(buffer.dtype, 0), end_bytes)
+
+    def fill(self, arguments: NDArray[np.int64], array: NDArray[np.generic]) -> None:
+        """Write the addresses, if all fits into the array. Raises ValueError if not."""
+        for buffer in self._wholes.values():
+            _checked(buffer, array)
+        for dtype, end_bytes in self._ends_bytes.items():
+            if array.dtype != dtype.numpy or array.nbytes < end_bytes:
+                raise ValueError(f"{end_bytes} bytes of {dtype} can't be in {array.dtype}{list(array.shape)}")
+        start = _address(array)
+        if len(self._cells) == 1:
+            arguments[self._cells[0]] = start + self._offsets_bytes[0]
+        else:
+            arguments[self._cells] = np.add(self._offsets_bytes, start)
+
+
 class Program:
     """Calls of kernels in order, in native code: a run goes through all of them without Python.
 
@@ -52,7 +85,7 @@ class Program:
         self._pool = pool
         self._native = pool_functions()
         self._kept: list[object] = []
-        self._names: dict[str, list[tuple[int, Buffer, int | None]]] = {}  # None: all of it
+        self._names: dict[str, _Cells] = {}
         self._arguments, starts = self._lay_out(calls)
         self._library, addresses = _load(artifacts)
         self._steps = _steps(artifacts, addresses, starts)
@@ -89,10 +122,10 @@ class Program:
     def _address(self, buffer: Buffer, operand: Operand, cell: int) -> int:
         match operand:
             case str():
-                self._names.setdefault(operand, []).append((cell, buffer, None))
+                self._names.setdefault(operand, _Cells()).add(cell, buffer, None)
                 return 0
             case Part(name, offset_bytes):
-                self._names.setdefault(name, []).append((cell, buffer, offset_bytes))
+                self._names.setdefault(name, _Cells()).add(cell, buffer, offset_bytes)
                 return 0
             case int():
                 return operand
@@ -152,8 +185,7 @@ class Program:
         if bindings.keys() != self._names.keys():
             raise ValueError(f"bound {sorted(bindings)}, but the names are {sorted(self._names)}")
         for name, cells in self._names.items():
-            for cell, buffer, offset_bytes in cells:
-                self._arguments[cell] = _checked(buffer, bindings[name], offset_bytes)
+            cells.fill(self._arguments, bindings[name])
 
     def close(self) -> None:
         """Unload the code, once the current run is over. Closing twice is harmless."""
@@ -198,15 +230,21 @@ def _steps(
     return steps
 
 
-def _checked(buffer: Buffer, array: NDArray[np.generic], offset_bytes: int | None = None) -> int:
-    """The address of the memory of `buffer`: all of an array, or what begins so many bytes behind its beginning."""
-    inside_bytes = offset_bytes or 0
-    rest_bytes = array.nbytes - inside_bytes - buffer.size_bytes
-    if array.dtype != buffer.dtype.numpy or rest_bytes < 0 or (offset_bytes is None and rest_bytes):
+def _checked(buffer: Buffer, array: NDArray[np.generic]) -> int:
+    """The address of an array that is to be the memory of `buffer`."""
+    if array.dtype != buffer.dtype.numpy or array.nbytes != buffer.size_bytes:
         raise ValueError(f"{buffer} can't be an array of {array.dtype}{list(array.shape)}")
-    address: int = array.ctypes.data + inside_bytes
+    return _address(array)
+
+
+def _address(array: NDArray[np.generic]) -> int:
+    """Where an array begins that kernels can read. Raises ValueError for any other."""
+    address: int = array.ctypes.data
     if not array.flags.c_contiguous or (array.size and address % ALIGN_BYTES):  # numpy gives empty ones no address
-        raise ValueError(f"{buffer} can't be an array that is not contiguous or not aligned to {ALIGN_BYTES} bytes")
+        shape = list(array.shape)
+        raise ValueError(
+            f"a buffer can't be an array of {shape} that is not contiguous or aligned to {ALIGN_BYTES} bytes"
+        )
     return address
 
 

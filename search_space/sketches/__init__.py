@@ -16,12 +16,14 @@ from ..space import Space
 from .chain import ChainSketch
 from .contraction import ContractionSketch
 from .generic import GenericSketch
+from .joint import JointSketch
 from .rows import RowsSketch
 from .window import WindowSketch
 from .winograd import WinogradSketch
 
 SKETCHES: tuple[Sketch, ...] = (
     ChainSketch(),
+    JointSketch(),
     ContractionSketch(),
     WinogradSketch(2),
     WinogradSketch(4),

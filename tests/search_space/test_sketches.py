@@ -69,12 +69,11 @@ MODELS = {
     " | y ; v w z p",
     "attended": "q[{d}, {a}, {b}] k[{d}, {c}, {b}] m[{a}, {c}] v[{d}, {c}, {2c}] | t = Transpose<perm=[0, 2, 1]>(k)"
     " r = MatMul(q, t) s = Add(r, m) p = Softmax(s) y = MatMul(p, v) | y[{d}, {a}, {2c}] ; m",
-    "gated": "x[{a}, {b}] w[{b}, {c}] v[{b}, {c}] | s = MatMul(x, w) t = MatMul(x, v) u = Sigmoid(s) y = Mul(t, u)"
-    " | y[{a}, {c}] ; w v",
     "lstm": "x[{a}, {d}, {b}] w[1, {4c}, {b}] r[1, {4c}, {c}] z[1, {8c}] |"
     " y, h, k = LSTM<hidden_size={c}>(x, w, r, z) | k[1, {d}, {c}] ; w r z",
     "gru": "x[{a}, {d}, {b}] w[1, {3c}, {b}] r[1, {3c}, {c}] | y, h = GRU<hidden_size={c}>(x, w, r)"
     " | h[1, {d}, {c}] ; w r",
+    "long_fold": "x[{d}, 1200, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{d}, {c}] ; axes",
     "row_sum": "x[{a}, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{a}] ; axes",
 }  # fmt: skip
 """Small models: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes."""
@@ -116,12 +115,12 @@ def fuse_model(model: Any, constants: set[str]) -> list[Task]:
         graph.initializer.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axes"))
     graph = rewrite(load(model.SerializeToString()))
     calls = [step for step in partition(graph) if isinstance(step, Call)]
-    return [call.task for call in calls] + joined(graph, calls)
+    return [*{call.task.key: call.task for call in calls}.values(), *joined(graph, calls)]
 
 
 def joined(graph: Graph, calls: Sequence[Call]) -> list[Task]:
     """All calls as one task, where there are several and each makes what the next one reads."""
-    if len(calls) < 2:
+    if len(calls) < 2 or any(call.group is None for call in calls):
         return []
     group = calls[0].group
     for call in calls[1:]:
