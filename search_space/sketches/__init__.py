@@ -18,6 +18,7 @@ from .contraction import ContractionSketch
 from .generic import GenericSketch
 from .joint import JointSketch
 from .rows import RowsSketch
+from .split import SplitSketch
 from .window import WindowSketch
 from .winograd import WinogradSketch
 
@@ -29,6 +30,7 @@ SKETCHES: tuple[Sketch, ...] = (
     WinogradSketch(4),
     WindowSketch(),
     RowsSketch(),
+    SplitSketch(),
     GenericSketch(),
 )
 """Every sketch, the most special first; the last applies to any task."""
