@@ -156,6 +156,15 @@ print(sorted({"onnx", "sqlalchemy", "xgboost"} & sys.modules.keys()))
 """
 
 
+def test_other_runtimes_are_measured_without_ours() -> None:
+    code = "import sys, tunewright.tuner.peak_memory, tunewright.tuner.peers; print('onnx' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "False\n"
+
+
 def test_a_start_from_an_image_imports_little(home: Path) -> None:
     past_s = time.time() - 60
     os.utime(home / "small.onnx", (past_s, past_s))
