@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ Extra = Callable[[str, Path, int, Mapping[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What is measured, and how much may be spent on it. `name` is that of the database and the results."""
+    """What is measured, and how much may be spent on each. `name` is that of the database and the results."""
 
     name: str
     cases: Mapping[str, Callable[[], bytes]]
@@ -53,6 +55,8 @@ class Campaign:
     trials: int
     minutes: float
     again: bool
+    within_minutes: float = inf  # after that no case is begun
+    thorough: bool = False  # the default schedules and memory too
 
     @property
     def database(self) -> str:
@@ -74,8 +78,17 @@ class Campaign:
         return {"against": list(self.peers), "budget": budget, "machine": machine(), "code_sha256": code_sha256()}
 
 
-def parse(name: str, cases: Mapping[str, Callable[[], bytes]], what: str, trials: int, minutes: float) -> Campaign:
-    """The campaign that the command line asks for."""
+def parse(
+    name: str,
+    cases: Mapping[str, Callable[[], bytes]],
+    what: str,
+    *,
+    trials: int,
+    minutes: float,
+    within_minutes: float,
+    thorough: bool = False,
+) -> Campaign:
+    """The campaign that the command line asks for. Numbers are what it gets where nothing is said."""
     most = detect().threads
     parser = argparse.ArgumentParser(
         prog=f"./dev bench {name}",
@@ -85,6 +98,13 @@ def parse(name: str, cases: Mapping[str, Callable[[], bytes]], what: str, trials
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
     parser.add_argument("--trials", type=int, default=trials, help="most trials to tune each with (%(default)s)")
     parser.add_argument("--minutes", type=float, default=minutes, help="most minutes to tune each for (%(default)s)")
+    parser.add_argument(
+        "--within",
+        type=float,
+        default=within_minutes,
+        metavar="MINUTES",
+        help="begin nothing after that long: the same command goes on (%(default)s)",
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, most}), help="(%(default)s)")
     parser.add_argument("--against", nargs="*", choices=PEERS, help="peers; default: all installed but tvm")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
@@ -95,7 +115,9 @@ def parse(name: str, cases: Mapping[str, Callable[[], bytes]], what: str, trials
     peers = (
         [peer for peer in PEERS if is_installed(peer) and peer != UNTUNED] if given.against is None else given.against
     )
-    return Campaign(name, cases, chosen, given.threads, peers, given.trials, given.minutes, given.again)
+    return Campaign(
+        name, cases, chosen, given.threads, peers, given.trials, given.minutes, given.again, given.within, thorough
+    )
 
 
 def entries_of(campaign: Campaign) -> Entries:
@@ -118,8 +140,12 @@ def run(campaign: Campaign, entries: Entries, console: Console, extra: Extra | N
     """Measure what is not measured yet; how many cases failed."""
     os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))  # built kernels too
     failed = 0
+    deadline_s = time.monotonic() + 60 * campaign.within_minutes
     left = list(_left(campaign, entries))
     for number, (case, threads) in enumerate(left):
+        if time.monotonic() > deadline_s:
+            console.print(f"{len(left) - number} are left for the next run: the time is over")
+            break
         console.print(f"[{number + 1}/{len(left)}] {case}, threads: {threads}", markup=False, highlight=False)
         entry = _entry(campaign, console, case, threads, extra)
         entries.put(case, threads, entry | campaign.settings)
@@ -155,6 +181,7 @@ def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra:
 def _beside(campaign: Campaign, path: Path, threads: int) -> Entry:
     """Times of the tuned model and its peers."""
     asked = {"model": str(path), "against": list(campaign.peers), "db": campaign.database, "threads": threads}
+    asked["thorough"] = campaign.thorough
     with closing(Child(calls="tunewright.bench.timed")) as child:
         return dict(child.request("beside", MEASURE_S, **asked))
 

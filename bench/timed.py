@@ -10,9 +10,12 @@ from tunewright.tuner.commands.bench import bench
 from tunewright.tuner.place import Place
 
 
-def beside(model: str, against: list[str], db: str, threads: int) -> dict[str, Any]:
-    """Times of a tuned model and its peers, as `tunewright bench` gives them."""
-    return bench(Path(model), against, Place(db), {}, threads, default=True)
+def beside(model: str, against: list[str], db: str, threads: int, thorough: bool) -> dict[str, Any]:
+    """Times of a tuned model and its peers, as `tunewright bench` gives them.
+
+    Where it is `thorough` also the time on default schedules, and what the runtimes take of the memory.
+    """
+    return bench(Path(model), against, Place(db), {}, threads, default=thorough, memory=thorough)
 
 
 CALLS: dict[str, Callable[..., Any]] = {"beside": beside}

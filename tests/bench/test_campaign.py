@@ -67,6 +67,14 @@ def test_a_case_is_measured_once(planned: Campaign, monkeypatch: pytest.MonkeyPa
             run(replace(planned, trials=4), entries_of(planned), console)
 
 
+def test_nothing_is_begun_when_the_time_is_over(planned: Campaign) -> None:
+    console = Console(record=True, width=120)
+    entries = entries_of(planned)
+    assert run(replace(planned, within_minutes=-1.0), entries, console) == 0
+    assert "1 are left for the next run" in console.export_text()
+    assert entries.get(planned.chosen[0], 1) is None
+
+
 def test_what_fails_is_kept_as_such_and_tried_again(planned: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(self: Child, call: str, timeout_s: float, **arguments: Any) -> Any:
         raise Failed(Status.CRASH, f"{call}: SIGSEGV")

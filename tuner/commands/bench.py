@@ -40,10 +40,11 @@ def bench(
     threads: int | None = None,
     *,
     default: bool = False,
+    memory: bool = True,
 ) -> dict[str, Any]:
     """Latencies of one run of the model, ours and the peers', and how far our outputs are from theirs.
 
-    With `default` ours on default schedules too.
+    With `default` ours on default schedules too; without `memory` nothing of what the runtimes take of it.
     """
     peers.check_peers(against)
     prepared = place.prepare(model, dims or {}, threads)
@@ -69,7 +70,8 @@ def bench(
                 alone.enter_context(HostLock(settings().objects).timing())
             latencies = side_by_side(calls)
         coverage = tuned.coverage()
-    memory = _memory([name for name in opened if name not in peers.ASKED_FOR], model, arrays, prepared, place)
+    light = [name for name in opened if name not in peers.ASKED_FOR]
+    taken = _memory(light, model, arrays, prepared, place) if memory else {}
     here = machine()
     return {
         "model": prepared.model.label,
@@ -88,8 +90,8 @@ def bench(
         "samples": len(latencies[OURS].samples_s),
         "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
         "intervals_ms": {name: _interval_ms(latency) for name, latency in latencies.items()},
-        "peak_mb": {name: found.peak_bytes / 1e6 for name, found in memory.items()},
-        "libraries_mb": {name: found.libraries_bytes / 1e6 for name, found in memory.items()},
+        "peak_mb": {name: found.peak_bytes / 1e6 for name, found in taken.items()},
+        "libraries_mb": {name: found.libraries_bytes / 1e6 for name, found in taken.items()},
         "versions": {OURS: here["tunewright"]} | {name: peer.version for name, peer in opened.items()},
         "machine": here,
         "target": str(prepared.target),
