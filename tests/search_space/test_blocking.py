@@ -1,0 +1,77 @@
+"""The rule that default tiles and chunks of products come from."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Var
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
+from tunewright.search_space.blocking import Shape, tile_cycles
+from tunewright.search_space.product import product
+from tunewright.search_space.sketches.contraction import ContractionSketch
+
+
+def target(vector_bits: int, vector_registers: int, l1_bytes: int, threads: int) -> Target:
+    return Target(
+        "cpu", "x86_64-unknown-linux-gnu", "x", "", vector_bits, vector_registers, threads, l1_bytes, 1 << 20, 1 << 25
+    )
+
+
+TARGETS = {
+    "avx512": target(512, 32, 48 << 10, 2),
+    "avx2": target(256, 16, 32 << 10, 4),
+    "neon": target(128, 32, 64 << 10, 8),
+}
+
+SHAPES = [(384, 512, 512), (64, 768, 2304), (197, 192, 768), (196, 1024, 256), (49, 512, 2048), (3136, 64, 256)]
+
+
+def gemm(rows: int, depth: int, columns: int) -> Task:
+    m, n, k = Var("m"), Var("n"), Var("k")
+    tensors = [
+        Tensor("x", (rows, depth), DType.F32),
+        Tensor("w", (depth, columns), DType.F32, constant=True),
+        Tensor("y", (rows, columns), DType.F32),
+    ]
+    body = Load("x", (m, k), DType.F32) * Load("w", (k, n), DType.F32)
+    stage = Stage("y", (Axis("m", rows), Axis("n", columns)), body, (Axis("k", depth),), "sum")
+    return canonical("MatMul", tensors[:2], tensors[2:], [], [stage])
+
+
+def default(task: Task, target: Target) -> tuple[int, int, int]:
+    """Vectors and rows of the default's tile, and its chunks."""
+    space = ContractionSketch().space(task, target)
+    columns = space.columns(space.row(space.default)[None])
+    rows = prod(value for name, value in space.default.values if name.startswith("tile"))
+    return space.default["vectors"], rows, int(space.tiling(columns).chunks[0])
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_default_keeps_all_units_of_all_threads_busy(machine: str, shape: tuple[int, int, int]) -> None:
+    task, target = gemm(*shape), TARGETS[machine]
+    vectors, rows, chunks = default(task, target)
+    assert vectors * rows >= 8  # two units, four cycles from one multiply-add to the next
+    assert chunks >= target.threads
+    found = product(task)
+    assert found is not None
+    ideal = prod(shape) / target.lanes(4) / 2
+    assert tile_cycles(Shape.of(found, task), target, vectors, (rows,)) < 1.2 * ideal
+
+
+def test_rows_a_page_apart_do_not_crowd_the_first_cache() -> None:
+    target = TARGETS["avx512"]
+    apart, beside = (default(gemm(128, depth, 768), target)[1] for depth in (3072, 3088))
+    assert apart < target.l1_bytes // 4096 <= beside
+
+
+def test_a_matrix_times_a_vector_is_shared_by_columns() -> None:
+    target = TARGETS["avx512"]
+    vectors, rows, chunks = default(gemm(1, 4096, 4096), target)
+    assert rows == 1
+    assert vectors >= 4
+    assert chunks >= target.threads
