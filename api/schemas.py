@@ -123,7 +123,7 @@ class TaskShown(Answer):
 
     key: Digest
     op: str = Field(description="What it is, for people.")
-    occurrences: int = Field(description="How often the model runs it.")
+    occurrences: int = Field(description="How often it occurs in the model. Some of them may run as others instead.")
 
 
 class JobShown(Answer):
@@ -165,7 +165,9 @@ class JobShown(Answer):
     tasks: list[TaskShown] = Field(description="The distinct tasks of the model.")
     trials: int = Field(description="Most candidates to measure.")
     minutes: float | None = Field(description="Most minutes of searching; null: no limit.")
-    settings: dict[str, Any] = Field(description="What else changes the search: seed, strategy, dims.")
+    settings: dict[str, Any] = Field(
+        description="What else changes the search: seed, strategy, dims, and chains: which tasks may stand for others."
+    )
     priority: int
     spent_s: float = Field(description="Seconds of searching so far.")
     attempts: int = Field(description="Tuner processes that took it up since the last new trial.")

@@ -4,7 +4,7 @@ A chain is calls of which each makes a tensor that the next one alone reads. A s
 their stages one after the other in one task. It computes the same and saves writing what passes between to memory and
 reading it back; whether that pays, only measuring tells. So segments are offered beside the calls, and only where
 there is something to win: where a call that does little with each element stands beside a product, and what passes
-between is larger than the first-level cache. Nothing here depends on a machine: the tasks of a model are the same
+between is larger than a second-level cache. Nothing here depends on a machine: the tasks of a model are the same
 everywhere.
 """
 
@@ -23,9 +23,9 @@ from .groups import Group, chained, is_product
 from .ir import Graph, Node
 from .task import Stage, Task
 
-SMALLEST_BYTES = 32 << 10
-"""What passes between two calls of a segment is larger: today's cores have first-level caches of this size or more."""
-
+SMALLEST_BYTES = 256 << 10
+"""What passes between two calls of a segment is larger: what fits into a second-level cache, of this size or more on
+today's cores, costs little to pass."""
 
 MOST_FLOPS_BYTE = 128.0
 """Operations a segment does for each byte that passes between its calls. Where it does more, what passing them through
