@@ -32,6 +32,9 @@ BODY_LIMIT = 256
 CHUNK_POINTS = tuple(1 << n for n in range(10, 21))
 """Evaluations of the body in one piece of the parallel loop."""
 
+CHUNKS_PER_THREAD = 8
+"""Pieces of the parallel loop that even out what the threads get."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -164,7 +167,8 @@ def _default(plan: Layout, target: Target) -> dict[str, int]:
     crossed = plan.crossed(plan.vectors[0])
     if crossed:
         values |= {"vectors": 1, "tile": min(target.lanes(4), plan.extent(crossed))}
-    sizes = np.array([n for n in CHUNK_POINTS if n <= 1 << 14])
+    share = plan.main.stage.points // (CHUNKS_PER_THREAD * target.threads)
+    sizes = np.array([n for n in CHUNK_POINTS if n <= min(max(share, 1 << 11), 1 << 14)])
     columns = {name: np.full(len(sizes), value) for name, value in values.items()} | {"chunk_points": sizes}
     return values | {"chunk_points": int(sizes[_legal(plan, target, columns)][-1])}
 
