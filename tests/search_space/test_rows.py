@@ -1,0 +1,71 @@
+"""What the sketches for rows and folds make of tasks, beyond agreeing with the oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from tunewright.codegen import interp
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Ramp, const, evaluate
+from tunewright.codegen.host import detect
+from tunewright.graph.fusion import Call, partition
+from tunewright.graph.onnx_import import load
+from tunewright.graph.rewrites import rewrite
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule, lower
+from tunewright.search_space.sketches.rows import plan
+from tunewright.search_space.sketches.split import folds
+from tunewright.search_space.tile import transposed
+
+TARGET = detect(2)
+LANES = TARGET.lanes(4)
+
+
+def task_of(node: str, shape: list[int]) -> Task:
+    text = f'<ir_version: 10, opset_import: ["" : 20]> m (float{shape} x) => (float y) {{ y = {node} }}'
+    (call,) = [
+        s for s in partition(rewrite(load(onnx.parser.parse_model(text).SerializeToString()))) if isinstance(s, Call)
+    ]
+    return call.task
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_rounds_of_zips_transpose_a_square(lanes: int) -> None:
+    rows = [Load("x", (const(n), Ramp(const(0), lanes)), DType.F32) for n in range(lanes)]
+    square = np.arange(lanes**2, dtype=np.float32).reshape(lanes, lanes)
+    columns = [evaluate(c, {}, lambda node, index: square[index[0], index[1]]) for c in transposed(rows)]
+    assert np.array_equal(np.stack(columns), square.T)
+
+
+def test_softmax_goes_along_a_row_three_times() -> None:
+    found = plan(task_of("Softmax(x)", [6, 40]), LANES)
+    assert found is not None
+    assert [(s.level, s.folds) for s in found.steps] == [(0, True), (1, False), (1, True), (2, False)]
+    assert plan(task_of("Softmax<axis=0>(x)", [40, 6]), LANES) is None  # columns don't lie side by side
+    assert plan(task_of("Relu(x)", [6, 40]), LANES) is None
+
+
+@pytest.mark.parametrize("columns", [LANES + 3, 30 * LANES + 1])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rows_pass_what_is_no_number_and_keep_to_themselves(columns: int, rows: int) -> None:
+    task = task_of("Softmax(x)", [4, columns])
+    default = default_schedule(task, TARGET)
+    values = dict(default.values) | {"rows": rows, "vectors": min(default["vectors"], 8), "chunk_rows": 2}
+    kernel = lower(Candidate(task, TARGET, Schedule(default.sketch, default.version, tuple(values.items()))))
+    x = np.random.default_rng(0).normal(0, 3, (4, columns)).astype(np.float32)
+    x[1, 2], x[2, columns - 1] = np.nan, -np.inf
+    y = np.zeros_like(x)
+    interp.run(kernel, [x, y])
+    assert np.isnan(y[1]).all()
+    assert y[2, -1] == 0
+    assert np.allclose(y[[0, 2, 3]].sum(1), 1, atol=1e-5)
+
+
+def test_long_folds_are_split_and_others_left_alone() -> None:
+    assert [splits for _, splits in folds(task_of("Softmax(x)", [1, 5000]), LANES)] == [True, False, True, False]
+    assert not folds(task_of("Softmax(x)", [2, 5000]), LANES)  # rows are enough to share
+    assert not folds(task_of("GlobalAveragePool(x)", [1, 64, 7, 7]), LANES)
