@@ -130,7 +130,13 @@ def open_model(source: Path | str | bytes, dims: Mapping[str, int] | None = None
         if isinstance(source, bytes):
             raise
         raise ModelError(f"{str(source)!r}: {error}") from error
-    data = source if isinstance(source, bytes) else source.read_bytes()
     label = "model" if isinstance(source, bytes) else source.name
     steps = tuple(partition(graph))
-    return Model(label, hashlib.sha256(data).hexdigest(), graph, steps, chains(graph, steps))
+    return Model(label, _sha256(source), graph, steps, chains(graph, steps))
+
+
+def _sha256(source: Path | bytes) -> str:
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest()
+    with source.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

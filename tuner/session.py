@@ -14,6 +14,7 @@ import numpy as np
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.library import pool_functions
+from tunewright.codegen.runtime.memory import trim_heap
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.graph.ir import TensorType
 
@@ -90,6 +91,7 @@ class InferenceSession:
 
         started = start(model, Place(db, server, lock), dims, threads, object_cache(), images)
         self._start(started)
+        trim_heap()  # the model as it was read
         if images is not None and asked is not None and started.name:
             images.remember(asked, started.answer)
 

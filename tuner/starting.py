@@ -11,6 +11,7 @@ from typing import Any
 
 from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.runtime.library import pool_object
+from tunewright.codegen.runtime.memory import trim_heap
 from tunewright.codegen.target import Target
 from tunewright.graph.fusion import Call, Fallback
 from tunewright.graph.ops import View
@@ -62,6 +63,7 @@ def start(
     Raises as `Place.prepare` does, and Refused where a task is left without a schedule that may work.
     """
     prepared = place.prepare(source, dims, threads)
+    trim_heap()  # what reading took, before constants are packed beside those that were read
     kept = images if images is not None and is_whole(source) else None
     return start_found(prepared.model, prepared.target, prepared.found, objects, kept, prepared.notes)
 

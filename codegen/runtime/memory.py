@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from math import prod
 
@@ -31,6 +32,13 @@ def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN
 def aligned_block(size_bytes: int) -> NDArray[np.uint8]:
     """Aligned bytes for many tensors, not initialised, in huge pages where they fill some."""
     return _aligned_bytes(size_bytes, HUGE_BYTES if size_bytes >= 2 * HUGE_BYTES else ALIGN_BYTES)
+
+
+def trim_heap() -> None:
+    """Give freed memory back to the system where the C library can be told to: glibc's keeps large blocks for later."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def room_bytes(size_bytes: int) -> int:
