@@ -309,6 +309,10 @@ def test_the_view_follows_the_events() -> None:
     [row] = seen.tasks
     assert (row.op, row.occurrences, row.default_s, row.best_s) == ("Conv", 2, 0.002, 0.0005)
     assert seen.note == "improved after 5 trials: Conv 500 µs, 4.00x as fast as by default"
+    assert row.chosen == 2
+    for chosen in ([1], "?", [None], [1, 2]):  # what makes no sense changes nothing
+        watched.tell(event(5, "progress", chosen=chosen))
+        assert watched.snapshot().tasks[0].chosen == 1
     watched.tell(event(6, "lost", holder="h"))
     assert "waiting for another one" in watched.snapshot().at
     watched.tell(event(7, "stage", stage="confirming"))

@@ -32,7 +32,7 @@ def graph_of(text: str, known: Sequence[str] = ()) -> tuple[Graph, dict[str, Arr
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
         model.graph.input.remove(value)
     graph = rewrite(load(model.SerializeToString()))
-    feeds = {}
+    feeds: dict[str, Array] = {}
     for value in graph.inputs:
         feeds[value.tensor] = rng.standard_normal(graph.types[value.tensor].shape).astype(np.float32)
     return graph, feeds
