@@ -45,7 +45,7 @@ FIRST, STEP = "first", "step"
 """Variables: the number of a chunk's first block, that of a block (written in terms of loops in the end)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A chain, and which of its links are what."""
 
@@ -53,6 +53,7 @@ class Plan:
     lanes: int
     products: tuple[int, ...]
     windows: tuple[int, ...]  # links that reduce a window, channels along the lanes
+    constants: frozenset[str]  # tensors known when a model is compiled
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -127,20 +128,11 @@ class Plan:
 
     def constant(self, number: int) -> bool:
         """Whether a product's panel is packed when a model is compiled."""
-        return number in self.packable
-
-    @property
-    def packable(self) -> frozenset[int]:
-        return frozenset(n for n in self.products if self._packable(n))
-
-    def _packable(self, number: int) -> bool:
         panel = self.product(number).panel
         names = [e.name for e in panel.index if isinstance(e, Var)]
         simple = len(names) == len(set(names)) and all(isinstance(e, Var | Const) for e in panel.index)
         uses = sum(x.tensor == panel.tensor for link in self.links for x in link.piece.reads)
         return simple and uses == 1 and panel.tensor in self.constants
-
-    constants: frozenset[str] = frozenset()
 
     def panel_axes(self, number: int) -> list[str]:
         """The axes of a panel beside the lanes, that of its reduction last."""

@@ -31,6 +31,9 @@ BLOCKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
+TILES = (1, 2, 4, 6, 7, 8, 9, 10, 12, 13, 14, 16, 20, 24, 28)
+"""Extents of register tiles, beside those that divide what is tiled."""
+
 SLID_ROWS, PLAIN_ROWS = 4, 64
 """Most rows of a block by default: where windows slide, and else."""
 
@@ -62,7 +65,9 @@ class ChainSketch:
         for number in plan.products:
             vectors = -(-plan.width(number) // plan.lanes)
             knobs.append(Knob(f"vectors_{number}", tuple(n for n in (1, 2, 3, 4, 6) if n <= vectors)))
-            knobs.append(Knob(f"tile_{number}", tuple(range(1, min(plan.tiled(number), 28) + 1))))
+            tiled = plan.tiled(number)
+            sizes = (n for n in range(1, min(tiled, TILES[-1]) + 1) if n in TILES or tiled % n == 0)
+            knobs.append(Knob(f"tile_{number}", tuple(sizes)))
         if plan.windows:
             knobs.append(Knob("vectors", (1, 2, 4)))
             knobs.append(Knob("tile", tuple(n for n in (1, 2, 4, 7, 8) if n <= plan.across)))
