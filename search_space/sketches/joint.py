@@ -35,8 +35,12 @@ MOST_ROWS = 7
 BODY_LIMIT = 256
 """Multiply-adds in one copy of the innermost body, beyond which the instruction cache suffers."""
 
-ALONE_POINTS = 1 << 17
-"""Multiply-adds up to which one thread is done before several have met: some 2 microseconds of them."""
+ALONE_POINTS = 1 << 15
+"""Multiply-adds up to which one thread is done before several have met: half a microsecond of them."""
+
+
+SHARED_ROWS = 4
+"""Rows of a thread's tiles from which on the panels are read often enough for each thread to read all of them."""
 
 
 class JointSketch:
@@ -95,21 +99,25 @@ def _legal(found: Joint, target: Target, columns: Columns) -> NDArray[np.bool_]:
 
 
 def _default(found: Joint, target: Target) -> dict[str, int]:
-    """As many rows as fit, else two vectors of each product; for much work as many pieces as there are threads."""
-    vectors, rows = found.extent(found.vector), found.extent(found.tiled)
-    wide = 2 if rows == 1 and vectors > target.lanes(4) and _registers(found, 2, 1) <= target.vector_registers else 1
+    """As many rows as fit, else two vectors of each product; much work is shared, if there are many rows by rows.
+
+    A state that threads share by rows stays in their own caches from step to step. By columns, each reads its own part
+    of the panels only.
+    """
+    lanes, wanted = target.lanes(4), target.threads if found.points > ALONE_POINTS else 1
+    vectors, rows = -(-found.extent(found.vector) // lanes), found.extent(found.tiled)
+    wide = 2 if rows == 1 and vectors > 1 and _registers(found, 2, 1) <= target.vector_registers else 1
     high = max(n for n in range(1, min(rows, MOST_ROWS) + 1) if _registers(found, wide, n) <= target.vector_registers)
-    wide = wide if high > 1 or wide * target.lanes(4) < vectors + target.lanes(4) else 1
-    tiles, wanted = -(-vectors // (wide * target.lanes(4))), target.threads
-    shared = found.points > ALONE_POINTS and wanted > 1
-    by_rows = shared and prod(found.extent(axis) for axis in found.rows[:-1]) * -(-rows // high) >= wanted
+    pieces = -(-rows // (high * wanted)) * wanted
+    by_rows = wanted > 1 and -(-rows // pieces) >= SHARED_ROWS
+    tiles = -(-vectors // wide)
     blocks = [1 << n for n in range(max(tiles - 1, 1).bit_length()) if 1 << n < tiles]
-    even = [n for n in blocks if -(-tiles // n) % wanted == 0]
+    even = [n for n in blocks if tiles % (n * wanted) == 0]
     return {
         "vectors": wide,
-        "tile_rows": high,
-        "block_rows": int(by_rows and high < rows),
-        "block_columns": max(even or blocks[:1], default=0) if shared and not by_rows else 0,
+        "tile_rows": -(-rows // pieces) if by_rows else high,
+        "block_rows": int(by_rows),
+        "block_columns": max(even or blocks[:1], default=0) if wanted > 1 and not by_rows else 0,
         "unroll": min(2, found.depth),
     }
 

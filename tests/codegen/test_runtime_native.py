@@ -19,7 +19,7 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Buffer
 from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.memory import aligned_empty, guarded_empty
-from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.native import Part, Program
 from tunewright.codegen.runtime.pool import ThreadPool, shared_pool
 
 THREADS = [1, 2, 3, 4]
@@ -249,6 +249,32 @@ def test_names_are_bound_for_one_run():
                 program.run(bindings)
         with pytest.raises(ValueError, match="can't be an array"):
             program.run({"x": x, "y": y, "z": integers(8)})
+
+
+def test_parts_of_a_name():
+    kernel = artifact(THERE_AND_BACK, [("there", 64)])
+    parts = [Part("all", 8 * start) for start in (0, 67, 131)]  # a kernel may write anywhere
+    with ThreadPool(2) as pool:
+        program = Program([(kernel, [parts[0], parts[1]]), (kernel, [parts[1], parts[2]])], pool)
+        for start in range(2):
+            block = integers(195, value=start)
+            program.run({"all": block})
+            assert (block[131:] == there_and_back(integers(64, value=start))).all()
+        for wrong in (integers(194), integers(195).astype(np.float64)):
+            with pytest.raises(ValueError, match="can't be in"):
+                program.run({"all": wrong})
+
+
+def test_parts_of_what_a_name_is_bound_to():
+    kernel = artifact(COUNTING, [("count", 4)], (8,))
+    with ThreadPool(2) as pool:
+        program = Program([(kernel, [Part("x", offset_bytes)]) for offset_bytes in (0, 64, 64)], pool)
+        x = integers(16)
+        program.run({"x": x})
+        assert x.tolist() == [1] * 4 + [0] * 4 + [2] * 4 + [0] * 4
+        for wrong in (integers(15), integers(32)[::2], integers(32).view(np.float64)):
+            with pytest.raises(ValueError, match="can't be"):
+                program.run({"x": wrong})
 
 
 def test_time_stops_early():
