@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +88,58 @@ class Windows:
     def plain(self) -> bool:
         """Whether nothing but the elements is folded, so that it may be done along one direction after the other."""
         return self.piece.stage.body == self.read
+
+
+NONE = Direction(-1, "", 1, "", 1, 0, 0, 0, (0, 1))
+"""The rows of a task that has columns alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A fold over windows, with vectors of `lanes`."""
+
+    windows: Windows
+    lanes: int
+
+    @property
+    def columns(self) -> Direction:
+        return self.windows.directions[-1]
+
+    @property
+    def rows(self) -> Direction:
+        return self.windows.directions[-2] if len(self.windows.directions) > 1 else NONE
+
+    @property
+    def others(self) -> tuple[Direction, ...]:
+        """Further directions, such as the batch and the depth of a volume."""
+        return self.windows.directions[:-2]
+
+    @property
+    def channels(self) -> int:
+        return self.windows.channels.extent
+
+    @property
+    def vectors(self) -> int:
+        """Vectors that cover the channels."""
+        return -(-self.channels // self.lanes)
+
+    def kept(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Registers that a tile of rows by columns is folded into, one vector of channels each."""
+        return rows * (touched(self.columns, columns) if self.windows.plain else columns)
+
+    def bodies(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Elements that are folded for a tile."""
+        lines = rows * self.rows.taps * prod(d.taps for d in self.others)
+        if self.windows.plain:
+            return lines * touched(self.columns, columns) + rows * columns * self.columns.taps
+        return lines * columns * self.columns.taps
+
+
+def touched(direction: Direction, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """About how many positions so many neighbouring windows read; no less than there are."""
+    apart = places * direction.taps
+    spread = (places - 1) * direction.stride + (direction.taps - 1) * direction.dilation + 1
+    return np.minimum(apart, spread)
 
 
 @lru_cache(maxsize=256)
