@@ -17,7 +17,20 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, op, substitute, transform
+from tunewright.codegen.expr import (
+    TRANSCENDENTAL,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Ramp,
+    Var,
+    const,
+    op,
+    substitute,
+    transform,
+    walk,
+)
 from tunewright.codegen.index import vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, Kernel, Scope, Stmt, Store, replaced
 from tunewright.codegen.target import Target
@@ -40,7 +53,7 @@ TOGETHER = 16
 """Vectors of all rows in one round."""
 
 ROUND = 8
-"""Vectors in a round along a row that is longer."""
+"""Vectors in a round along a row that is longer; half as many where each takes a transcendental function."""
 
 CHUNK_POINTS = 1 << 12
 """Elements of a chunk of rows beyond which nothing is gained by larger ones."""
@@ -198,7 +211,9 @@ def _default(found: Plan, vectors: int, target: Target) -> tuple[tuple[str, int]
     most = max(1, min(CHUNK_POINTS // found.columns, found.row_count // (4 * target.threads)))
     chunk = 1 << (most.bit_length() - 1)
     resident = vectors <= RESIDENT
-    round_ = vectors if resident else ROUND
+    nodes = (node for s in found.steps for node in walk(s.piece.stage.body))
+    calls = any(isinstance(node, Op) and node.name in TRANSCENDENTAL for node in nodes)
+    round_ = vectors if resident else ROUND // 2 if calls else ROUND
     aliased = 4 * found.columns % ALIAS_BYTES == 0
     wished = (4, 2) if resident else () if aliased else (2,)
     rows = (n for n in wished if n <= chunk and found.rows[-1].extent % n == 0 and n * round_ <= TOGETHER)
