@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tunewright.codegen.host import detect
-from tunewright.graph.onnx_import import ModelError, checked
-
 from .peer import FOREIGN_FAULTS, PeerFailed, one_line
 
 ALL_PERFORMANCE_CORES = 1
@@ -25,6 +22,9 @@ class Tvm:
         import tvm
         from tvm import relax
         from tvm.relax.frontend.onnx import from_onnx
+
+        from tunewright.codegen.host import detect
+        from tunewright.graph.onnx_import import ModelError, checked
 
         self.version: str = tvm.__version__
         shapes = {label: list(array.shape) for label, array in feeds.items()}
