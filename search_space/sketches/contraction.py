@@ -41,9 +41,6 @@ CODE_LIMIT = 4096
 BODY_DEFAULT = 96
 """Multiply-adds in one copy of the body of a default."""
 
-FEW_TILES = 4
-"""Tiles of a chunk below which most of the time a panel is read for the first time."""
-
 
 class ContractionSketch:
     """See the module."""
@@ -85,8 +82,7 @@ class ContractionSketch:
         written = {p.output for p in (*found.before, found.piece, *found.after)}
         temporaries = [buffer(t) for t in task.temporaries if t.name in written]
         steps: list[Stmt] = [plain_phase(p, target) for p in (*found.before, *repack)]
-        streamed = not _near(found, nest, target)
-        early = {name: ahead(packing.shape[-1]) for name, packing in packings.items() if streamed}
+        early = {name: ahead(packing.shape[-1]) for name, packing in packings.items()}
         steps.append(lower(replace(nest, piece=found.piece, ahead=early)))
         steps += [plain_phase(p, target) for p in found.after]
         params = tuple(
@@ -228,15 +224,6 @@ def _nest(found: Product, schedule: Schedule, target: Target) -> Nest:
     order = (*found.batch, *found.rows, *columns) if values["columns_inside"] else (*found.batch, *columns, *found.rows)
     unroll = {found.piece.stage.reduce[-1].name: values["unroll"]}
     return Nest(found.piece, lanes, found.vector, tile, block, unroll, order, edges=found.edges)
-
-
-def _near(found: Product, nest: Nest, target: Target) -> bool:
-    """Whether the tiles of a chunk find most vectors of the panel in the first cache, as those before left them."""
-    depth = prod(a.extent for a in found.piece.stage.reduce)
-    tiles = prod(nest.tiles_per_chunk(axis) for axis in found.rows)
-    inside = nest.order.index(found.vector) > max(map(nest.order.index, found.rows), default=-1)
-    panels = nest.tiles_per_chunk(found.vector) if inside else 1
-    return 2 * 4 * depth * panels * nest.tile_extent(found.vector) <= target.l1_bytes and tiles >= FEW_TILES
 
 
 def _laid_out(task: Task, found: Product, nest: Nest) -> tuple[Product, list[Buffer], dict[str, Packing], list[Piece]]:
