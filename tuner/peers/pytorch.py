@@ -40,16 +40,20 @@ class TorchEager:
 
 
 class TorchCompiled(TorchEager):
-    """The same through torch.compile, with the weights frozen so that it packs them. The first run compiles.
+    """The same through torch.compile, with the weights frozen so that it packs them. It compiles when it is opened.
 
     It needs a C++ compiler on the machine.
     """
 
     def __init__(self, model: Path | bytes, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> None:
         super().__init__(model, feeds, threads, dims)
+        from torch._inductor import config
+
         # What an earlier model left would count against this one: after some variants it gives up compiling.
         self._torch.compiler.reset()
-        self._module = self._torch.compile(self._module, dynamic=False, options={"freezing": True})
+        self._module = self._torch.compile(self._module, dynamic=False)
+        with config.patch(freezing=True):  # as an option of torch.compile it comes too late to treat weights as known
+            self.run()
 
 
 def _channels_last(torch: Any, array: Any) -> Any:
