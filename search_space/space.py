@@ -53,7 +53,10 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Space:
-    """The knobs, which combinations are legal, and what they mean for the loops."""
+    """The knobs, which combinations are legal, and what they mean for the loops.
+
+    `first_choice`: whether `default` is for tasks that nothing is known of, or for searches to try.
+    """
 
     sketch: str
     version: int
@@ -61,6 +64,7 @@ class Space:
     legal: Callable[[Columns], NDArray[np.bool_]]
     tiling: Callable[[Columns], Tiling]
     default: Schedule
+    first_choice: bool = True
 
     @property
     def size(self) -> int:

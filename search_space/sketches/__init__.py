@@ -22,17 +22,20 @@ from .split import SplitSketch
 from .window import WindowSketch
 from .winograd import WinogradSketch
 
-SKETCHES: tuple[Sketch, ...] = (
-    ChainSketch(),
-    JointSketch(),
+JOINED: tuple[Sketch, ...] = (ChainSketch(), JointSketch())
+"""For tasks of several products: where one of these applies, no other is worth trying."""
+
+SINGLE: tuple[Sketch, ...] = (
+    WinogradSketch(4),
     ContractionSketch(),
     WinogradSketch(2),
-    WinogradSketch(4),
     WindowSketch(),
     RowsSketch(),
     SplitSketch(),
-    GenericSketch(),
 )
+"""For one product, window or pass over rows."""
+
+SKETCHES: tuple[Sketch, ...] = (*JOINED, *SINGLE, GenericSketch())
 """Every sketch, the most special first; the last applies to any task."""
 
 
@@ -45,9 +48,12 @@ def sketch(name: str) -> Sketch:
 
 
 def spaces(task: Task, target: Target) -> tuple[Space, ...]:
-    """The spaces to search for a task: those of the special sketches that apply, else the generic one."""
-    special = [s for s in SKETCHES[:-1] if s.applies(task, target)]
-    return tuple(s.space(task, target) for s in special or SKETCHES[-1:])
+    """The spaces to search for a task, the one whose default an untried task gets first."""
+    for group in (JOINED, SINGLE, SKETCHES[-1:]):
+        offered = [one.space(task, target) for one in group if one.applies(task, target)]
+        if offered:
+            return tuple(sorted(offered, key=lambda space: not space.first_choice))
+    raise Illegal(f"no sketch applies to {task.op} on {target}")
 
 
 def default_schedule(task: Task, target: Target) -> Schedule:

@@ -74,7 +74,6 @@ MODELS = {
     "gru": "x[{a}, {d}, {b}] w[1, {3c}, {b}] r[1, {3c}, {c}] | y, h = GRU<hidden_size={c}>(x, w, r)"
     " | h[1, {d}, {c}] ; w r",
     "long_fold": "x[{d}, 1200, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{d}, {c}] ; axes",
-    "long_fold": "x[{d}, 1200, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{d}, {c}] ; axes",
     "row_sum": "x[{a}, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{a}] ; axes",
 }  # fmt: skip
 """Small models: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes."""

@@ -1,0 +1,106 @@
+"""Which convolutions are Winograd's, which of them untried tasks get, and what becomes of the edges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tunewright.codegen import interp
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Var
+from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
+from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.search_space.sketches.winograd import WinogradSketch, windows
+
+WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
+NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
+
+
+def convolution(
+    height: int, width: int, channels: int, outputs: int, *, taps: int = 3, step: int = 1, spread: int = 1
+) -> Task:
+    """Without padding: `height` and `width` are of the result."""
+    reach = (taps - 1) * spread
+    x = Tensor("x", ((height - 1) * step + 1 + reach, (width - 1) * step + 1 + reach, channels), DType.F32)
+    w = Tensor("w", (taps, taps, channels, outputs), DType.F32, constant=True)
+    y = Tensor("y", (height, width, outputs), DType.F32)
+    i, j, o, r, s, c = map(Var, ("i", "j", "o", "r", "s", "c"))
+    body = Load("x", (i * step + r * spread, j * step + s * spread, c), DType.F32) * Load("w", (r, s, c, o), DType.F32)
+    axes = (Axis("i", height), Axis("j", width), Axis("o", outputs))
+    reduce = (Axis("r", taps), Axis("s", taps), Axis("c", channels))
+    return canonical("Conv", (x, w), (y,), (), (Stage("y", axes, body, reduce, "sum"),))
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        (convolution(8, 8, 16, 16), True),
+        (convolution(8, 8, 3, 16), True),
+        (convolution(8, 8, 16, 16, taps=5), False),
+        (convolution(8, 8, 16, 16, taps=1), False),
+        (convolution(8, 8, 16, 16, step=2), False),
+        (convolution(8, 8, 16, 16, spread=2), False),
+    ],
+)
+def test_it_is_for_windows_of_three_by_three_in_steps_of_one(task: Task, expected: bool) -> None:
+    assert bool(windows(task)) is expected
+    assert WinogradSketch(4).applies(task, WIDE) is expected
+
+
+def test_weights_that_are_computed_are_not_transformed() -> None:
+    task = convolution(8, 8, 16, 16)
+    moving = replace(task, inputs=tuple(replace(t, constant=False) for t in task.inputs))
+    assert windows(moving) is None
+
+
+@pytest.mark.parametrize(
+    ("extent", "channels", "first"),
+    [(56, 64, "winograd4"), (28, 128, "winograd4"), (14, 256, "winograd4"), (7, 512, "contraction")],
+)
+def test_untried_tasks_get_it_where_there_are_many_tiles(extent: int, channels: int, first: str) -> None:
+    task = convolution(extent, extent, channels, channels)
+    assert default_schedule(task, WIDE).sketch == first
+    assert {space.sketch for space in spaces(task, WIDE)} == {"winograd2", "winograd4", "contraction"}
+
+
+@pytest.mark.parametrize("outputs", [2, 4])
+@settings(deadline=None, max_examples=6)
+@given(
+    sizes=st.tuples(
+        st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3, 5, 17]), st.sampled_from([16, 19, 33])
+    ),
+    seed=st.integers(0, 99),
+)
+def test_tiles_may_pass_every_edge(outputs: int, sizes: tuple[int, int, int, int], seed: int) -> None:
+    task = convolution(*sizes)
+    arrays = example_inputs(task, seed)
+    wanted: NDArray[Any] = reference(task, arrays)[0]
+    sketch = WinogradSketch(outputs)
+    for target in (WIDE, NARROW):
+        space = sketch.space(task, target)
+        for schedule in (space.default, *map(space.schedule, space.sample(2, np.random.default_rng(seed)))):
+            kernel = sketch.lower(task, schedule, target)
+            verify(kernel)
+            packed = [kernel.packings[t.name].apply(a) if t.name in kernel.packings else a
+                      for t, a in zip(task.inputs, arrays, strict=True)]  # fmt: skip
+            found = np.zeros(kernel.params[-1].shape, np.float32)
+            interp.run(kernel, [*packed, found])
+            scale = max(float(np.abs(wanted).max()), 1e-6)
+            np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=0, atol=5e-5 * scale)
+
+
+def test_transformed_weights_are_asked_for_ahead() -> None:
+    task = convolution(8, 8, 32, 32)
+    sketch = WinogradSketch(4)
+    kernel = sketch.lower(task, sketch.space(task, WIDE).default, WIDE)
+    [weights] = kernel.packings
+    assert f"prefetch {weights}[" in str(kernel)
