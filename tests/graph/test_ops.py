@@ -16,7 +16,7 @@ from tunewright.graph import channels
 from tunewright.graph.fusion import Fallback, partition
 from tunewright.graph.ir import Array, Graph, TensorType
 from tunewright.graph.onnx_import import load
-from tunewright.graph.ops import OPS, View, define
+from tunewright.graph.ops import OPS, Compute, View, define
 from tunewright.graph.ops.recurrence import RECURRENCES
 from tunewright.graph.oracle import reference
 from tunewright.graph.task import canonical, in_order_of_use
@@ -118,6 +118,7 @@ def by_definition(graph: Graph, feeds: dict[str, Array]) -> list[Array]:
     meaning = define(node, graph.types, graph.constants)
     if isinstance(meaning, View):
         return [values[node.inputs[0]].reshape(graph.types[node.outputs[0]].shape or ())]
+    assert isinstance(meaning, Compute)
     written = {stage.output for stage in meaning.stages}
     inputs = in_order_of_use((t for name, t in meaning.tensors.items() if name not in written), meaning.stages)
     outputs = in_order_of_use((meaning.tensors[name] for name in node.outputs), meaning.stages)

@@ -172,7 +172,7 @@ def test_steps_write_into_their_part_of_the_result() -> None:
     assert graph.types[last].shape in {(BATCH, HIDDEN), (STEPS, 1, BATCH, HIDDEN)}
 
 
-KEPT = {
+KEPT: dict[str, tuple[str, dict[str, Any]]] = {
     "unknown activation": ("RNN", {"activations": ["Sin"]}),
     "too many steps": ("RNN", {"steps": MAX_STEPS + 1, "batch": 1}),
 }

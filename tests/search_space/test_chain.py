@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tunewright.codegen import interp
 from tunewright.codegen.ir import Scope
@@ -66,11 +69,11 @@ def whole(nodes: str, shapes: dict[str, str], constants: dict[str, str]) -> Task
         model.graph.input.remove(value)
     graph = rewrite(load(model.SerializeToString()))
     calls = [step for step in partition(graph) if isinstance(step, Call)]
-    group = calls[0].group
-    for call in calls[1:]:
-        both = chained(group, call.group, group.outputs[0])
-        assert both is not None
-        group = both
+    group, *others = (call.group for call in calls)
+    for other in others:
+        assert group is not None and other is not None
+        group = chained(group, other, group.outputs[0])
+    assert group is not None
     return Call.of(graph, group).task
 
 
@@ -99,12 +102,12 @@ def check(task: Task, target: Target, seed: int, count: int = 2) -> None:
     space = SKETCH.space(task, target)
     rows = space.sample(count, np.random.default_rng(seed))
     arrays = example_inputs(task, seed)
-    (wanted,) = reference(task, arrays)
+    wanted: NDArray[Any] = reference(task, arrays)[0]
     scale = float(np.abs(wanted).max())
     for schedule in [space.default, *map(space.schedule, rows)]:
         kernel = SKETCH.lower(task, schedule, target)
         verify(kernel)
-        result = np.zeros(kernel.params[-1].shape, np.float32)
+        result: NDArray[Any] = np.zeros(kernel.params[-1].shape, np.float32)
         packed = [
             kernel.packings[t.name].apply(array) if t.name in kernel.packings else array
             for t, array in zip(task.inputs, arrays, strict=True)

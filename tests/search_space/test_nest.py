@@ -25,7 +25,7 @@ EDGES = st.builds(
 def test_tiles_cover_an_extent_in_order_and_are_balanced(extent: int, wanted: int) -> None:
     size = balanced(extent, wanted)
     found = runs(extent, size)
-    places = []
+    places: list[int] = []
     for run in found:
         for tile in range(run.first, run.first + run.count):
             start = tile * run.size + run.offset

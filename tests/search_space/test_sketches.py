@@ -120,11 +120,12 @@ def fuse_model(model: Any, constants: set[str]) -> list[Task]:
 
 def joined(graph: Graph, calls: Sequence[Call]) -> list[Task]:
     """All calls as one task, where there are several and each makes what the next one reads."""
-    if len(calls) < 2 or any(call.group is None for call in calls):
+    groups = [call.group for call in calls if call.group is not None]
+    if len(calls) < 2 or len(groups) < len(calls):
         return []
-    group = calls[0].group
-    for call in calls[1:]:
-        both = chained(group, call.group, group.outputs[0]) if group.outputs[0] in call.group.inputs else None
+    group, *others = groups
+    for other in others:
+        both = chained(group, other, group.outputs[0]) if group.outputs[0] in other.inputs else None
         if both is None:
             return []
         group = both

@@ -21,6 +21,7 @@ from tunewright.tuner import question as questions
 from tunewright.tuner import starting
 from tunewright.tuner.images import ImageStore
 from tunewright.tuner.model import open_model
+from tunewright.tuner.place import Place
 from tunewright.tuner.session import InferenceSession
 
 from .conftest import small_model
@@ -140,10 +141,10 @@ def test_what_was_not_used_for_longest_goes(home: Path) -> None:
     [path] = (home / "images").glob("*.image")
     os.utime(path, (time.time() - 100,) * 2)
     store = ImageStore(home / "images", limit_bytes=path.stat().st_size)
-    started = starting.start(home / "small.onnx", starting.Place(), {}, 1, None, store)
+    started = starting.start(home / "small.onnx", Place(), {}, 1, None, store)
     assert started.name  # it was there
     onnx.save(small_model(rows=5), home / "other.onnx")
-    assert starting.start(home / "other.onnx", starting.Place(), {}, 1, None, store).name
+    assert starting.start(home / "other.onnx", Place(), {}, 1, None, store).name
     assert path not in (home / "images").glob("*.image")
 
 
