@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
 from ..loops import lower
-from ..nest import Nest
+from ..nest import Nest, balanced
 from ..phases import buffer, plain_phase
 from ..pieces import Piece
 from ..product import Product, ahead, packable, product
@@ -130,7 +131,7 @@ class WinogradSketch:
     """See the module. `outputs` is the extent m of a tile of the output."""
 
     outputs: int
-    version: int = 2
+    version: int = 3
 
     @property
     def name(self) -> str:
@@ -143,10 +144,7 @@ class WinogradSketch:
     def space(self, task: Task, target: Target) -> Space:
         plan = self._plan(task, target)
         knobs = (
-            Knob(
-                "chunk_tiles",
-                tuple(n for n in (0, 2, 4, 6, 7, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64) if n < plan.tiles),
-            ),
+            Knob("chunk_tiles", tuple(n for n in CHUNKS if n < plan.tiles)),
             Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6) if n <= plan.output_vectors)),
             Knob("tile", tuple(range(1, min(plan.tiles, 28) + 1))),
             Knob("unroll", tuple(n for n in (1, 2, 4, 8) if n <= plan.channels)),
@@ -206,45 +204,46 @@ class Plan:
     def output_vectors(self) -> int:
         return -(-self.outputs // self.lanes)
 
+    def local_bytes(self, tiles: Any, vectors: Any) -> Any:
+        """Memory of a chunk of tiles: what is transformed, and the sums of one panel of channels. Takes arrays too."""
+        return 4 * self.elements * tiles * (self.channels + vectors * self.lanes)
+
     def origin(self, tile: Expr) -> dict[str, Expr]:
         """Where a tile begins, by its number: all axes of the output but the channels."""
         found = self.windows
-        names = [*(a.name for a in found.others), *(axis for axis, _ in found.directions)]
+        steps = [*((a.name, 1) for a in found.others), *((axis, self.m) for axis, _ in found.directions)]
         places: dict[str, Expr] = {}
         stride = self.tiles
-        for name, count in zip(names, found.grid(self.m), strict=True):
-            place = tile // (stride // count)
-            places[name] = place if stride == self.tiles else place % count
+        for (name, step), count in zip(steps, found.grid(self.m), strict=True):
+            outermost = stride == self.tiles
             stride //= count
-        return {
-            name: place if name in {a.name for a in found.others} else place * self.m for name, place in places.items()
-        }
+            place = tile // stride if outermost else tile // stride % count
+            places[name] = place * step
+        return places
 
 
 def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
-    """Within the registers, the instruction cache and a chunk's memory."""
+    """Within the registers, the instruction cache and a chunk's memory, and no two points alike."""
     vectors, tile, together = columns["vectors"], columns["tile"], columns["chunk_tiles"]
-    local_bytes = 4 * plan.elements * together * (plan.channels + vectors * plan.lanes)
-    legal = (tile * vectors + vectors + 1 <= target.vector_registers) & (
-        tile * vectors * columns["unroll"] <= BODY_LIMIT
-    )
-    legal &= (tile <= np.where(together == 0, plan.tiles, together)) & (local_bytes <= LOCAL_BYTES)
+    rows = np.where(together == 0, plan.tiles, together)
+    legal = tile * vectors + vectors + 1 <= target.vector_registers
+    legal &= tile * vectors * columns["unroll"] <= BODY_LIMIT
+    legal &= tile == -(-rows // -(-rows // tile))  # others are balanced to one of these
+    legal &= plan.local_bytes(together, vectors) <= LOCAL_BYTES
     return np.asarray(legal)
 
 
 def _default(plan: Plan, target: Target, knobs: tuple[Knob, ...]) -> tuple[tuple[str, int], ...]:
-    """Two vectors by six tiles; chunks where there are enough of them for all threads."""
+    """Two vectors by eight tiles; in chunks, unless each would read more weights than stay in the cache."""
     choices = {knob.name: knob.choices for knob in knobs}
     wanted = max(8, min(28, plan.tiles // (4 * target.threads)))
-    fitting = [
-        n for n in choices["chunk_tiles"] if 4 * plan.elements * n * (plan.channels + 2 * plan.lanes) <= LOCAL_BYTES
-    ]
-    together = max(n for n in fitting if n <= wanted)
-    rows = together or plan.tiles
+    if 4 * plan.elements * plan.channels * plan.outputs > target.l2_bytes:
+        wanted = 0
+    together = max(n for n in choices["chunk_tiles"] if n <= wanted and plan.local_bytes(n, 2) <= LOCAL_BYTES)
     return (
         ("chunk_tiles", together),
         ("vectors", max(n for n in choices["vectors"] if n <= 2)),
-        ("tile", min(6, rows)),
+        ("tile", balanced(together or plan.tiles, 8)),
         ("unroll", 1),
     )
 
