@@ -60,7 +60,7 @@ GIVEN, SUMS = "given", "sums"
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class Convolution:
     """A task's convolution, as this sketch sees it."""
 
     product: Product
@@ -79,7 +79,7 @@ class Windows:
 
 
 @lru_cache(maxsize=256)
-def windows(task: Task) -> Windows | None:
+def convolution(task: Task) -> Convolution | None:
     """The task's convolution, or None if it has none that suits this sketch."""
     found = product(task)
     if found is None or found.batch or found.columns or not packable(task, found):
@@ -104,7 +104,7 @@ def windows(task: Task) -> Windows | None:
         return None
     others = tuple(a for a in stage.axes if a.name in found.rows and a.name not in dict(directions))
     before, element = _inlined(found, read)
-    return Windows(found, before, element, tuple(directions), channels[0], others)
+    return Convolution(found, before, element, tuple(directions), channels[0], others)
 
 
 def _inlined(found: Product, read: Load) -> tuple[tuple[Piece, ...], Expr]:
@@ -138,7 +138,7 @@ class WinogradSketch:
         return f"winograd{self.outputs}"
 
     def applies(self, task: Task, target: Target) -> bool:
-        found = windows(task)
+        found = convolution(task)
         return target.kind == "cpu" and found is not None and found.extent(found.product.vector) >= target.lanes(4)
 
     def space(self, task: Task, target: Target) -> Space:
@@ -164,7 +164,7 @@ class WinogradSketch:
         return _lowered(task, self._plan(task, target), schedule, target)
 
     def _plan(self, task: Task, target: Target) -> Plan:
-        found = windows(task)
+        found = convolution(task)
         assert found is not None
         return Plan(found, self.outputs, target.lanes(4))
 
@@ -173,7 +173,7 @@ class WinogradSketch:
 class Plan:
     """A convolution in tiles of `m` by `m`, with vectors of `lanes`."""
 
-    windows: Windows
+    convolution: Convolution
     m: int
     lanes: int
 
@@ -189,16 +189,16 @@ class Plan:
 
     @property
     def tiles(self) -> int:
-        return prod(self.windows.grid(self.m))
+        return prod(self.convolution.grid(self.m))
 
     @property
     def channels(self) -> int:
-        return self.windows.channels.extent
+        return self.convolution.channels.extent
 
     @property
     def outputs(self) -> int:
         """Channels of the output."""
-        return self.windows.extent(self.windows.product.vector)
+        return self.convolution.extent(self.convolution.product.vector)
 
     @property
     def output_vectors(self) -> int:
@@ -210,7 +210,7 @@ class Plan:
 
     def origin(self, tile: Expr) -> dict[str, Expr]:
         """Where a tile begins, by its number: all axes of the output but the channels."""
-        found = self.windows
+        found = self.convolution
         steps = [*((a.name, 1) for a in found.others), *((axis, self.m) for axis, _ in found.directions)]
         places: dict[str, Expr] = {}
         stride = self.tiles
@@ -278,7 +278,7 @@ def _tiling(plan: Plan, columns: Columns) -> Tiling:
 
 
 def _lowered(task: Task, plan: Plan, schedule: Schedule, target: Target) -> Kernel:
-    found = plan.windows
+    found = plan.convolution
     steps = _Steps(task, plan, dict(schedule.values))
     kept = {p.output for p in (*found.before, *found.product.after)}
     scratch = [buffer(t) for t in task.temporaries if t.name in kept]
@@ -301,8 +301,8 @@ class _Steps:
 
     def __init__(self, task: Task, plan: Plan, values: Mapping[str, int]) -> None:
         self.plan, self.values = plan, values
-        self.windows = plan.windows
-        self.product = plan.windows.product
+        self.convolution = plan.convolution
+        self.product = plan.convolution.product
         self.matrices = transforms(plan.m, TAPS)
         self.width = values["vectors"] * plan.lanes
         self.panels = -(-plan.outputs // self.width)
@@ -312,8 +312,8 @@ class _Steps:
         """The weights transformed: [outputs / width, element, channel, outputs % width]; read at panel, e, c, n."""
         panel = self.product.panel
         tensor = task.tensor(panel.tensor)
-        taps = [panel.index.index(Var(tap)) for _, tap in self.windows.directions]
-        channel, vector = (panel.index.index(Var(n)) for n in (self.windows.channels.name, self.product.vector))
+        taps = [panel.index.index(Var(tap)) for _, tap in self.convolution.directions]
+        channel, vector = (panel.index.index(Var(n)) for n in (self.convolution.channels.name, self.product.vector))
         rest = [d for d in range(len(tensor.shape)) if d not in (*taps, channel, vector)]  # of extent 1
         order = (*rest, vector, *taps, channel)
         side, width = self.plan.side, self.width
@@ -391,7 +391,7 @@ class _Steps:
 
         Places beyond the last output's window are taken from its edge: nothing that they lead to is kept.
         """
-        found, m = self.windows, self.plan.m
+        found, m = self.convolution, self.plan.m
         places = dict(origin)
         for (axis, tap), offset in zip(found.directions, (i, j), strict=True):
             most = found.extent(axis) + TAPS - 2
@@ -466,7 +466,7 @@ class _Steps:
         self, origin: Mapping[str, Expr], inside: tuple[int, int], value: Expr, base: Expr, count: int | None
     ) -> Stmt:
         """Write one vector of sums, with what follows them, unless it is beyond the output."""
-        piece, found, plan = self.product.piece, self.windows, self.plan
+        piece, found, plan = self.product.piece, self.convolution, self.plan
         places = {**origin, self.product.vector: base + Var("lane")}
         within: Expr = const(True)
         for (axis, _), offset in zip(found.directions, inside, strict=True):

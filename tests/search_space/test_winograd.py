@@ -19,13 +19,13 @@ from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.sketches import default_schedule, spaces
-from tunewright.search_space.sketches.winograd import WinogradSketch, windows
+from tunewright.search_space.sketches.winograd import WinogradSketch, convolution
 
 WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
 NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
 
 
-def convolution(
+def conv(
     height: int, width: int, channels: int, outputs: int, *, taps: int = 3, step: int = 1, spread: int = 1
 ) -> Task:
     """Without padding: `height` and `width` are of the result."""
@@ -43,23 +43,23 @@ def convolution(
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
-        (convolution(8, 8, 16, 16), True),
-        (convolution(8, 8, 3, 16), True),
-        (convolution(8, 8, 16, 16, taps=5), False),
-        (convolution(8, 8, 16, 16, taps=1), False),
-        (convolution(8, 8, 16, 16, step=2), False),
-        (convolution(8, 8, 16, 16, spread=2), False),
+        (conv(8, 8, 16, 16), True),
+        (conv(8, 8, 3, 16), True),
+        (conv(8, 8, 16, 16, taps=5), False),
+        (conv(8, 8, 16, 16, taps=1), False),
+        (conv(8, 8, 16, 16, step=2), False),
+        (conv(8, 8, 16, 16, spread=2), False),
     ],
 )
 def test_it_is_for_windows_of_three_by_three_in_steps_of_one(task: Task, expected: bool) -> None:
-    assert bool(windows(task)) is expected
+    assert bool(convolution(task)) is expected
     assert WinogradSketch(4).applies(task, WIDE) is expected
 
 
 def test_weights_that_are_computed_are_not_transformed() -> None:
-    task = convolution(8, 8, 16, 16)
+    task = conv(8, 8, 16, 16)
     moving = replace(task, inputs=tuple(replace(t, constant=False) for t in task.inputs))
-    assert windows(moving) is None
+    assert convolution(moving) is None
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_weights_that_are_computed_are_not_transformed() -> None:
     [(56, 64, "winograd4"), (28, 128, "winograd4"), (14, 256, "winograd4"), (7, 512, "contraction")],
 )
 def test_untried_tasks_get_it_where_there_are_many_tiles(extent: int, channels: int, first: str) -> None:
-    task = convolution(extent, extent, channels, channels)
+    task = conv(extent, extent, channels, channels)
     assert default_schedule(task, WIDE).sketch == first
     assert {space.sketch for space in spaces(task, WIDE)} == {"winograd2", "winograd4", "contraction"}
 
@@ -81,7 +81,7 @@ def test_untried_tasks_get_it_where_there_are_many_tiles(extent: int, channels: 
     seed=st.integers(0, 99),
 )
 def test_tiles_may_pass_every_edge(outputs: int, sizes: tuple[int, int, int, int], seed: int) -> None:
-    task = convolution(*sizes)
+    task = conv(*sizes)
     arrays = example_inputs(task, seed)
     wanted: NDArray[Any] = reference(task, arrays)[0]
     sketch = WinogradSketch(outputs)
@@ -99,7 +99,7 @@ def test_tiles_may_pass_every_edge(outputs: int, sizes: tuple[int, int, int, int
 
 
 def test_transformed_weights_are_asked_for_ahead() -> None:
-    task = convolution(8, 8, 32, 32)
+    task = conv(8, 8, 32, 32)
     sketch = WinogradSketch(4)
     kernel = sketch.lower(task, sketch.space(task, WIDE).default, WIDE)
     [weights] = kernel.packings
