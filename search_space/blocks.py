@@ -29,7 +29,7 @@ from tunewright.graph.task import Axis, Stage, Task
 from .chain import ROW, Chain, Link, chain
 from .loops import lower
 from .nest import Nest
-from .phases import buffer, crossing, plain_nest, vector_axes
+from .phases import crossing, params, plain_nest, vector_axes
 from .pieces import Piece
 from .product import Product, packed
 from .space import Columns
@@ -183,11 +183,7 @@ class Blocks:
         self.makers = {link.tensor.name: number for number, link in enumerate(self.links[:-1])}
 
     def kernel(self) -> Kernel:
-        params = tuple(
-            Buffer(t.name, self.packings[t.name].shape, t.dtype) if t.name in self.packings else buffer(t)
-            for t in self.task.inputs + self.task.outputs
-        )
-        return Kernel(params, (), Block((self._chunks(),)), self.packings)
+        return Kernel(params(self.task, self.packings), (), Block((self._chunks(),)), self.packings)
 
     # Loops
 
@@ -353,7 +349,7 @@ class Blocks:
         if self.plan.constant(number):
             packing, index = packed(found, tensor, width)
             self.packings[tensor.name] = packing
-            return _reading(found, Load(tensor.name, index, tensor.dtype))
+            return found.reading(Load(tensor.name, index, tensor.dtype))
         names = self.plan.panel_axes(number)
         index = (Var(found.vector + TILE), *map(Var, names), Var(found.vector + INNER))
         shape = (-(-self.plan.width(number) // width), *map(found.extent, names), width)
@@ -366,7 +362,7 @@ class Blocks:
         block = {a.name: 0 for a in axes}
         nest = Nest(piece, self.lanes, found.vector, tile, block, {}, (found.vector, *names), CALLER)
         self.panels.append((local, lower(nest)))
-        return _reading(found, place)
+        return found.reading(place)
 
     # Padding
 
@@ -398,12 +394,6 @@ class Blocks:
         stage = Stage(name, tuple(axes), link.padding.fill)
         piece = Piece(stage, name, index, Load(name, stage.index, link.tensor.dtype))
         return lower(replace(plain_nest(piece, self.target, CALLER), block={a.name: 0 for a in axes}))
-
-
-def _reading(found: Product, panel: Load) -> Product:
-    stage = found.piece.stage
-    body = transform(stage.body, lambda node: panel if node == found.panel else node)
-    return replace(found, piece=replace(found.piece, stage=replace(stage, body=body)), panel=panel)
 
 
 def _tidy(place: Expr) -> Expr:

@@ -403,17 +403,6 @@ def seen(piece: Piece, made: set[str]) -> Product | None:
 
 def _product(piece: Piece, vector: str, other: Load, panel: Load) -> Product | None:
     """The product with an axis of the panel alone along the lanes."""
-    varies, moves = set(free_vars(panel)), set(free_vars(other))
-    if vector not in varies or vector in moves or ROW in varies:
+    if vector not in free_vars(panel) or vector in free_vars(other) or ROW in free_vars(panel):
         return None
-    axes = [a.name for a in piece.stage.axes if a.name != vector]
-    return Product(
-        before=(),
-        piece=piece,
-        after=(),
-        panel=panel,
-        vector=vector,
-        rows=tuple(a for a in axes if a in moves and a not in varies),
-        batch=tuple(a for a in axes if a in moves and a in varies),
-        columns=tuple(a for a in axes if a not in moves),
-    )
+    return Product.of(piece, panel, other, vector)

@@ -97,19 +97,9 @@ def _product(task: Task, stage: Stage, vector: str) -> Product | None:
     panel, other = (right, left) if vector in free_vars(right) else (left, right)
     if any(linear(e) is None for load in (left, right) for e in load.index):
         return None
-    own, others = set(free_vars(panel)), set(free_vars(other))
     axes = [a.name for a in stage.axes if a.name != vector]
-    if own & set(axes[-1:]):  # a vector of the panel serves several rows
+    if set(free_vars(panel)) & set(axes[-1:]):  # a vector of the panel serves several rows
         return None
     piece = Piece(stage, stage.output, stage.index, Load(stage.output, stage.index, stage.body.dtype))
-    found = Product(
-        before=(),
-        piece=piece,
-        after=(),
-        panel=panel,
-        vector=vector,
-        rows=tuple(a for a in axes if a in others and a not in own),
-        batch=tuple(a for a in axes if a in others and a in own),
-        columns=tuple(a for a in axes if a not in others),
-    )
+    found = Product.of(piece, panel, other, vector)
     return found if packable(task, found) or contiguous(panel, vector) else None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from tunewright.codegen.expr import Expr, free_vars, loads
 from tunewright.codegen.index import linear
-from tunewright.codegen.ir import Buffer, Stmt
+from tunewright.codegen.ir import Buffer, Packing, Stmt
 from tunewright.codegen.target import Target
-from tunewright.graph.task import Axis, Tensor
+from tunewright.graph.task import Axis, Task, Tensor
 
 from .loops import lower
 from .nest import Nest
@@ -26,6 +26,14 @@ TURNED = 1.25
 def buffer(tensor: Tensor) -> Buffer:
     """The buffer of a task's tensor in its plain layout."""
     return Buffer(tensor.name, tensor.shape, tensor.dtype)
+
+
+def params(task: Task, packings: Mapping[str, Packing]) -> tuple[Buffer, ...]:
+    """The parameters of a task's kernel, packed ones in their packed layout."""
+    return tuple(
+        Buffer(t.name, packings[t.name].shape, t.dtype) if t.name in packings else buffer(t)
+        for t in task.inputs + task.outputs
+    )
 
 
 def vector_axes(piece: Piece, lanes: int) -> list[str]:

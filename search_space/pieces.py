@@ -26,6 +26,14 @@ class Piece:
         """Loads of other tensors, by the loops and by the finish."""
         return [x for x in loads(self.stage.body, self.finish) if x.tensor != self.stage.output]
 
+    def is_result(self, node: Expr) -> bool:
+        """Whether a part of `finish` stands for the value just computed."""
+        return isinstance(node, Load) and node.tensor == self.stage.output
+
+    def finished(self, value: Expr) -> Expr:
+        """`finish` with this value as the one just computed."""
+        return transform(self.finish, lambda node: value if self.is_result(node) else node)
+
 
 def pieces(task: Task) -> list[Piece]:
     """The loop nests of a task, in order. A pointwise stage joins the piece whose result it alone reads, in place."""

@@ -39,6 +39,35 @@ class Product:
     columns: tuple[str, ...]  # axes of the panel alone, besides `vector`
     edges: tuple[Edge, ...] = ()  # beyond them there is nothing to add
 
+    @staticmethod
+    def of(
+        piece: Piece,
+        panel: Load,
+        other: Load,
+        vector: str,
+        before: Sequence[Piece] = (),
+        after: Sequence[Piece] = (),
+    ) -> Product:
+        """The product of a panel, which varies along `vector`, and another operand, which doesn't."""
+        own, others = set(free_vars(panel)), set(free_vars(other))
+        axes = [a.name for a in piece.stage.axes if a.name != vector]
+        return Product(
+            before=tuple(before),
+            piece=piece,
+            after=tuple(after),
+            panel=panel,
+            vector=vector,
+            rows=tuple(a for a in axes if a in others and a not in own),
+            batch=tuple(a for a in axes if a in others and a in own),
+            columns=tuple(a for a in axes if a not in others),
+        )
+
+    def reading(self, panel: Load) -> Product:
+        """The same product with its panel read elsewhere."""
+        stage = self.piece.stage
+        body = transform(stage.body, lambda node: panel if node == self.panel else node)
+        return replace(self, piece=replace(self.piece, stage=replace(stage, body=body)), panel=panel)
+
     def extent(self, axis: str) -> int:
         """Extent of a spatial or reduction axis."""
         stage = self.piece.stage
@@ -132,22 +161,10 @@ def _last_axes(piece: Piece) -> list[str]:
 
 def _seen(parts: Sequence[Piece], main: int, left: Load, right: Load, vector: str) -> Product | None:
     """The product with one axis along the lanes; None if both operands vary along it."""
-    stage = parts[main].stage
-    in_left, in_right = set(free_vars(left)), set(free_vars(right))
-    panel, panel_vars, other_vars = (right, in_right, in_left) if vector in in_right else (left, in_left, in_right)
-    axes = [a.name for a in stage.axes if a.name != vector]
-    if vector in other_vars or len(axes) == len(stage.axes):
+    panel, other = (right, left) if vector in free_vars(right) else (left, right)
+    if vector in free_vars(other) or all(a.name != vector for a in parts[main].stage.axes):
         return None
-    return Product(
-        before=tuple(parts[:main]),
-        piece=parts[main],
-        after=tuple(parts[main + 1 :]),
-        panel=panel,
-        vector=vector,
-        rows=tuple(a for a in axes if a in other_vars and a not in panel_vars),
-        batch=tuple(a for a in axes if a in other_vars and a in panel_vars),
-        columns=tuple(a for a in axes if a not in other_vars),
-    )
+    return Product.of(parts[main], panel, other, vector, parts[:main], parts[main + 1 :])
 
 
 def _panel_rank(task: Task, way: Product) -> int:

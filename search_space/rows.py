@@ -143,12 +143,8 @@ def _localised(
             replace(p.stage, body=transform(p.stage.body, visit)),
             p.output,
             cut(p.index, p.output),
-            transform(p.finish, lambda node, own=p.stage.output: node if _is(node, own) else visit(node)),  # type: ignore[misc]
+            transform(p.finish, lambda node, own=p: node if own.is_result(node) else visit(node)),  # type: ignore[misc]
         )
         for p in pieces
     ]
     return RowGroup(tuple(fresh), rows, tuple(buffers))
-
-
-def _is(node: Expr, tensor: str) -> bool:
-    return isinstance(node, Load) and node.tensor == tensor

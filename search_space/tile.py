@@ -56,13 +56,13 @@ class Tile:
     def lower(self) -> Stmt:
         piece = self.nest.piece
         if not self.stage.reduce:
-            value = transform(piece.finish, lambda x: self.stage.body if self.is_result(x) else x)
+            value = piece.finished(self.stage.body)
             return self.each(value, self.write)
         if self.nest.vector and not self.spatial_vector:
             return LaneReduction(self).lower()
         initial = self.each(Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype), self._set)
         fold = self._reduction(self.stage.reduce, {})
-        finish = transform(piece.finish, lambda x: self.result() if self.is_result(x) else x)
+        finish = piece.finished(self.result())
         return Alloc(self.acc, Block((initial, fold, self.each(finish, self.write))))
 
     def _reduction(self, axes: Sequence[Axis], spans: Mapping[str, tuple[int, int]]) -> Stmt:
@@ -123,9 +123,6 @@ class Tile:
     def reduce_loop(self, axis: str, extent: int, body: Stmt) -> Stmt:
         copies = min(self.nest.unroll.get(axis, 1), extent)
         return unrolled_loop(axis, extent, copies, body)
-
-    def is_result(self, node: Expr) -> bool:
-        return isinstance(node, Load) and node.tensor == self.stage.output
 
     def _register(self, name: str, loops: list[str], dtype: DType, vector: bool = True) -> Buffer:
         shape = [self.sizes[a] for a in loops]
@@ -282,7 +279,7 @@ class LaneReduction:
         rename = Buffer(TOTAL, self.total.shape, self.total.dtype, Scope.REGISTER)
         total = Load(TOTAL, self.tile.result().index, rename.dtype)
         piece = self.tile.nest.piece
-        finish = transform(piece.finish, lambda x: total if self.tile.is_result(x) else x)
+        finish = piece.finished(total)
         value: Expr = Load(ACC, self._place(0), self.acc.dtype)
         for n in range(1, self.vectors):
             value = op(COMBINERS[combiner], value, Load(ACC, self._place(n), self.acc.dtype))

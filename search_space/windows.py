@@ -257,7 +257,7 @@ def _without_padding(
     axes = [e.name for e in maker.index if isinstance(e, Var)]
     if len(axes) != len(maker.index):
         return plain
-    value = transform(maker.finish, lambda node: maker.stage.body if _reads(node, maker.stage.output) else node)
+    value = maker.finished(maker.stage.body)
     value, conditions = _parted(value, _neutral(parts[main], read))
     inside = _inside(conditions, {a.name: a.extent for a in maker.stage.axes}, axes)
     if inside is None or inside[-1] != whole[-1]:
@@ -269,10 +269,6 @@ def _without_padding(
         return plain
     element = substitute(moved, dict(zip(axes, (*places, read.index[-1]), strict=True)))
     return tuple(p for p in before if p != maker), element, inside
-
-
-def _reads(node: Expr, tensor: str) -> bool:
-    return isinstance(node, Load) and node.tensor == tensor
 
 
 def _neutral(piece: Piece, read: Load) -> float | None:

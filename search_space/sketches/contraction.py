@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr import Load, free_vars, transform
+from tunewright.codegen.expr import Load, free_vars
 from tunewright.codegen.ir import Block, Buffer, Kernel, Packing, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
@@ -26,7 +26,7 @@ from tunewright.graph.task import Axis, Stage, Task
 from ..blocking import Shape, chunk_cycles, tile_cycles
 from ..loops import lower
 from ..nest import Edge, Nest, balanced, parted, runs
-from ..phases import buffer, plain_phase
+from ..phases import buffer, params, plain_phase
 from ..pieces import Piece
 from ..product import Product, ahead, contiguous, packable, packed, product, unpadded
 from ..schedule import Schedule
@@ -85,11 +85,7 @@ class ContractionSketch:
         early = {name: ahead(packing.shape[-1]) for name, packing in packings.items()}
         steps.append(lower(replace(nest, piece=found.piece, ahead=early)))
         steps += [plain_phase(p, target) for p in found.after]
-        params = tuple(
-            Buffer(t.name, packings[t.name].shape, t.dtype) if t.name in packings else buffer(t)
-            for t in task.inputs + task.outputs
-        )
-        return Kernel(params, (*temporaries, *scratch), Block(tuple(steps)), packings)
+        return Kernel(params(task, packings), (*temporaries, *scratch), Block(tuple(steps)), packings)
 
 
 def _product(task: Task) -> Product:
@@ -232,7 +228,7 @@ def _laid_out(task: Task, found: Product, nest: Nest) -> tuple[Product, list[Buf
     if packable(task, found):
         width = -(-nest.tile_extent(found.vector) // nest.lanes) * nest.lanes
         packing, index = packed(found, tensor, width)
-        return _reading(found, Load(tensor.name, index, tensor.dtype)), [], {tensor.name: packing}, []
+        return found.reading(Load(tensor.name, index, tensor.dtype)), [], {tensor.name: packing}, []
     if contiguous(found.panel, found.vector):
         return found, [], {}, []
     names = free_vars(*found.panel.index)
@@ -244,10 +240,4 @@ def _laid_out(task: Task, found: Product, nest: Nest) -> tuple[Product, list[Buf
     )
     place = Load("panel", stage.index, tensor.dtype)
     copied = Buffer("panel", tuple(a.extent for a in stage.axes), tensor.dtype)
-    return _reading(found, place), [copied], {}, [Piece(stage, "panel", stage.index, place)]
-
-
-def _reading(found: Product, panel: Load) -> Product:
-    stage = found.piece.stage
-    body = transform(stage.body, lambda node: panel if node == found.panel else node)
-    return replace(found, piece=replace(found.piece, stage=replace(stage, body=body)), panel=panel)
+    return found.reading(place), [copied], {}, [Piece(stage, "panel", stage.index, place)]

@@ -23,7 +23,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..joint import Joint, joint
-from ..phases import buffer
+from ..phases import params
 from ..product import Product, packable, packed
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
@@ -204,11 +204,7 @@ class _Loops:
         return scalar, Load(tensor.name, index, tensor.dtype)
 
     def kernel(self) -> Kernel:
-        params = tuple(
-            Buffer(t.name, self.packings[t.name].shape, t.dtype) if t.name in self.packings else buffer(t)
-            for t in self.task.inputs + self.task.outputs
-        )
-        return Kernel(params, (), Block((self._chunks(),)), self.packings)
+        return Kernel(params(self.task, self.packings), (), Block((self._chunks(),)), self.packings)
 
     def _chunks(self) -> Stmt:
         """Chunks are some tiles of rows and columns, at one place of all outer rows."""

@@ -322,7 +322,7 @@ class _Rows:
 
     def _mapped(self, step: Step, at: _At) -> Stmt:
         piece = step.piece
-        value = transform(piece.finish, lambda x: piece.stage.body if _is(x, piece.stage.output) else x)
+        value = piece.finished(piece.stage.body)
         value = self._laid(value, at)
         if piece.output in self.plan.local:
             return Store(piece.output, self._spot(piece.output, at), value)
@@ -369,7 +369,7 @@ class _Rows:
             return node
 
         result = self._across(step, row) if step.folds else transform(piece.stage.body, known)
-        value = transform(piece.finish, lambda x: result if _is(x, piece.stage.output) else known(x))
+        value = transform(piece.finish, lambda x: result if piece.is_result(x) else known(x))
         if piece.output not in self.values:
             yield Store(piece.output, piece.index, value)
             return
@@ -384,7 +384,3 @@ class _Rows:
             pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
             parts = [reduce(lambda a, b: op(COMBINERS[combiner], a, b), pair) for pair in pairs]
         return op(ACROSS[combiner], parts[0])
-
-
-def _is(node: Expr, tensor: str) -> bool:
-    return isinstance(node, Load) and node.tensor == tensor

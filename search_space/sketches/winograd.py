@@ -30,7 +30,7 @@ from tunewright.graph.task import Axis, Stage, Task
 
 from ..loops import lower
 from ..nest import Nest, balanced
-from ..phases import buffer, plain_phase
+from ..phases import buffer, params, plain_phase
 from ..pieces import Piece
 from ..product import Product, ahead, packable, product
 from ..schedule import Schedule
@@ -118,12 +118,8 @@ def _inlined(found: Product, read: Load) -> tuple[tuple[Piece, ...], Expr]:
     if maker.stage.reduce or len(axes) != len(maker.index):
         return found.before, read
     places = dict(zip(axes, read.index, strict=True))
-    value = transform(maker.finish, lambda node: maker.stage.body if _reads(node, maker.stage.output) else node)
+    value = maker.finished(maker.stage.body)
     return tuple(p for p in found.before if p != maker), substitute(value, places)
-
-
-def _reads(node: Expr, tensor: str) -> bool:
-    return isinstance(node, Load) and node.tensor == tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,12 +284,9 @@ def _lowered(task: Task, plan: Plan, schedule: Schedule, target: Target) -> Kern
     else:
         scratch += [steps.given(plan.tiles, Scope.GLOBAL), steps.sums(plan.tiles, Scope.GLOBAL)]
         main = steps.phases()
-    params = tuple(
-        Buffer(t.name, steps.packing.shape, t.dtype) if t.name == steps.panel.tensor else buffer(t)
-        for t in task.inputs + task.outputs
-    )
+    packings = {steps.panel.tensor: steps.packing}
     before, after = ([plain_phase(p, target) for p in ps] for ps in (found.before, found.product.after))
-    return Kernel(params, tuple(scratch), Block((*before, *main, *after)), {steps.panel.tensor: steps.packing})
+    return Kernel(params(task, packings), tuple(scratch), Block((*before, *main, *after)), packings)
 
 
 class _Steps:
@@ -476,12 +469,12 @@ class _Steps:
                     return Block(())
                 within = op("and", within, op("lt", places[axis], found.extent(axis)))
         own = Load(piece.stage.output, (Var("lane"),), DType.F32)
-        finish = transform(piece.finish, lambda node: own if _reads(node, piece.stage.output) else node)
+        finish = piece.finished(own)
 
         def laid(expr: Expr) -> Expr:
             return vectorize(substitute(expr, places), "lane", const(0), plan.lanes, count)
 
         index = tuple(map(laid, piece.index))
-        written = transform(laid(finish), lambda node: value if _reads(node, piece.stage.output) else node)
+        written = transform(laid(finish), lambda node: value if piece.is_result(node) else node)
         store = Store(piece.output, index, written, count if any(e.lanes > 1 for e in index) else None)
         return If(within, store) if within != const(True) else store

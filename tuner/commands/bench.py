@@ -51,8 +51,6 @@ def bench(
     dims = prepared.dims
     arrays, _ = subject.feeds(prepared.model, ())
     opened, failures = _open(against, model, arrays, prepared.target.threads, dims)
-    max_rel_err, mismatch = None, None
-    peer_rel_err: dict[str, float | None] = {}
     with ExitStack() as stack:
         tuned = stack.enter_context(subject.session_of(prepared))
         calls: dict[str, Callable[[], Any]] = {OURS: lambda: tuned.run(None, arrays)}
@@ -60,11 +58,7 @@ def bench(
             untuned = stack.enter_context(InferenceSession.of(prepared.model, prepared.target, {}, object_cache()))
             calls[DEFAULT] = lambda: untuned.run(None, arrays)
         calls |= {name: peer.run for name, peer in opened.items()}
-        if REFERENCE in opened:
-            right = opened[REFERENCE].run()
-            max_rel_err, mismatch = worst_error(calls[OURS](), right)
-            others = {name: peer for name, peer in opened.items() if name != REFERENCE}
-            peer_rel_err = {name: worst_error(peer.run(), right)[0] for name, peer in others.items()}
+        errors = _errors(calls[OURS](), opened)
         with ExitStack() as alone:
             with suppress(OSError):  # nobody who can't write to the folder tunes with it
                 alone.enter_context(HostLock(settings().objects).timing())
@@ -79,10 +73,7 @@ def bench(
         "tunewright_ms": latencies[OURS].median_ms,
         "default_ms": latencies[DEFAULT].median_ms if default else None,
         "peers": {name: latencies[name].median_ms for name in opened},
-        "max_rel_err": max_rel_err,
-        "mismatch": mismatch,
-        "peer_rel_err": peer_rel_err,
-        "reference": REFERENCE if REFERENCE in opened else None,
+        **errors,
         "failures": failures,
         "tasks": subject.shares(coverage),
         "notes": list(prepared.notes),
@@ -95,6 +86,21 @@ def bench(
         "versions": {OURS: here["tunewright"]} | {name: peer.version for name, peer in opened.items()},
         "machine": here,
         "target": str(prepared.target),
+    }
+
+
+def _errors(outputs: Sequence[Any], opened: Mapping[str, peers.Peer]) -> dict[str, Any]:
+    """How far our outputs, and those of the other peers, are from the reference's, if that is among them."""
+    if REFERENCE not in opened:
+        return {"max_rel_err": None, "mismatch": None, "peer_rel_err": {}, "reference": None}
+    right = opened[REFERENCE].run()
+    max_rel_err, mismatch = worst_error(outputs, right)
+    others = {name: peer for name, peer in opened.items() if name != REFERENCE}
+    return {
+        "max_rel_err": max_rel_err,
+        "mismatch": mismatch,
+        "peer_rel_err": {name: worst_error(peer.run(), right)[0] for name, peer in others.items()},
+        "reference": REFERENCE,
     }
 
 
