@@ -39,8 +39,8 @@ MEASURE_S = 300.0
 UNTUNED = "tvm"
 """The peer that is measured only where it is named: without its own search, of hours, large models take seconds."""
 
-Extra = Callable[[str, Path, int, Mapping[str, Any]], Mapping[str, Any]]
-"""What else is measured of a case: from its name, its model, the threads and the report of its tuning."""
+Extra = Callable[[str, Path, int, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+"""What else is measured of a case: from its name, its model, the threads, the report of its tuning and its times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +172,9 @@ def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra:
         report = tune.tune(
             console, path, db=campaign.database, trials=campaign.trials, minutes=campaign.minutes, threads=threads
         )
-        entry |= {"tuning": _tuning(report)} | _beside(campaign, path, threads)
-        return entry | dict(extra(case, path, threads, report)) if extra else entry
+        beside = _beside(campaign, path, threads)
+        entry |= {"tuning": _tuning(report)} | beside
+        return entry | dict(extra(case, path, threads, report, beside)) if extra else entry
     except (ChildError, Failed, Refused) as error:  # the other cases are worth having
         return entry | {"error": str(error).strip()}
 

@@ -1,10 +1,10 @@
 """Single operators beside their peers, and beside the limits of the machine: `./dev bench ops [NAME ...]`.
 
 Each is a model of its own, tuned into build/bench/ops.db and timed like whole models are: the call of a session, as its
-user makes it. The kernels' times, which shares are of, are those of the comparison at the end of tuning. A share is
-of the longer of two times that the operator takes at least: that of its arithmetic at the peak rate, and that in which
-our own code streams as many bytes in and out of memory of that size (`bandwidth`). Where the fastest kernel is
-Winograd's, which multiplies less than is counted, the fastest other one has a share too: the direct one.
+user makes it. Shares are of what the kernels take of that. A share is of the longer of two times that the operator
+takes at least: that of its arithmetic at the peak rate, and that in which our own code streams as many bytes in and out
+of memory of that size (`bandwidth`). Where the fastest kernel is Winograd's, which multiplies less than is counted, the
+fastest other one has a share too: the direct one.
 Results: bench/results/ops.json, and two plots of it.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,13 +30,14 @@ from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
 from tunewright.db.sql_store import open_store
 from tunewright.db.store import Store
-from tunewright.search_space.measurement import Candidate, Status
+from tunewright.search_space.measurement import Status
 from tunewright.tuner import cli
+from tunewright.tuner.commands.subject import feeds
 from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.model import Model, open_model
+from tunewright.tuner.session import InferenceSession, object_cache
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import duration, share, times
-from tunewright.workers.local import LocalPool
 from tunewright.workers.lock import HostLock
 
 TRIALS, MINUTES, WITHIN_MINUTES = 400, 0.1, 37.0
@@ -63,11 +64,13 @@ def main() -> int:
     return int(failed > 0)
 
 
-def beside_limits(campaign: Campaign, case: str, path: Path, threads: int, report: Mapping[str, Any]) -> Entry:
+def beside_limits(
+    campaign: Campaign, case: str, path: Path, threads: int, report: Mapping[str, Any], beside: Mapping[str, Any]
+) -> Entry:
     """What the kernels of an operator reach of their limits."""
     model, target = open_model(path), detect(threads)
     used = [(task, uses) for task in report["tasks"] if (uses := task.get("chosen", task["occurrences"]))]
-    kernels_s = sum(task["best_ms"] * uses for task, uses in used) / 1e3
+    kernels_s = beside["kernels_ms"] / 1e3
     limit, limit_s = _limit(model, target, sum(task["flops"] * uses for task, uses in used), report["peak_gflops"])
     sketches = [task["schedule"]["sketch"] for task, _ in used]
     with open_store(campaign.database) as store:
@@ -75,7 +78,6 @@ def beside_limits(campaign: Campaign, case: str, path: Path, threads: int, repor
         direct_s = _direct_s(store, model, target) if any(map(is_winograd, sketches)) else kernels_s
     return {
         "category": OPERATORS[case].category,
-        "kernels_ms": 1e3 * kernels_s,
         "limit": limit,
         "limit_ms": 1e3 * limit_s,
         "share": limit_s / kernels_s,
@@ -124,21 +126,24 @@ def _winograd_error(store: Store, model: Model, target: Target) -> float | None:
 
 
 def _direct_s(store: Store, model: Model, target: Target) -> float | None:
-    """The time of the fastest kernel that multiplies as often as it is counted, measured anew; None without one.
+    """The time of the fastest kernel that multiplies as often as it is counted; None without one.
 
     Only for a model of one task: the work of several is not told apart.
     """
     if len(model.tasks) != 1:
         return None
-    [(task, count)] = model.tasks.values()
+    [(task, _)] = model.tasks.values()
     records = store.records(task.key, target.key, {Status.OK})
     direct = [record for record in records if not is_winograd(record.schedule.sketch)]
     if not direct:
         return None
-    best = min(direct, key=lambda record: record.measurement.median_s or 0.0)
-    with LocalPool(target, settings().objects) as pool:
-        [measured] = pool.compare([Candidate(task, target, best.schedule)])
-    return measured.median_s * count if measured.median_s else None
+    best = min(direct, key=lambda record: record.measurement.median_s or inf)
+    arrays, _ = feeds(model, ())
+    with (
+        HostLock(settings().objects).timing(),
+        InferenceSession.of(model, target, {task.key: best.schedule}, object_cache()) as session,
+    ):
+        return session.kernels_s(arrays)
 
 
 def summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A kernel built for a target. `buffers` of a phase are `params`, then `scratch`, each aligned to 64 bytes."""
+    """A kernel built for a target. `buffers` of a phase are `params`, then `scratch`, each aligned to its elements."""
 
     object_code: bytes = field(repr=False)  # relocatable, with no reference to other objects but libm's
     sha256: str  # of the object code

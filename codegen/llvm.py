@@ -2,7 +2,7 @@
 
     define void @symbol_p0(ptr %args, i64 %begin, i64 %end)
 
-`args` points at the addresses of the parameters, then of the scratch buffers, each aligned to 64 bytes. A parallel
+`args` points at the addresses of the parameters, then of the scratch buffers, each aligned to its elements. A parallel
 phase runs the iterations begin .. end - 1 of its loop; any other phase ignores both. Nothing is said about aliasing,
 so buffers may be shared in place, and no name of a kernel reaches the text.
 

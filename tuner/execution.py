@@ -13,14 +13,14 @@ import numpy as np
 
 from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.runtime.memory import ALIGN_BYTES, aligned_block, aligned_empty
+from tunewright.codegen.runtime.memory import Recycler, aligned_block, aligned_empty
 from tunewright.codegen.runtime.native import Operand, Part, Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.ir import TensorType
 
 from .image import Area, Array, Evaluation, Image, KernelCall, Spot, Value
 
-STAGED_BYTES = 64 << 10
+STAGED_BYTES = 16 << 10
 """Inputs and outputs up to here are copied through memory of the model's own: that costs less than binding theirs."""
 
 
@@ -35,8 +35,14 @@ class CompiledModel:
         self.image = image
         self._arena = aligned_block(max(image.arena_bytes, 1))
         self._inputs = [_staging(port.value.kind) for port in image.inputs]
+        self._feeds = [(number, _name(Area.INPUT, number), staged) for number, staged in enumerate(self._inputs)]
         self._rooms = {number: _staging(kind) for number, kind in image.rooms.items()}
-        self._results = [self._fixed(port.value) for port in image.outputs]
+        self._fresh = [
+            (_name(Area.OUTPUT, number), Recycler(kind.shape or (), DType(kind.dtype)))
+            for number, kind in image.rooms.items()
+            if self._rooms[number] is None
+        ]
+        self._results = [self._whole(port.value) for port in image.outputs]
         self._turn = Lock()
         _models.add(self)
         self._parts: list[Program | Evaluation] = []
@@ -57,7 +63,10 @@ class CompiledModel:
 
     def _operand(self, spot: Spot) -> Operand:
         block = self._block(spot)
-        return Part(_name(spot), spot.offset_bytes) if block is None else block.ctypes.data + spot.offset_bytes
+        if block is None:
+            return Part(_name(spot.area, spot.number), spot.offset_bytes)
+        address: int = block.ctypes.data
+        return address + spot.offset_bytes
 
     def _block(self, spot: Spot) -> Array | None:
         """The memory that a spot lies in; None where each run has another one."""
@@ -73,10 +82,15 @@ class CompiledModel:
             case Area.OUTPUT:
                 return self._rooms[spot.number]
 
-    def _fixed(self, value: Value) -> Array | None:
-        """A tensor in memory that is the same in every run."""
+    def _whole(self, value: Value) -> Array | str | None:
+        """A tensor in memory that is the same in every run; the name of that which is nothing else; None for others."""
         block = None if value.spot is None else self._block(value.spot)
-        return None if block is None else _seen(block, value)
+        if block is not None:
+            return _seen(block, value)
+        spot = value.spot
+        if spot is not None and spot.area is Area.OUTPUT and value.kind == self.image.rooms[spot.number]:
+            return _name(spot.area, spot.number)
+        return None
 
     def run(self, inputs: Sequence[Array]) -> list[Any]:
         """The outputs, each of the type that the image gives it, for inputs of the types that it gives them, in order.
@@ -84,27 +98,40 @@ class CompiledModel:
         Raises EvaluationError where a node without a kernel can't be computed.
         """
         with self._turn:
-            bound: dict[str, Array] = {}
-            for number, staged in enumerate(self._inputs):
-                if staged is None:
-                    bound[_name(Spot(Area.INPUT, number=number))] = _aligned(inputs[number])
-                else:
-                    staged[...] = inputs[number]
-            for number, room in self._rooms.items():
-                if room is None:
-                    kind = self.image.rooms[number]
-                    fresh = aligned_empty(kind.shape or (), DType(kind.dtype))
-                    bound[_name(Spot(Area.OUTPUT, number=number))] = fresh
+            bound, addresses = self._bound(inputs)
             found: dict[str, Any] = {}  # what fallbacks returned, where no memory was planned
             for part in self._parts:
                 if isinstance(part, Program):
-                    part.run({name: bound[name] for name in part.names})
+                    part.run({name: addresses[name] for name in part.names})
                 else:
                     self._evaluate(part, bound, found)
-            return [
-                self._result(number, bound, found) if fixed is None else fixed.copy()
-                for number, fixed in enumerate(self._results)
-            ]
+            return [self._result(number, bound, found) for number in range(len(self._results))]
+
+    def times_s(self, inputs: Sequence[Array], samples: int, repeats: int) -> list[float]:
+        """Seconds that the kernels take in a run like `run`, without what Python and nodes without kernels take.
+
+        A sample is the mean of `repeats` runs in a row of each native program, summed over them.
+        """
+        with self._turn:
+            _, addresses = self._bound(inputs)
+            parts = [part for part in self._parts if isinstance(part, Program)]
+            bindings = [{name: addresses[name] for name in part.names} for part in parts]
+            taken = [part.time(samples, repeats, bindings=bound) for part, bound in zip(parts, bindings, strict=True)]
+            return [sum(sample) for sample in zip(*taken, strict=True)]
+
+    def _bound(self, inputs: Sequence[Array]) -> tuple[dict[str, Array], dict[str, int]]:
+        """Memory of what has another one in each run, and where it begins; copies the other inputs."""
+        bound: dict[str, Array] = {}
+        addresses: dict[str, int] = {}
+        for number, name, staged in self._feeds:
+            if staged is not None:
+                staged[...] = inputs[number]
+                continue
+            array = bound[name] = _readable(inputs[number])
+            addresses[name] = array.ctypes.data
+        for name, recycler in self._fresh:
+            bound[name], addresses[name] = recycler.array()
+        return bound, addresses
 
     def _evaluate(self, step: Evaluation, bound: Mapping[str, Array], found: dict[str, Any]) -> None:
         from tunewright.graph.fallback import EvaluationError, evaluate  # imports onnx
@@ -127,10 +154,17 @@ class CompiledModel:
         if value.spot is None:
             return found[name]
         block = self._block(value.spot)
-        return _seen(bound[_name(value.spot)] if block is None else block, value)
+        if block is None:
+            block = bound[_name(value.spot.area, value.spot.number)]
+        return _seen(block, value)
 
     def _result(self, number: int, bound: Mapping[str, Array], found: Mapping[str, Any]) -> Any:
         """An output that is the caller's alone from now on."""
+        whole = self._results[number]
+        if isinstance(whole, str):
+            return bound[whole]
+        if whole is not None:
+            return whole.copy()
         port = self.image.outputs[number]
         value = self._value(port.tensor, port.value, bound, found)
         own = port.value.spot is not None and port.value.spot.area is Area.OUTPUT
@@ -159,9 +193,9 @@ def _renew_turns() -> None:
 os.register_at_fork(after_in_child=_renew_turns)
 
 
-def _name(spot: Spot) -> str:
+def _name(area: Area, number: int) -> str:
     """What the memory of an input or output is called among the operands of programs."""
-    return f"{spot.area} {spot.number}"
+    return f"{area} {number}"
 
 
 def _seen(block: Array, value: Value) -> Array:
@@ -171,6 +205,8 @@ def _seen(block: Array, value: Value) -> Array:
     if value.spot.area in (Area.ARENA, Area.CONSTANTS):
         kind = DType(value.kind.dtype)
         return block[offset_bytes : offset_bytes + prod(shape) * kind.size_bytes].view(kind.numpy).reshape(shape)
+    if not offset_bytes and block.shape == shape:
+        return block
     first = offset_bytes // block.itemsize
     return block.reshape(-1)[first : first + prod(shape)].reshape(shape)
 
@@ -183,11 +219,13 @@ def _staging(kind: TensorType) -> Array | None:
     return aligned_empty(kind.shape, dtype)
 
 
-def _aligned(array: Array) -> Array:
+def _readable(array: Array) -> Array:
     """The array itself if kernels can read it or never will, else a copy that they can."""
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned and array.dtype.isnative:
+        return array
     dtype = DType.of(array.dtype.name)  # the name tells nothing of the byte order
-    fits = array.dtype.isnative and array.flags.c_contiguous and array.ctypes.data % ALIGN_BYTES == 0
-    if dtype is None or fits:
+    if dtype is None:
         return array
     copy = aligned_empty(array.shape, dtype)
     copy[...] = array

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:  # what a session that starts from an image does without, to s
 
 _schedule_log = logging.getLogger("tunewright.schedule")
 
+
+SAMPLES, SAMPLE_S = 21, 2e-3
+"""How often the kernels are timed, and how long each time at least."""
 
 OTHER_NAMES = {"float32": "float", "float64": "double"}
 """ONNX Runtime's names of element types where they are not numpy's."""
@@ -165,6 +169,25 @@ class InferenceSession:
 
         Raises InputError where inputs are missing, unknown, or of another type or shape than the model's.
         """
+        arrays = self._arrays(input_feed)
+        if output_names is None and len(input_feed) == len(arrays):
+            return self._model.run(arrays)
+        numbers = self._numbers(input_feed, output_names)
+        results = self._model.run(arrays)
+        return [results[number] for number in numbers]
+
+    def kernels_s(self, input_feed: Mapping[str, Any]) -> float:
+        """Seconds of a run that its kernels take: the median of samples from a native loop, with warm caches.
+
+        Raises as `run` does.
+        """
+        arrays = self._arrays(input_feed)
+        [once_s] = self._model.times_s(arrays, samples=1, repeats=2)
+        repeats = max(1, round(SAMPLE_S / max(once_s, 1e-9)))
+        return median(self._model.times_s(arrays, SAMPLES, repeats))
+
+    def _arrays(self, input_feed: Mapping[str, Any]) -> list[Any]:
+        """The inputs, as the model wants them."""
         arrays = []
         for port, dtype, shape in self._wanted:
             try:
@@ -174,11 +197,7 @@ class InferenceSession:
             if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
                 array = _checked(port.label, array, port.value.kind)
             arrays.append(array)
-        if output_names is None and len(input_feed) == len(arrays):
-            return self._model.run(arrays)
-        numbers = self._numbers(input_feed, output_names)
-        results = self._model.run(arrays)
-        return [results[number] for number in numbers]
+        return arrays
 
     def _numbers(self, given: Iterable[str], wanted: Sequence[str] | None) -> list[int]:
         """The outputs of these names. Raises InputError where names, of inputs given too, are not the model's."""

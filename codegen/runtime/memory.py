@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from ..dtype import DType
 
 ALIGN_BYTES = 64
-"""A cache line, and the widest vector: where tensors begin."""
+"""A cache line, and the widest vector: where tensors of our own begin, so that no vector lies in two lines."""
 
 HUGE_BYTES = 2 << 20
 """A huge page of most systems. numpy asks for such ones in what it allocates."""
+
+IDLE_BLOCKS = 2
+"""Blocks that wait for their next use: who runs a model in a loop holds one result while the next is made."""
 
 GUARD_BYTES = 4096
 
@@ -32,6 +35,51 @@ def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN
 def aligned_block(size_bytes: int) -> NDArray[np.uint8]:
     """Aligned bytes for many tensors, not initialised, in huge pages where they fill some."""
     return _aligned_bytes(size_bytes, HUGE_BYTES if size_bytes >= 2 * HUGE_BYTES else ALIGN_BYTES)
+
+
+class _Loan:
+    """Memory of arrays until the last of them is gone: numpy keeps it as their base."""
+
+    __slots__ = ("__array_interface__", "_block", "_idle")
+
+    def __init__(self, block: _Block, idle: list[_Block]) -> None:
+        self._block, self._idle = block, idle
+        self.__array_interface__ = block.interface
+
+    def __del__(self) -> None:
+        if len(self._idle) < IDLE_BLOCKS:
+            self._idle.append(self._block)
+
+
+class _Block:
+    """Memory, and how numpy wants to be told of it."""
+
+    __slots__ = ("address", "interface", "memory")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.memory = aligned_block(size_bytes)
+        self.address: int = self.memory.ctypes.data
+        self.interface = {"version": 3, "typestr": "|u1", "shape": (size_bytes,), "data": (self.address, False)}
+
+
+class Recycler:
+    """Makes arrays of one size again and again, in memory that is free for the next once no array or view is left.
+
+    Fresh memory costs the system's time: it is mapped and zeroed page by page.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
+        self.shape, self.dtype = shape, dtype.numpy
+        self._size_bytes = prod(shape) * dtype.size_bytes
+        self._idle: list[_Block] = []
+
+    def array(self) -> tuple[NDArray[np.generic], int]:
+        """An array, not initialised, and its address."""
+        try:
+            block = self._idle.pop()
+        except IndexError:
+            block = _Block(self._size_bytes)
+        return np.ndarray(self.shape, self.dtype, np.asarray(_Loan(block, self._idle))), block.address
 
 
 def trim_heap() -> None:

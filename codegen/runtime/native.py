@@ -15,7 +15,7 @@ from ..artifact import Artifact
 from ..dtype import DType
 from ..ir import Buffer
 from .library import Library, pool_functions
-from .memory import ALIGN_BYTES, aligned_empty, room_bytes
+from .memory import aligned_empty, room_bytes
 from .pool import ThreadPool
 
 _FOREVER_NS = 2**63 - 1
@@ -32,7 +32,8 @@ class Part:
 Operand = NDArray[np.generic] | int | str | Part
 """Memory of one parameter: an array, an address that the caller keeps alive, or what each run binds to a name anew."""
 
-Bindings = Mapping[str, NDArray[np.generic]]
+Bindings = Mapping[str, NDArray[np.generic] | int]
+"""Memory for names: arrays, or addresses that the caller keeps alive and that nothing can check."""
 
 _NOTHING: Bindings = MappingProxyType({})
 
@@ -56,18 +57,22 @@ class _Cells:
             end_bytes = offset_bytes + buffer.size_bytes
             self._ends_bytes[buffer.dtype] = max(self._ends_bytes.get(buffer.dtype, 0), end_bytes)
 
-    def fill(self, arguments: NDArray[np.int64], array: NDArray[np.generic]) -> None:
+    def fill(self, arguments: NDArray[np.int64], given: NDArray[np.generic] | int) -> None:
         """Write the addresses, if all fits into the array. Raises ValueError if not."""
+        start = given if isinstance(given, int) else self._checked(given)
+        if len(self._cells) == 1:
+            arguments[self._cells[0]] = start + self._offsets_bytes[0]
+        else:
+            arguments[self._cells] = np.add(self._offsets_bytes, start)
+
+    def _checked(self, array: NDArray[np.generic]) -> int:
+        """The address of an array that all fits into."""
         for buffer in self._wholes.values():
             _checked(buffer, array)
         for dtype, end_bytes in self._ends_bytes.items():
             if array.dtype != dtype.numpy or array.nbytes < end_bytes:
                 raise ValueError(f"{end_bytes} bytes of {dtype} can't be in {array.dtype}{list(array.shape)}")
-        start = _address(array)
-        if len(self._cells) == 1:
-            arguments[self._cells[0]] = start + self._offsets_bytes[0]
-        else:
-            arguments[self._cells] = np.add(self._offsets_bytes, start)
+        return address_of(array)
 
 
 class Program:
@@ -75,7 +80,7 @@ class Program:
 
     `calls` pairs each artifact with the memory of its params and, if the caller plans it, of its scratch. Scratch that
     is not given is allocated here, one block that all calls share. Arrays are kept alive; they must be C-contiguous,
-    begin at a multiple of 64 bytes, and have their buffer's dtype and size (the shape may differ).
+    aligned to their elements, and have their buffer's dtype and size (the shape may differ).
 
     Raises ValueError on operands that don't match, RuntimeError on object code that can't be loaded.
     """
@@ -139,7 +144,7 @@ class Program:
         return self._names.keys()
 
     def run(self, bindings: Bindings = _NOTHING) -> None:
-        """Run all calls once. `bindings` gives an array for each name among the operands.
+        """Run all calls once. `bindings` gives memory for each name among the operands.
 
         Other threads may call it too: runs on one pool wait for each other. Raises RuntimeError if the program or its
         pool is closed, ValueError if names are missing or unknown or arrays don't match.
@@ -234,17 +239,15 @@ def _checked(buffer: Buffer, array: NDArray[np.generic]) -> int:
     """The address of an array that is to be the memory of `buffer`."""
     if array.dtype != buffer.dtype.numpy or array.nbytes != buffer.size_bytes:
         raise ValueError(f"{buffer} can't be an array of {array.dtype}{list(array.shape)}")
-    return _address(array)
+    return address_of(array)
 
 
-def _address(array: NDArray[np.generic]) -> int:
+def address_of(array: NDArray[np.generic]) -> int:
     """Where an array begins that kernels can read. Raises ValueError for any other."""
-    address: int = array.ctypes.data
-    if not array.flags.c_contiguous or (array.size and address % ALIGN_BYTES):  # numpy gives empty ones no address
+    if not (array.flags.c_contiguous and array.flags.aligned):
         shape = list(array.shape)
-        raise ValueError(
-            f"a buffer can't be an array of {shape} that is not contiguous or aligned to {ALIGN_BYTES} bytes"
-        )
+        raise ValueError(f"a buffer can't be an array of {shape} that is not contiguous or not aligned to its elements")
+    address: int = array.ctypes.data
     return address
 
 

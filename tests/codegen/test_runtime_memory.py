@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.runtime.memory import GUARD_BYTES, aligned_empty, guarded_empty
+from tunewright.codegen.runtime.memory import GUARD_BYTES, IDLE_BLOCKS, Recycler, aligned_empty, guarded_empty
 
 SHAPES = st.lists(st.integers(0, 7), max_size=3).map(tuple)
 
@@ -57,3 +57,31 @@ def test_a_guard_overwritten_with_one_value_is_seen(value):
 def test_a_guarded_array_starts_as_nan():
     assert np.isnan(guarded_empty((5,), DType.F32).array).all()
     assert (guarded_empty((5,), DType.I64).array == -1).all()
+
+
+@given(shape=SHAPES, dtype=st.sampled_from(DType))
+def test_recycled_arrays_are_like_others(shape, dtype):
+    array, address = Recycler(shape, dtype).array()
+    assert (array.shape, array.dtype) == (shape, dtype.numpy)
+    assert array.flags.carray
+    assert (array.ctypes.data == address and address % 64 == 0) or not array.size
+
+
+def test_memory_is_used_again_when_the_last_view_is_gone():
+    recycler = Recycler((100, 10), DType.F32)
+    first, address = recycler.array()
+    first[...] = 7
+    part = first[3:5].T
+    del first
+    assert recycler.array()[1] != address  # a view still reads it
+    assert (part == 7).all()
+    del part
+    assert address in {recycler.array()[1] for _ in range(IDLE_BLOCKS)}
+
+
+def test_only_so_much_memory_waits_for_its_next_use():
+    recycler = Recycler((1000,), DType.F32)
+    held = [recycler.array() for _ in range(IDLE_BLOCKS + 3)]
+    assert len({address for _, address in held}) == len(held)
+    del held
+    assert len(recycler._idle) == IDLE_BLOCKS

@@ -225,9 +225,9 @@ def test_scratch_is_found_or_given():
 
 def test_operands_must_match():
     kernel = artifact(COUNTING, [("count", 2)], (64,))
-    block = integers(72)
+    bytes_from_one_on = integers(65).view(np.uint8)[1:513].view(np.int64)
     with ThreadPool(1) as pool:
-        for wrong in (integers(63), integers().astype(np.float64), block[1:65], integers(128)[::2]):
+        for wrong in (integers(63), integers().astype(np.float64), bytes_from_one_on, integers(128)[::2]):
             with pytest.raises(ValueError, match="can't be an array"):
                 Program([(kernel, [wrong])], pool)
         with pytest.raises(ValueError, match="0 operands for 1 params"):
@@ -249,6 +249,8 @@ def test_names_are_bound_for_one_run():
                 program.run(bindings)
         with pytest.raises(ValueError, match="can't be an array"):
             program.run({"x": x, "y": y, "z": integers(8)})
+        program.run({"x": x, "y": y.ctypes.data, "z": z.ctypes.data})
+        assert (z == there_and_back(x)).all()
 
 
 def test_parts_of_a_name():

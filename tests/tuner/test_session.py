@@ -69,6 +69,41 @@ def test_any_byte_order_is_taken(order: Literal["<", ">"], session: InferenceSes
     np.testing.assert_array_equal(output, right)
 
 
+def wide_session() -> InferenceSession:
+    """y = x * w + x, y and x too large to be copied."""
+    shape = [64, 999]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
+    w = helper.make_tensor("w", TensorProto.FLOAT, [999], np.arange(999, dtype=np.float32))
+    nodes = [helper.make_node("Mul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "x"], ["y"])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "wide", [x], [y], [w]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    return InferenceSession.of(open_model(model.SerializeToString()), detect(1), {})
+
+
+@pytest.mark.parametrize("offset_bytes", [0, 4, 16, 1])
+def test_an_input_may_begin_anywhere(offset_bytes: int) -> None:
+    memory = np.zeros(64 * 999 * 4 + 64, np.uint8)
+    array = memory[offset_bytes:][: 64 * 999 * 4].view(np.float32).reshape(64, 999)
+    array[...] = np.random.default_rng(0).standard_normal(array.shape)
+    with wide_session() as session:
+        for given in (array, array[::-1]):
+            [output] = session.run(None, {"x": given})
+            np.testing.assert_allclose(output, given * np.arange(999, dtype=np.float32) + given, rtol=1e-6)
+
+
+def test_results_are_the_callers_to_keep() -> None:
+    with wide_session() as session:
+        assert session.kernels_s({"x": np.ones((64, 999), np.float32)}) > 0  # it runs in the same memory
+        arrays = [np.full((64, 999), number, np.float32) for number in range(5)]
+        outputs = [session.run(None, {"x": array})[0] for array in arrays]
+        part = session.run(None, {"x": arrays[4]})[0][:, 1]
+        again = session.run(None, {"x": arrays[3]})[0]
+    assert [float(output[0, 1]) for output in outputs] == [0, 2, 4, 6, 8]
+    assert (part == 8).all()
+    assert again[63, 1] == 6
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

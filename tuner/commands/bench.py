@@ -63,6 +63,7 @@ def bench(
             with suppress(OSError):  # nobody who can't write to the folder tunes with it
                 alone.enter_context(HostLock(settings().objects).timing())
             latencies = side_by_side(calls)
+            kernels_s = tuned.kernels_s(arrays)
         coverage = tuned.coverage()
     light = [name for name in opened if name not in peers.ASKED_FOR]
     taken = _memory(light, model, arrays, prepared, place) if memory else {}
@@ -71,6 +72,7 @@ def bench(
         "model": prepared.model.label,
         "threads": prepared.target.threads,
         "tunewright_ms": latencies[OURS].median_ms,
+        "kernels_ms": 1e3 * kernels_s,
         "default_ms": latencies[DEFAULT].median_ms if default else None,
         "peers": {name: latencies[name].median_ms for name in opened},
         **errors,
@@ -192,6 +194,7 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         f"{printable(data['model'])}, {data['threads']} threads on {data['machine']['processor']}, medians of "
         f"{data['samples']} samples each, taken in turns"
     )
+    console.print(f"of tunewright's time, kernels take {duration(data['kernels_ms'])}")
     if data["peak_mb"]:
         taken = ", ".join(f"{name} {peak_mb:.0f} MB" for name, peak_mb in data["peak_mb"].items())
         console.print(f"peak memory of a process that loads the model and runs it: {taken}")
