@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 
-from tunewright.codegen.expr import loads
+from tunewright.codegen.expr import free_vars, loads
 from tunewright.codegen.index import linear
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -35,6 +35,9 @@ NEAR_CYCLES, FAR_CYCLES = 0.3, 1.0
 CROWD_CYCLES = 0.08
 """What a row costs more that other rows of the tile drive out of the first cache."""
 
+TURN_CYCLES = 80.0
+"""What a vector of a tile takes to turn, for what is written or read once by its finish along the other axis."""
+
 PAGE_BYTES = 4096
 
 BYTE_CYCLES = 0.03
@@ -55,6 +58,7 @@ class Shape:
     depth: int  # of the reduction
     row_bytes: int  # that one row reads of the other operand
     step_bytes: int  # between neighbouring rows of that operand
+    turns: int  # tensors that the finish writes or reads along another axis than that along the lanes
 
     @staticmethod
     def of(found: Product, task: Task) -> Shape:
@@ -69,16 +73,24 @@ class Shape:
             depth=prod(a.extent for a in found.piece.stage.reduce),
             row_bytes=4 * prod(a.extent for a in found.piece.stage.reduce if a.name not in taps),
             step_bytes=_step_bytes(found, task),
+            turns=_turns(found),
         )
 
 
 def _step_bytes(found: Product, task: Task) -> int:
-    other = next((x for x in loads(found.piece.stage.body) if x != found.panel), found.panel)
+    other = found.other
     forms = [linear(e) for e in other.index]
     shape = task.tensor(other.tensor).shape
     axis = found.rows[-1] if found.rows else ""
     steps = [(form.coefficients.get(axis, 0) if form else 0) * prod(shape[d + 1 :]) for d, form in enumerate(forms)]
     return 4 * sum(steps)
+
+
+def _turns(found: Product) -> int:
+    piece = found.piece
+    reads = [x.index for x in loads(piece.finish) if not piece.is_result(x)]
+    places = [index for index in (piece.index, *reads) if found.vector in free_vars(*index)]
+    return sum(found.vector not in free_vars(index[-1]) for index in places)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -106,6 +118,7 @@ def _row_tiles(extents: Sequence[int], tile: Sequence[int]) -> Counter[int]:
 
 
 def _one_tile(shape: Shape, target: Target, vectors: int, rows: int) -> float:
+    lanes = target.lanes(4)
     panel_bytes = shape.depth * vectors * target.vector_bits // 8
     distance = NEAR_CYCLES if 2 * panel_bytes > target.l1_bytes else 0.0
     distance = FAR_CYCLES if 2 * panel_bytes > target.l2_bytes else distance
@@ -115,7 +128,8 @@ def _one_tile(shape: Shape, target: Target, vectors: int, rows: int) -> float:
         + max(rows * vectors / 2, (rows + vectors) * LOAD_CYCLES, LATENCY)
         + distance * vectors
     )
-    return shape.depth * step + TILE_CYCLES + rows * vectors
+    turns = shape.turns * vectors * -(-rows // lanes) * TURN_CYCLES
+    return shape.depth * step + TILE_CYCLES + rows * vectors + turns
 
 
 def _crowded(shape: Shape, target: Target, rows: int) -> bool:

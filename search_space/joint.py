@@ -102,4 +102,4 @@ def _product(task: Task, stage: Stage, vector: str) -> Product | None:
         return None
     piece = Piece(stage, stage.output, stage.index, Load(stage.output, stage.index, stage.body.dtype))
     found = Product.of(piece, panel, other, vector)
-    return found if packable(task, found) or contiguous(panel, vector) else None
+    return found if packable(task, found.panel) or contiguous(panel, vector) else None

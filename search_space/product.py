@@ -62,17 +62,29 @@ class Product:
             columns=tuple(a for a in axes if a not in others),
         )
 
+    @property
+    def other(self) -> Load:
+        """The operand that is broadcast; the panel itself, if it is multiplied by itself."""
+        return next((x for x in loads(self.piece.stage.body) if x != self.panel), self.panel)
+
     def reading(self, panel: Load) -> Product:
         """The same product with its panel read elsewhere."""
+        return replace(self.replacing(self.panel, panel), panel=panel)
+
+    def replacing(self, operand: Load, place: Load) -> Product:
+        """The same product with an operand read elsewhere."""
         stage = self.piece.stage
-        body = transform(stage.body, lambda node: panel if node == self.panel else node)
-        return replace(self, piece=replace(self.piece, stage=replace(stage, body=body)), panel=panel)
+        body = transform(stage.body, lambda node: place if node == operand else node)
+        return replace(self, piece=replace(self.piece, stage=replace(stage, body=body)))
 
     def extent(self, axis: str) -> int:
         """Extent of a spatial or reduction axis."""
         stage = self.piece.stage
         return next(a.extent for a in stage.axes + stage.reduce if a.name == axis)
 
+
+LINE = 16
+"""Floats in a line of a cache."""
 
 AHEAD_BYTES = 8192
 """How far ahead a packed panel is asked for: memory takes some 100 ns to answer, in which a core reads 4 KiB of it."""
@@ -86,6 +98,28 @@ def ahead(width: int) -> int:
 @lru_cache(maxsize=256)
 def product(task: Task) -> Product | None:
     """The task's product of two float32 tensors read at linear places, with an axis for the lanes; None without one."""
+    return max(_ways(task), key=lambda way: _panel_rank(task, way), default=None)
+
+
+@lru_cache(maxsize=256)
+def flipped(task: Task) -> Product | None:
+    """The product the other way: its panel is no constant, but read and written in vectors; None if there is no other.
+
+    A map of pixels lies along the lanes then, where channels come first.
+    """
+    best = product(task)
+    for way in _ways(task):
+        into, panel = way.piece.index[-1:], way.panel
+        if best is None or way.vector == best.vector or into != (Var(way.vector),):
+            continue
+        made = any(p.output == panel.tensor for p in way.before)
+        if way.rows and not way.columns and contiguous(panel, way.vector) and not made:
+            return way
+    return None
+
+
+def _ways(task: Task) -> list[Product]:
+    """Each way to see the task's main piece as a product."""
     parts = pieces(task)
     main = max(range(len(parts)), key=lambda n: parts[n].stage.points)
     piece = parts[main]
@@ -94,11 +128,11 @@ def product(task: Task) -> Product | None:
         case Op("mul", (Load() as left, Load() as right), DType.F32) if stage.combiner == "sum":
             pass
         case _:
-            return None
+            return []
     if any(linear(e) is None for load in (left, right) for e in load.index):
-        return None
+        return []
     ways = [_seen(parts, main, left, right, vector) for vector in _last_axes(piece)]
-    return max((w for w in ways if w is not None), key=lambda way: _panel_rank(task, way), default=None)
+    return [way for way in ways if way is not None]
 
 
 @lru_cache(maxsize=256)
@@ -107,7 +141,7 @@ def unpadded(found: Product) -> Product:
 
     The same product, if there is no such phase, or if it does more than that.
     """
-    (read,) = [x for x in loads(found.piece.stage.body) if x != found.panel] or [found.panel]
+    read = found.other
     makers = [p for p in found.before if p.output == read.tensor]
     others = [*(p for p in found.before if p not in makers), *found.after]
     if len(makers) != 1 or any(x.tensor == read.tensor for p in others for x in p.reads):
@@ -174,11 +208,11 @@ def _panel_rank(task: Task, way: Product) -> int:
     return int(contiguous(way.panel, way.vector))
 
 
-def packable(task: Task, found: Product) -> bool:
-    """Whether the panel can be packed when a model is compiled: a constant that nothing else reads."""
-    tensor = task.tensor(found.panel.tensor)
-    plain = [e.name for e in found.panel.index if isinstance(e, Var)]
-    simple = len(plain) == len(set(plain)) and all(isinstance(e, Var | Const) for e in found.panel.index)
+def packable(task: Task, load: Load) -> bool:
+    """Whether an operand can be packed when a model is compiled: a constant that nothing else reads."""
+    tensor = task.tensor(load.tensor)
+    plain = [e.name for e in load.index if isinstance(e, Var)]
+    simple = len(plain) == len(set(plain)) and all(isinstance(e, Var | Const) for e in load.index)
     uses = sum(x.tensor == tensor.name for p in pieces(task) for x in p.reads)
     return simple and tensor.constant and tensor in task.inputs and uses == 1
 
@@ -207,6 +241,20 @@ def packed(found: Product, tensor: Tensor, width: int) -> tuple[Packing, tuple[E
     order = sorted(range(len(parts)), key=lambda part: (rank(part), part))
     packing = Packing(tuple(range(len(dims))), padded, tuple(splits), tuple(order))
     return packing, tuple(parts[part][1] for part in order)
+
+
+def in_rows(found: Product, load: Load, tensor: Tensor) -> tuple[Packing, tuple[Expr, ...]]:
+    """A constant with the reduction's last axis innermost, and where it is read.
+
+    Its rows have an odd number of lines, so that neighbours never meet in a set of a cache.
+    """
+    last = found.piece.stage.reduce[-1].name
+    (inner,) = [d for d, e in enumerate(load.index) if e == Var(last)]
+    order = (*(d for d in range(len(load.index)) if d != inner), inner)
+    lines = -(-tensor.shape[inner] // LINE) | 1
+    padded = tuple(lines * LINE if d == inner else tensor.shape[d] for d in order)
+    packing = Packing(order, padded, tuple((extent,) for extent in padded), tuple(range(len(order))))
+    return packing, tuple(load.index[d] for d in order)
 
 
 def contiguous(load: Load, axis: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tunewright.codegen.dtype import DType
@@ -16,8 +16,11 @@ from .nest import Nest, Run
 TILE, INNER = ".tile", ".in"
 """Suffixes of the variables that an expression may use beside an axis: the number of its tile, the place inside it."""
 
-ACC, TOTAL, KEPT = ".acc", ".total", ".kept"
-"""Registers: partial results, results folded across lanes, loads made early. Tensors of tasks have no dot."""
+ACC, TOTAL, KEPT, MADE = ".acc", ".total", ".kept", ".made"
+"""Registers: partial results, results folded across lanes, loads made early, what is written last.
+
+Tensors of tasks have no dot.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,35 @@ class Tile:
             return LaneReduction(self).lower()
         initial = self.each(Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype), self._set)
         fold = self._reduction(self.stage.reduce, {})
-        finish = piece.finished(self.result())
-        return Alloc(self.acc, Block((initial, fold, self.each(finish, self.write))))
+        return Alloc(self.acc, Block((initial, fold, self._finish(piece.finished(self.result())))))
+
+    def _finish(self, value: Expr) -> Stmt:
+        """Write what was folded; by way of registers, where the output is contiguous along another axis of the tile."""
+        piece = self.nest.piece
+        place = Load(piece.output, tuple(substitute(e, self.places) for e in piece.index), value.dtype)
+        axis = self._crossed(place)
+        if not axis:
+            return self.each(value, self.write)
+        made = self._register(MADE, self.loops, value.dtype)
+        element = self._element(made, self.loops)
+        steps = [self.each(value, lambda part, at: self._keep(element, part, at))]
+        body: Stmt = Block(tuple(self._turned(element, place, axis)))
+        for other in reversed([a for a in self.loops if a != axis]):
+            body = self._over(other, body)
+        return Alloc(made, Block((*steps, body)))
+
+    def _turned(self, element: Load, place: Load, axis: str) -> Iterator[Stmt]:
+        """Vectors along the lanes turned into vectors along an axis, and written."""
+        lane, other = self.spatial_vector + INNER, axis + INNER
+        for part in parts_of(self.sizes[self.spatial_vector], self.lanes):
+            for across in parts_of(self.sizes[axis], self.lanes):
+                last = self.sizes[axis] - 1
+                rows = [substitute(element, {other: const(min(across.base + n, last))}) for n in range(self.lanes)]
+                vectors = [self._laid(row, part) for row in rows]
+                for n, value in enumerate(transposed(vectors)[: part.count]):
+                    index = tuple(substitute(e, {lane: const(part.base + n)}) for e in place.index)
+                    index = tuple(vectorize(e, other, const(across.base), self.lanes, across.count) for e in index)
+                    yield Store(place.tensor, index, value, across.count)
 
     def _reduction(self, axes: Sequence[Axis], spans: Mapping[str, tuple[int, int]]) -> Stmt:
         """The loops over reduction axes. `spans` are the places of the tile that are left, where edges take some."""
@@ -367,6 +397,6 @@ def folded(combiner: str, total: Expr, value: Expr) -> Expr:
 
 def _read_whole(node: Expr) -> Expr:
     """Registers are read whole: lanes out of use do no harm, and a masked read would keep them in memory."""
-    if isinstance(node, Load) and node.tensor.startswith((ACC, TOTAL, KEPT)):
+    if isinstance(node, Load) and node.tensor.startswith((ACC, TOTAL, KEPT, MADE)):
         return Load(node.tensor, node.index, node.dtype)
     return node

@@ -27,6 +27,7 @@ JOINED: tuple[Sketch, ...] = (ChainSketch(), JointSketch())
 
 SINGLE: tuple[Sketch, ...] = (
     WinogradSketch(4),
+    ContractionSketch(flipped=True),
     ContractionSketch(),
     WinogradSketch(2),
     WindowSketch(),

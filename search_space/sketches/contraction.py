@@ -5,6 +5,10 @@ lanes and belongs to one operand alone, the *panel* (weights, as a rule); scalar
 against its vectors. A constant panel is packed when a model is compiled, so that every vector of it is read in order;
 a panel that is computed and not contiguous along `n` is transposed by a phase of its own. Zeros around an operand are
 never multiplied: windows end at its edges. Everything pointwise after the sum is applied to the registers.
+
+Where the output is contiguous along another axis, because channels come first, tiles are transposed in registers. Or
+the product is flipped: that axis lies along the lanes, the panel is what the model computes, read in place, and the
+weights are broadcast.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from ..loops import lower
 from ..nest import Edge, Nest, balanced, parted, runs
 from ..phases import buffer, params, plain_phase
 from ..pieces import Piece
-from ..product import Product, ahead, contiguous, packable, packed, product, unpadded
+from ..product import Product, ahead, contiguous, flipped, in_rows, packable, packed, product, unpadded
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 
@@ -43,17 +47,27 @@ BODY_DEFAULT = 96
 
 
 class ContractionSketch:
-    """See the module."""
+    """See the module. `flipped`: with the axis along the lanes that another operand has, if there are two to choose."""
 
-    name = "contraction"
-    version = 2
+    def __init__(self, flipped: bool = False) -> None:
+        self.name = "flipped" if flipped else "contraction"
+        self.version = 1 if flipped else 3
+        self._flipped = flipped
 
     def applies(self, task: Task, target: Target) -> bool:
-        found = product(task)
+        found = self._seen(task)
         return target.kind == "cpu" and found is not None and found.extent(found.vector) * 2 >= target.lanes(4)
 
+    def _seen(self, task: Task) -> Product | None:
+        return flipped(task) if self._flipped else product(task)
+
+    def _product(self, task: Task) -> Product:
+        found = self._seen(task)
+        assert found is not None
+        return unpadded(found)
+
     def space(self, task: Task, target: Target) -> Space:
-        found = _product(task)
+        found = self._product(task)
         lanes = target.lanes(4)
         vectors = -(-found.extent(found.vector) // lanes)
         knobs = [Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6, 8) if n <= vectors))]
@@ -65,33 +79,44 @@ class ContractionSketch:
         depth = found.piece.stage.reduce[-1].extent
         knobs.append(Knob("unroll", tuple(n for n in (1, 2, 3, 4, 8) if n <= depth and (n != 3 or depth == 3))))
         knobs.append(Knob("columns_inside", (0, 1)))
+        default = Schedule(self.name, self.version, _default(task, found, target, knobs))
         return Space(
             sketch=self.name,
             version=self.version,
             knobs=tuple(knobs),
             legal=lambda columns: _legal(found, target, columns),
             tiling=lambda columns: _tiling(found, target, columns),
-            default=Schedule(self.name, self.version, _default(task, found, target, knobs)),
+            default=default,
+            first_choice=not self._flipped or self._wins(task, default, target),
         )
+
+    def _wins(self, task: Task, default: Schedule, target: Target) -> bool:
+        """Whether the rule of `blocking` finds less time for a product flipped than for the same as it is."""
+        plain = ContractionSketch()
+        theirs = plain.space(task, target).default
+        return _cycles(task, self._product(task), default, target) < _cycles(task, plain._product(task), theirs, target)
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
-        found = _product(task)
+        found = self._product(task)
         nest = _nest(found, schedule, target)
         found, scratch, packings, repack = _laid_out(task, found, nest)
         written = {p.output for p in (*found.before, found.piece, *found.after)}
         temporaries = [buffer(t) for t in task.temporaries if t.name in written]
         steps: list[Stmt] = [plain_phase(p, target) for p in (*found.before, *repack)]
         early = {name: ahead(packing.shape[-1]) for name, packing in packings.items()}
+        if packable(task, found.other):
+            tensor = task.tensor(found.other.tensor)
+            packings[tensor.name], index = in_rows(found, found.other, tensor)
+            found = found.replacing(found.other, Load(tensor.name, index, tensor.dtype))
         steps.append(lower(replace(nest, piece=found.piece, ahead=early)))
         steps += [plain_phase(p, target) for p in found.after]
         return Kernel(params(task, packings), (*temporaries, *scratch), Block(tuple(steps)), packings)
 
 
-def _product(task: Task) -> Product:
-    found = product(task)
-    assert found is not None
-    return unpadded(found)
+def _cycles(task: Task, found: Product, schedule: Schedule, target: Target) -> float:
+    tile = tuple(schedule[f"tile_{axis}"] for axis in found.rows[-2:])
+    return tile_cycles(Shape.of(found, task), target, schedule["vectors"], tile)
 
 
 def _powers(extent: int) -> tuple[int, ...]:
@@ -225,7 +250,7 @@ def _nest(found: Product, schedule: Schedule, target: Target) -> Nest:
 def _laid_out(task: Task, found: Product, nest: Nest) -> tuple[Product, list[Buffer], dict[str, Packing], list[Piece]]:
     """The contraction reading its panel in the best layout there is, and what makes that layout."""
     tensor = task.tensor(found.panel.tensor)
-    if packable(task, found):
+    if packable(task, found.panel):
         width = -(-nest.tile_extent(found.vector) // nest.lanes) * nest.lanes
         packing, index = packed(found, tensor, width)
         return found.reading(Load(tensor.name, index, tensor.dtype)), [], {tensor.name: packing}, []

@@ -197,7 +197,7 @@ class _Loops:
         """The scalar and the panel of a product, as they are read."""
         assert isinstance(one.piece.stage.body, Op)
         (scalar,) = (x for x in one.piece.stage.body.args if isinstance(x, Load) and x != one.panel)
-        if not packable(self.task, one):
+        if not packable(self.task, one.panel):
             return scalar, one.panel
         tensor = self.task.tensor(one.panel.tensor)
         self.packings[tensor.name], index = packed(one, tensor, self.columns.size)

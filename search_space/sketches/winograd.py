@@ -82,7 +82,7 @@ class Convolution:
 def convolution(task: Task) -> Convolution | None:
     """The task's convolution, or None if it has none that suits this sketch."""
     found = product(task)
-    if found is None or found.batch or found.columns or not packable(task, found):
+    if found is None or found.batch or found.columns or not packable(task, found.panel):
         return None
     stage = found.piece.stage
     (read,) = [x for x in loads(stage.body) if x != found.panel]
