@@ -56,7 +56,7 @@ class Budget:
         if size_bytes is None or size_bytes > self.left_bytes:
             return None
         try:
-            results = evaluate(node, arrays)
+            results = _seen(node, arrays) or evaluate(node, arrays)
         except EvaluationError as error:
             if isinstance(error.__cause__, MemoryError):  # whether a node folds must not depend on the machine
                 raise MemoryError(f"no memory for the constants of {node.op}") from error
@@ -66,6 +66,14 @@ class Budget:
             return None
         self.left_bytes -= sum(map(_size_bytes, values))
         return values
+
+
+def _seen(node: Node, arrays: Sequence[Array | None]) -> list[Array] | None:
+    """A result that is a view of the operand: weights are large, and whoever packs them reads them in any order."""
+    array, order = arrays[0] if arrays else None, node.attrs.get("perm")
+    if node.op != "Transpose" or node.domain or array is None or order is None or array.dtype.kind == "O":
+        return None
+    return [np.transpose(array, order)] if sorted(order) == list(range(array.ndim)) else None
 
 
 def _cost_bytes(node: Node, arrays: Sequence[Array | None], types: Sequence[TensorType]) -> int | None:
@@ -94,6 +102,6 @@ def _size_bytes(array: Array) -> int:
 
 
 def _tidy(node: Node, value: Array, kind: TensorType) -> Array:
-    if node.op == "ConstantOfShape":
+    if node.op in ("ConstantOfShape", "Transpose"):
         return value
     return np.asarray(value, None if kind.dtype in ("string", "object") else np.dtype(kind.dtype), order="C")

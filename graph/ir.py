@@ -6,7 +6,7 @@ the user's side. Read `Graph` first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,12 +57,15 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Nodes in an order that computes them; `constants` holds the tensors whose values are known."""
+    """Nodes in an order that computes them; `constants` holds the tensors whose values are known.
+
+    Who has a graph for itself may take constants out when nothing needs them any more: they are most of its memory.
+    """
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     nodes: tuple[Node, ...]
-    constants: Mapping[str, Array]
+    constants: MutableMapping[str, Array]
     types: Mapping[str, TensorType]
 
     def type(self, tensor: str) -> TensorType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +14,7 @@ from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.build import ObjectCache, build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Packing
-from tunewright.codegen.runtime.memory import aligned_block, room_bytes
+from tunewright.codegen.runtime.memory import aligned_block, room_bytes, trim_heap
 from tunewright.codegen.runtime.plan import Access, Memory, plan
 from tunewright.codegen.runtime.plan import View as MemoryView
 from tunewright.codegen.target import Target
@@ -28,6 +28,9 @@ from tunewright.search_space.sketches import lower
 from .image import Area, Array, Evaluation, Image, KernelCall, Port, Spot, Value
 from .model import Model
 
+TRIMMED_BYTES = 16 << 20
+"""Of constants that were packed are given back to the system at once."""
+
 
 def build_kernels(
     model: Model, schedules: Mapping[str, Schedule], target: Target, cache: ObjectCache | None
@@ -39,9 +42,14 @@ def build_kernels(
     }
 
 
-def compile_model(model: Model, artifacts: Mapping[str, Artifact], packers: int = 1) -> Image:
-    """Put the kernels (by task key), constants and memory of a model together. `packers` threads pack constants."""
-    return _Compiler(model, artifacts).image(packers)
+def compile_model(
+    model: Model, artifacts: Mapping[str, Artifact], packers: int = 1, *, last_use: bool = False
+) -> Image:
+    """Put the kernels (by task key), constants and memory of a model together. `packers` threads pack constants.
+
+    A model in its `last_use` loses each constant that has been packed, so that memory does not hold all of them twice.
+    """
+    return _Compiler(model, artifacts).image(packers, last_use)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,20 @@ class _Packed:
             room.reshape(self.packing.shape)[...] = self.packing.arranged(array.reshape(self.shape))
 
 
+class _Release:
+    """Forgets constants, and gives their memory back to the system now and then."""
+
+    def __init__(self, constants: MutableMapping[str, Array]) -> None:
+        self._constants = constants
+        self._free_bytes = 0
+
+    def __call__(self, name: str) -> None:
+        self._free_bytes += self._constants.pop(name).nbytes
+        if self._free_bytes >= TRIMMED_BYTES:
+            self._free_bytes = 0
+            trim_heap()
+
+
 class _Compiler:
     """Makes one image."""
 
@@ -77,7 +99,7 @@ class _Compiler:
         apart = self._memory.pinned - self._inputs.keys() - self._graph.constants.keys()
         self._outputs = {root: roots.index(root) for root in roots if root in apart}
 
-    def image(self, packers: int) -> Image:
+    def image(self, packers: int, last_use: bool) -> Image:
         graph = self._graph
         steps = tuple(self._step(number, step) for number, step in enumerate(_executed(self._model)))
         inputs, outputs = (
@@ -86,15 +108,23 @@ class _Compiler:
         )
         rooms = {number: graph.type(root) for root, number in self._outputs.items()}
         kept = tuple(graph.constants[name] for name in self._kept)
-        return Image(inputs, outputs, rooms, steps, self._plan.size_bytes, self._pack(packers), kept)
+        return Image(inputs, outputs, rooms, steps, self._plan.size_bytes, self._pack(packers, last_use), kept)
 
-    def _pack(self, packers: int) -> NDArray[np.uint8]:
+    def _pack(self, packers: int, last_use: bool) -> NDArray[np.uint8]:
         block = aligned_block(self._packed_bytes)
+        layouts: dict[str, list[_Packed]] = {}
+        for packed in self._packed.values():
+            layouts.setdefault(packed.tensor, []).append(packed)
+        constants = self._graph.constants
+        release = _Release(constants) if last_use else None
 
-        def write(packed: _Packed) -> None:
-            packed.write(self._graph.constants[packed.tensor], block)
+        def write(tensor: str) -> None:
+            for packed in layouts[tensor]:
+                packed.write(constants[tensor], block)
+            if release is not None:
+                release(tensor)
 
-        largest_first = sorted(self._packed.values(), key=lambda packed: -packed.size_bytes)
+        largest_first = sorted(layouts, key=lambda tensor: -constants[tensor].nbytes)
         with ThreadPoolExecutor(packers) as threads:
             list(threads.map(write, largest_first))
         return block

@@ -1,7 +1,7 @@
 """ONNX bytes or file to `Graph`: checked, shapes known, constants folded, nodes in the normal form.
 
-Read first: `load`, then the docstring of `normal`. The order of the work: `check` (structure and limits), `weights`
-(constants, external data), `dimensions` (open ones are bound), `walk` (types, folding, inlining), `normal`.
+Read first: `load`, then the docstring of `normal`. The order of the work: `check` (structure and limits), `raw` and
+`weights` (constants, external data), `dimensions` (open ones are bound), `walk` (types, folding, inlining), `normal`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tunewright.graph.ir import Graph
 
 from .check import check_structure, standard
 from .errors import ModelError, one_line, shown
+from .raw import RawData
 from .walk import Walk
 from .weights import MAX_LEFT_OUT_BYTES, Weights
 
@@ -35,10 +36,14 @@ def load(
     `most_left_out_bytes` in all. Raises ModelError (one line for people) for whatever can't be used, and OSError for a
     path that can't be read. Hostile models belong into a process with limits: parsing, inference and folding run here.
     """
-    model, folder = checked(source)
-    if model.functions:
-        model = without_functions(model)
-    return Walk(Weights(folder, most_left_out_bytes)).graph(model, dims or {})
+    place = source if isinstance(source, bytes) else _path(source)
+    with RawData.of(place) as raw:
+        model = _parsed(raw.rest())
+        check_structure(model)
+        if model.functions:
+            model = without_functions(model)
+        folder = None if isinstance(place, bytes) else place.parent
+        return Walk(Weights(folder, most_left_out_bytes, raw)).graph(model, dims or {})
 
 
 def checked(source: bytes | str | Path) -> tuple[ModelProto, Path | None]:
@@ -49,17 +54,23 @@ def checked(source: bytes | str | Path) -> tuple[ModelProto, Path | None]:
     if isinstance(source, bytes):
         data, folder = source, None
     else:
-        path = Path(source)
-        size_bytes = path.stat().st_size
-        if size_bytes > MAX_MODEL_BYTES:
-            raise ModelError(
-                f"the file has {size_bytes:,} bytes, more than the {MAX_MODEL_BYTES:,} that a protobuf can have; "
-                "save the model with its weights in external files"
-            )
+        path = _path(source)
         data, folder = path.read_bytes(), path.parent
     model = _parsed(data)
     check_structure(model)
     return model, folder
+
+
+def _path(source: str | Path) -> Path:
+    """Where a model is that is not too large. Raises ModelError and OSError."""
+    path = Path(source)
+    size_bytes = path.stat().st_size
+    if size_bytes > MAX_MODEL_BYTES:
+        raise ModelError(
+            f"the file has {size_bytes:,} bytes, more than the {MAX_MODEL_BYTES:,} that a protobuf can have; "
+            "save the model with its weights in external files"
+        )
+    return path
 
 
 def _parsed(data: bytes) -> ModelProto:

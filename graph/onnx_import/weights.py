@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from tunewright.graph.inference import DTYPES, TypeFault, check_shape
 from tunewright.graph.ir import Array
 
 from .errors import ModelError, shown
 from .placeholders import Placeholder, Unsound, dtype_of
+from .raw import RawData
 
 MAX_EXTERNAL_BYTES = 64 << 30
 """What the external data of one model may come to."""
@@ -30,11 +32,14 @@ _FIELDS = {
 class Weights:
     """Reads the tensors of one model. `folder` is where its external data may lie; None: nowhere.
 
-    Placeholders get values, of `most_left_out_bytes` in all.
+    Placeholders get values, of `most_left_out_bytes` in all. `raw` has the raw data that is not in the tensors.
     """
 
-    def __init__(self, folder: Path | None, most_left_out_bytes: int = MAX_LEFT_OUT_BYTES) -> None:
+    def __init__(
+        self, folder: Path | None, most_left_out_bytes: int = MAX_LEFT_OUT_BYTES, raw: RawData | None = None
+    ) -> None:
         self._folder = folder
+        self._raw = RawData(b"") if raw is None else raw
         self._external_bytes = 0
         self._most_left_out_bytes = most_left_out_bytes
         self._left_out_bytes = 0
@@ -61,7 +66,7 @@ class Weights:
             if placeholder is None:
                 return self._external(tensor, shape, place)
             return self._left_out(tensor, placeholder, shape, place)
-        return _inline(tensor, shape, place)
+        return self._inline(tensor, shape, place)
 
     def _left_out(self, tensor: TensorProto, placeholder: Placeholder, shape: tuple[int, ...], place: str) -> Array:
         dtype = dtype_of(tensor)
@@ -72,6 +77,24 @@ class Weights:
             )
         return placeholder.values(shape, dtype)
 
+    def _inline(self, tensor: TensorProto, shape: tuple[int, ...], place: str) -> Array:
+        count = int(np.prod(shape, dtype=object))
+        name = DTYPES[tensor.data_type]
+        is_raw = tensor.HasField("raw_data") and name != "string"
+        if is_raw:
+            found, needed, unit = self._raw.size_bytes(tensor.raw_data), count * np.dtype(name).itemsize, "bytes"
+        else:
+            found = len(getattr(tensor, _FIELDS.get(name, "int32_data")))
+            needed, unit = count * (2 if name.startswith("complex") else 1), "values"
+        if found != needed:
+            raise ModelError(f"{place}: {found:,} {unit} of data where its shape needs {needed:,}; the file is damaged")
+        try:
+            if is_raw:
+                return _little_endian(self._raw.array(tensor.raw_data), np.dtype(name), shape)
+            return np.asarray(numpy_helper.to_array(tensor))
+        except (EOFError, OSError, OverflowError, TypeError, ValueError) as error:
+            raise ModelError(f"{place}: its data can't be read as {name}") from error
+
     def _external(self, tensor: TensorProto, shape: tuple[int, ...], place: str) -> Array:
         if self._folder is None:
             raise ModelError(
@@ -80,7 +103,7 @@ class Weights:
             )
         if tensor.data_type == TensorProto.STRING:
             raise ModelError(f"{place}: text can't lie in an external file")
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).newbyteorder("<")
+        dtype = np.dtype(DTYPES[tensor.data_type])
         entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
         size_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
         offset = _number(entries.get("offset", "0"), "offset", place)
@@ -91,23 +114,13 @@ class Weights:
         if self._external_bytes > MAX_EXTERNAL_BYTES:
             raise ModelError(f"external data of more than {MAX_EXTERNAL_BYTES >> 30} GiB")
         data = _read(self._folder, entries.get("location", ""), offset, length, place)
-        return data.view(dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+        return _little_endian(data, dtype, shape)
 
 
-def _inline(tensor: TensorProto, shape: tuple[int, ...], place: str) -> Array:
-    count = int(np.prod(shape, dtype=object))
-    dtype = DTYPES[tensor.data_type]
-    if tensor.HasField("raw_data") and dtype != "string":
-        found, needed, unit = len(tensor.raw_data), count * np.dtype(dtype).itemsize, "bytes"
-    else:
-        found = len(getattr(tensor, _FIELDS.get(dtype, "int32_data")))
-        needed, unit = count * (2 if dtype.startswith("complex") else 1), "values"
-    if found != needed:
-        raise ModelError(f"{place}: {found:,} {unit} of data where its shape needs {needed:,}; the file is damaged")
-    try:
-        return np.asarray(numpy_helper.to_array(tensor))
-    except (OverflowError, TypeError, ValueError) as error:
-        raise ModelError(f"{place}: its data can't be read as {dtype}") from error
+def _little_endian(data: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Bytes as an array, whatever the machine's order of bytes; the same memory where it is aligned."""
+    array = data.view(dtype.newbyteorder("<")).reshape(shape)
+    return np.require(array.astype(dtype, copy=False), requirements="A")
 
 
 def _number(text: str, what: str, place: str) -> int:
