@@ -350,10 +350,37 @@ class _Function:
     def _gather(self, node: Load, memory: Memory, address: Address) -> Value:
         kind, element = type_name(node.dtype, node.lanes), type_name(node.dtype)
         text = "poison" if address.used == address.lanes else "zeroinitializer"
-        for lane, place in enumerate(self._elements(node, memory, address)):
+        places = self._elements(node, memory, address)
+        if not memory.register and len({place.pointer for place in places}) == 1:
+            offsets = [(place.offset - places[0].offset) // memory.size_bytes for place in places]
+            if len(places) > 2 and max(offsets) - min(offsets) < 2 * node.lanes:
+                return self._picked(memory, places[0]._replace(lanes=node.lanes), offsets)
+        for lane, place in enumerate(places):
             value = self._read(memory, place)
             text = self._once(f"insertelement {kind} {text}, {element} {value.text}, i64 {lane}", LOCAL)
         return Value(text, node.dtype, node.lanes, LOCAL)
+
+    def _picked(self, memory: Memory, first: Place, offsets: Sequence[int]) -> Value:
+        """Elements that lie close together, so many elements from the first one each, out of one or two vectors.
+
+        The vectors begin at the lowest and end at the highest, so that nothing else than what is between is read.
+        """
+        lanes, dtype = first.lanes, memory.dtype
+        low, span = min(offsets), max(offsets) - min(offsets) + 1
+        base = first._replace(offset=first.offset + low * memory.size_bytes, used=min(lanes, span))
+        parts = [self._read(memory, base)]
+        if span > lanes:
+            parts.append(self._read(memory, base._replace(offset=base.offset + (span - lanes) * memory.size_bytes)))
+        picks = [n - low if n - low < lanes else n - low - (span - lanes) + lanes for n in offsets]
+        kind = type_name(dtype, lanes)
+        second = parts[1].text if len(parts) > 1 else "zeroinitializer"
+        spare = lanes - len(picks)
+        picks += [lanes] * spare  # a lane of zeros, or whatever, to be replaced by zeros
+        text = self._once(f"shufflevector {kind} {parts[0].text}, {kind} {second}, {_picks(picks)}", LOCAL)
+        if spare and len(parts) > 1:
+            kept = _mask(lanes, lanes - spare)
+            text = self._once(f"select {kept}, {kind} {text}, {kind} zeroinitializer", LOCAL)
+        return Value(text, dtype, lanes, LOCAL)
 
     def _scatter(self, stmt: Store, memory: Memory, address: Address, value: Value) -> None:
         kind = type_name(value.dtype, value.lanes)

@@ -215,7 +215,7 @@ class WindowTile:
         value = self._result(row, column, number)
         finish = transform(piece.finish, lambda node: OWN if self._is_own(node) else node)
         finish = self._laid(simplify(substitute(finish, places), self.ranges), number)
-        finish = transform(finish, lambda node: value if node == OWN else _reciprocal(node))
+        finish = transform(finish, lambda node: value if node == OWN else reciprocal(node))
         index = tuple(self._laid(substitute(e, places), number) for e in piece.index)
         return Store(piece.output, index, finish, self.parts[number].count)
 
@@ -234,7 +234,7 @@ class WindowTile:
         return Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype) if value is None else value
 
 
-def _reciprocal(node: Expr) -> Expr:
+def reciprocal(node: Expr) -> Expr:
     """Vectors over one number are as many divisions; they are multiplied by its inverse, which is worked out once."""
     match node:
         case Op("div", (vector, number), dtype) if dtype.is_float and vector.lanes > 1 and number.lanes == 1:

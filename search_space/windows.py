@@ -152,7 +152,7 @@ def windows(task: Task) -> Windows | None:
     if not stage.reduce or stage.body.dtype is not DType.F32 or any(p.stage.reduce for p in others):
         return None
     channels = next((a for a in stage.axes if stage.index and Var(a.name) == stage.index[-1]), None)
-    if channels is None or not all(_lies_along(x.index, channels.name) for x in loads(stage.body)):
+    if channels is None or not all(lies_along(x.index, channels.name) for x in loads(stage.body)):
         return None
     parts = [*parts[:main], *_with_neighbours(parts[main], channels.name), *parts[main + 1 :]]
     piece = parts[main]
@@ -164,7 +164,8 @@ def windows(task: Task) -> Windows | None:
     around = transform(stage.body, lambda node: const(0.0) if node == read else node)
     if moving & set(free_vars(around)):
         return None
-    before, element, inside = _without_padding(task, parts, main, read)
+    places = tuple(e if isinstance(e, Const) else Var(f"{n}{AT}") for n, e in enumerate(read.index[:-1]))
+    before, element, inside = without_padding(task, parts, main, read, (*places, Var(channels.name)), len(places))
     directions = _directions(piece, read, inside, channels)
     if directions is None:
         return None
@@ -175,7 +176,7 @@ def windows(task: Task) -> Windows | None:
 def _with_neighbours(piece: Piece, channels: str) -> list[Piece]:
     """The piece; in two, the fold and what follows it, where neighbouring channels don't stay neighbours."""
     stage = piece.stage
-    if all(_lies_along(index, channels) for index in (piece.index, *(x.index for x in piece.reads))):
+    if all(lies_along(index, channels) for index in (piece.index, *(x.index for x in piece.reads))):
         return [piece]
     result = Load(stage.output, stage.index, stage.body.dtype)
     after = Stage(output=piece.output, axes=stage.axes, body=piece.finish, index=piece.index)
@@ -185,7 +186,7 @@ def _with_neighbours(piece: Piece, channels: str) -> list[Piece]:
     ]
 
 
-def _lies_along(index: Sequence[Expr], axis: str) -> bool:
+def lies_along(index: Sequence[Expr], axis: str) -> bool:
     """Whether neighbours along the axis are neighbours in memory, or the same place."""
     if axis not in free_vars(*index):
         return True
@@ -202,31 +203,13 @@ def _directions(
     piece: Piece, read: Load, inside: Sequence[tuple[int, int]], channels: Axis
 ) -> tuple[Direction, ...] | None:
     """How windows move along each dimension; None if they don't, or not along all axes of the output."""
-    extents = {a.name: a.extent for a in piece.stage.axes + piece.stage.reduce}
     spatial = {a.name for a in piece.stage.axes} - {channels.name}
     found: list[Direction] = []
     for number, dim in enumerate(_dims(read)):
-        form = linear(read.index[dim])
-        if form is None or any(c < 1 for c in form.coefficients.values()):
+        direction = direction_along(piece, read.index[dim], inside[dim], number)
+        if direction is None or direction.axis == channels.name:
             return None
-        axes = [name for name in form.coefficients if name in spatial]
-        taps = [name for name in form.coefficients if name not in spatial]
-        if len(axes) > 1 or len(taps) > 1:
-            return None
-        axis, tap = (axes or [""])[0], (taps or [""])[0]
-        found.append(
-            Direction(
-                number=number,
-                axis=axis,
-                extent=extents.get(axis, 1),
-                tap=tap,
-                taps=extents.get(tap, 1),
-                stride=form.coefficients.get(axis, 0),
-                dilation=form.coefficients.get(tap, 0),
-                start=form.constant,
-                inside=inside[dim],
-            )
-        )
+        found.append(direction)
     axes = [d.axis for d in found if d.axis]
     taps = [d.tap for d in found if d.tap]
     slides = any(d.axis and d.tap for d in found)
@@ -234,21 +217,46 @@ def _directions(
     return tuple(found) if slides and covered and len(set(axes)) + len(set(taps)) == len(axes) + len(taps) else None
 
 
+def direction_along(piece: Piece, index: Expr, inside: tuple[int, int], number: int) -> Direction | None:
+    """How windows move along a dimension that is read at this index; None if it isn't by one axis and one tap."""
+    form = linear(index)
+    if form is None or any(c < 1 for c in form.coefficients.values()):
+        return None
+    extents = {a.name: a.extent for a in piece.stage.axes + piece.stage.reduce}
+    spatial = {a.name for a in piece.stage.axes}
+    axes = [name for name in form.coefficients if name in spatial]
+    taps = [name for name in form.coefficients if name not in spatial]
+    if len(axes) > 1 or len(taps) > 1:
+        return None
+    axis, tap = (axes or [""])[0], (taps or [""])[0]
+    return Direction(
+        number=number,
+        axis=axis,
+        extent=extents.get(axis, 1),
+        tap=tap,
+        taps=extents.get(tap, 1),
+        stride=form.coefficients.get(axis, 0),
+        dilation=form.coefficients.get(tap, 0),
+        start=form.constant,
+        inside=inside,
+    )
+
+
 Interval = tuple[int, int]
 
 
-def _without_padding(
-    task: Task, parts: Sequence[Piece], main: int, read: Load
+def without_padding(
+    task: Task, parts: Sequence[Piece], main: int, read: Load, places: Sequence[Expr], along: int
 ) -> tuple[tuple[Piece, ...], Expr, list[Interval]]:
-    """The phases before, what is read over positions `n.at` of dimension n, and the positions inside, a dimension each.
+    """The phases before, what is read at `places`, and the positions inside, a dimension each.
 
-    Where a piece before makes the padding, and nothing else needs its result, it is no phase any more.
+    A place is a position, a variable that ends in AT, or the number or the axis that `read` has in that dimension.
+    Where a piece before makes the padding, and nothing else needs its result, it is no phase any more, unless
+    neighbours along dimension `along` would no longer be neighbours in memory.
     """
     before = tuple(parts[:main])
-    positions = [Var(f"{n}{AT}") for n in range(len(read.index) - 1)]
-    places = tuple(e if isinstance(e, Const) else p for e, p in zip(read.index, positions, strict=False))
     whole = [(0, extent) for extent in task.tensor(read.tensor).shape]
-    plain = before, Load(read.tensor, (*places, read.index[-1]), read.dtype), whole
+    plain = before, Load(read.tensor, tuple(places), read.dtype), whole
     makers = [p for p in before if p.output == read.tensor]
     readers = [x for p in parts for x in p.reads if x.tensor == read.tensor]
     if len(makers) != 1 or len(readers) != 1 or any(t.name == read.tensor for t in task.outputs):
@@ -258,20 +266,28 @@ def _without_padding(
     if len(axes) != len(maker.index):
         return plain
     value = maker.finished(maker.stage.body)
-    value, conditions = _parted(value, _neutral(parts[main], read))
+    value, conditions = _parted(value, neutral(parts[main], read))
     inside = _inside(conditions, {a.name: a.extent for a in maker.stage.axes}, axes)
-    if inside is None or inside[-1] != whole[-1]:
+    if inside is None or not all(map(_never_outside, places, inside, whole)):
         return plain
-    if any(isinstance(e, Const) and not low <= e.value < high for e, (low, high) in zip(places, inside, strict=False)):
-        return plain
-    moved = _unclamped(value, dict(zip(axes, inside, strict=True)), axes[-1])
+    moved = _unclamped(value, dict(zip(axes, inside, strict=True)), axes[along])
     if moved is None:
         return plain
-    element = substitute(moved, dict(zip(axes, (*places, read.index[-1]), strict=True)))
+    element = substitute(moved, dict(zip(axes, places, strict=True)))
     return tuple(p for p in before if p != maker), element, inside
 
 
-def _neutral(piece: Piece, read: Load) -> float | None:
+def _never_outside(place: Expr, inside: Interval, whole: Interval) -> bool:
+    """Whether a place is known not to be padding, or is a position, which is compared with what is inside."""
+    match place:
+        case Const(value):
+            return inside[0] <= value < inside[1]
+        case Var(name) if name.endswith(AT):
+            return True
+    return inside == whole
+
+
+def neutral(piece: Piece, read: Load) -> float | None:
     """What in place of the element leaves the fold as it is; None if nothing is known to."""
     stage = piece.stage
     match stage.body:
@@ -324,10 +340,11 @@ def _values(expr: Expr, axis: str, at: NDArray[np.int64]) -> NDArray[np.generic]
     return np.broadcast_to(np.asarray(evaluate(expr, {axis: at}, lambda load, index: None)), at.shape)
 
 
-def _unclamped(value: Expr, inside: Mapping[str, Interval], channels: str) -> Expr | None:
+def _unclamped(value: Expr, inside: Mapping[str, Interval], along: str) -> Expr | None:
     """The value with indices that are linear wherever it is read, so that no clamp is left.
 
-    None if one is not linear, if neighbouring channels are not neighbours in memory, or if it costs more than a load.
+    None if one is not linear, if neighbours along the axis `along` are not neighbours in memory, or if it costs more
+    than a load.
     """
     if any(isinstance(node, Op) and node.name in TRANSCENDENTAL for node in walk(value)) or len(loads(value)) != 1:
         return None
@@ -338,9 +355,9 @@ def _unclamped(value: Expr, inside: Mapping[str, Interval], channels: str) -> Ex
         if len(names) > 1 or loads(e):
             return None
         index.append(_line(e, names[0], inside[names[0]]) or e if names else e)
-    if any(linear(e) is None for e in index) or index[-1] != Var(channels) or channels in free_vars(*index[:-1]):
+    if any(linear(e) is None for e in index) or along not in free_vars(index[-1]) or not lies_along(index, along):
         return None
-    if channels in _outside_loads(value):
+    if along in _outside_loads(value):
         return None
     fresh = Load(load.tensor, tuple(index), load.dtype)
     return transform(value, lambda node: fresh if isinstance(node, Load) else node)

@@ -17,6 +17,7 @@ from .chain import ChainSketch
 from .contraction import ContractionSketch
 from .generic import GenericSketch
 from .joint import JointSketch
+from .plane import PlaneSketch
 from .rows import RowsSketch
 from .split import SplitSketch
 from .window import WindowSketch
@@ -26,6 +27,7 @@ JOINED: tuple[Sketch, ...] = (ChainSketch(), JointSketch())
 """For tasks of several products: where one of these applies, no other is worth trying."""
 
 SINGLE: tuple[Sketch, ...] = (
+    PlaneSketch(),
     WinogradSketch(4),
     ContractionSketch(flipped=True),
     ContractionSketch(),

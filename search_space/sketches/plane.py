@@ -1,0 +1,267 @@
+"""Plane: depthwise convolution and pooling of channels-first tensors, neighbouring columns along the vector lanes.
+
+    parallel chunk                       some of the planes, or some rows of one
+      plane                              what the fold needs beside elements, such as weights, goes into registers
+        row tile, column tile
+          for each row of the input      left out where it is padding
+            for each tap, vector         load, fold into the registers of all windows that it belongs to
+          output[tile] = finish(...)
+
+A tile is a few rows by a few vectors of columns, and its windows are unrolled. Padding is never made: tiles at the
+border are code of their own, where lanes outside are replaced by what leaves the fold as it is. Where nothing but the
+elements is folded, as in pooling, the columns of a row are folded once for all rows of windows that share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.expr import Expr, Var, const, op
+from tunewright.codegen.ir import Block, For, If, Kernel, LoopKind, Stmt
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from ..phases import buffer, plain_phase
+from ..plane_tile import Held, Place, PlaneTile, Stretch
+from ..planes import Planes, planes
+from ..schedule import Schedule
+from ..space import Columns, Knob, Space, Tiling
+from ..window_tile import Run
+
+BODY_LIMIT = 400
+"""Vectors folded in one tile, beyond which the instruction cache suffers."""
+
+FEWEST_LANES = 4
+"""Columns below which other axes are better laid along the lanes."""
+
+SPARE_REGISTERS = 3
+"""For elements on their way, beside what a tile keeps."""
+
+CHUNKS_PER_THREAD = 8
+"""Pieces of the parallel loop that even out what the threads get."""
+
+
+class PlaneSketch:
+    """See the module."""
+
+    name = "plane"
+    version = 1
+
+    def applies(self, task: Task, target: Target) -> bool:
+        found = planes(task)
+        return (
+            target.kind == "cpu"
+            and found is not None
+            and min(found.columns.extent, target.lanes(4)) >= FEWEST_LANES
+            and found.taps <= BODY_LIMIT
+        )
+
+    def space(self, task: Task, target: Target) -> Space:
+        found = _planes(task)
+        knobs = (
+            Knob("lanes", _lanes(found, target)),
+            Knob("vectors", (1, 2, 3, 4)),
+            Knob("tile_rows", tuple(n for n in (1, 2, 3, 4, 5, 6, 7, 8) if n <= found.rows.extent)),
+            Knob("held", (0, 1)),
+            Knob("block_rows", (0, *(n for n in (1, 2, 4, 8, 16) if n < found.rows.extent))),
+            Knob("block_planes", tuple(n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n <= _count(found))),
+        )
+        return Space(
+            sketch=self.name,
+            version=self.version,
+            knobs=knobs,
+            legal=lambda columns: _legal(found, target, columns),
+            tiling=lambda columns: _tiling(found, columns),
+            default=Schedule(self.name, self.version, _default(found, target, knobs)),
+        )
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        self.space(task, target).row(schedule)
+        found = _planes(task)
+        kept = {p.output for p in (*found.before, found.piece, *found.after)}
+        scratch = tuple(buffer(t) for t in task.temporaries if t.name in kept)
+        before, after = ([plain_phase(p, target) for p in ps] for ps in (found.before, found.after))
+        main = _Loops(found, dict(schedule.values)).chunks()
+        params = tuple(map(buffer, task.inputs + task.outputs))
+        return Kernel(params, scratch, Block((*before, main, *after)))
+
+
+def _planes(task: Task) -> Planes:
+    found = planes(task)
+    assert found is not None
+    return found
+
+
+def _count(found: Planes) -> int:
+    return prod(a.extent for a in found.still)
+
+
+def _lanes(found: Planes, target: Target) -> tuple[int, ...]:
+    """Lanes of a vector: no more than cover the columns, to the next power of two."""
+    wide = min(target.lanes(4), 1 << (found.columns.extent - 1).bit_length())
+    return tuple(n for n in (wide // 2, wide) if n >= FEWEST_LANES)
+
+
+def _legal(found: Planes, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """What fits, and no two points alike."""
+    lanes, vectors, rows, held = (columns[name] for name in ("lanes", "vectors", "tile_rows", "held"))
+    legal = _small_enough(found, target, vectors, rows, held)
+    legal &= (vectors - 1) * lanes < found.columns.extent
+    tiles = -(-found.rows.extent // rows)
+    legal &= (columns["block_rows"] < tiles) & ((columns["block_rows"] == 0) | (columns["block_planes"] == 1))
+    if found.plain:
+        legal &= held == 0
+    return np.asarray(legal)
+
+
+def _small_enough(
+    found: Planes,
+    target: Target,
+    vectors: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    held: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Within the registers and the instruction cache; one window of one vector always is."""
+    registers = vectors * rows + held * found.taps + SPARE_REGISTERS
+    fits = (registers <= target.vector_registers) & (vectors * rows * found.taps <= BODY_LIMIT)
+    return np.asarray(fits | ((vectors * rows == 1) & (held == 0)))
+
+
+def _default(found: Planes, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
+    """Weights in registers if they fit, and the tile that loads the least for a window and wastes the fewest lanes."""
+    choices = {knob.name: knob.choices for knob in knobs}
+    lanes = choices["lanes"][-1]
+    best: tuple[float, int, int, int] | None = None
+    for vectors, rows, held in product(choices["vectors"], choices["tile_rows"], choices["held"]):
+        sizes = {"vectors": vectors, "tile_rows": rows, "held": held}
+        columns = {
+            name: np.array([n]) for name, n in {"lanes": lanes, "block_rows": 0, "block_planes": 1, **sizes}.items()
+        }
+        if not _legal(found, target, columns)[0]:
+            continue
+        cost = _cost(found, lanes, vectors, rows, bool(held))
+        if best is None or cost < best[0]:
+            best = cost, vectors, rows, held
+    assert best is not None
+    _, vectors, rows, held = best
+    count, tiles = _count(found), -(-found.rows.extent // rows)
+    share = max(1, count // (CHUNKS_PER_THREAD * target.threads))
+    together = max(n for n in choices["block_planes"] if n <= share)
+    whole = count >= 2 * target.threads or tiles == 1
+    wanted = tiles * count // (4 * target.threads)
+    block = 0 if whole else max([n for n in choices["block_rows"] if 0 < n <= max(wanted, 1)])
+    values = {"lanes": lanes, "vectors": vectors, "tile_rows": rows, "held": held}
+    return tuple((values | {"block_rows": block, "block_planes": together if whole else 1}).items())
+
+
+def _cost(found: Planes, lanes: int, vectors: int, rows: int, held: bool) -> float:
+    """About what a plane takes, in instructions: vectors loaded and folded, and what surrounds a tile."""
+    row_tiles = -(-found.rows.extent // rows)
+    tiles = row_tiles * -(-found.columns.extent // (lanes * vectors))
+    whole = row_tiles * -(-found.columns.extent // lanes)  # vectors of columns, of all rows of tiles
+    lines = (rows - 1) * found.rows.stride + (found.rows.taps - 1) * found.rows.dilation + 1
+    lines = min(lines, rows * found.rows.taps)
+    loaded = lines * found.columns.taps * (1 if found.columns.stride == 1 else 3)
+    joined = lines * (found.columns.taps - 1) + rows * found.rows.taps if found.plain else rows * found.taps
+    few = max(0.0, 1 - vectors * rows / 8) * joined  # too few sums at once to hide how long one takes
+    weights = 0 if held or found.plain else found.taps
+    return whole * (1.5 * loaded + joined + few) + tiles * (weights + 4)
+
+
+def _tiling(found: Planes, columns: Columns) -> Tiling:
+    stage = found.piece.stage
+    one = np.ones(len(columns["lanes"]), np.int64)
+    whole = {a.name: one * a.extent for a in stage.axes + stage.reduce}
+    tile = dict.fromkeys(whole, one) | {a.name: whole[a.name] for a in stage.reduce}
+    width = columns["lanes"] * columns["vectors"]
+    tile[found.columns.axis] = np.minimum(width, found.columns.extent)
+    line, chunk = dict(tile), dict(tile)
+    line[found.columns.axis] = chunk[found.columns.axis] = whole[found.columns.axis]
+    if found.rows.axis:
+        tile[found.rows.axis] = line[found.rows.axis] = columns["tile_rows"]
+        rows = np.minimum(columns["block_rows"] * columns["tile_rows"], found.rows.extent)
+        chunk[found.rows.axis] = np.where(columns["block_rows"] == 0, found.rows.extent, rows)
+    left = columns["block_planes"]
+    for axis in reversed(found.still):
+        chunk[axis.name] = np.minimum(left, axis.extent)
+        left = -(-left // axis.extent)
+    chunks = one
+    for axis in stage.axes:
+        chunks = chunks * -(-axis.extent // chunk[axis.name])
+    return Tiling(stage, (tile, line, chunk, whole), found.columns.axis, chunks)
+
+
+class _Loops:
+    """The loops of one schedule."""
+
+    def __init__(self, found: Planes, values: Mapping[str, int]) -> None:
+        self.found, self.values = found, values
+        self.width = values["lanes"] * values["vectors"]
+        self.count, self.together = _count(found), values["block_planes"]
+        self.tiles = -(-found.rows.extent // values["tile_rows"])
+        self.block = values["block_rows"] or self.tiles
+        self.ranges = {"row": (0, self.tiles - 1), "plane": (0, self.together - 1)}
+        self.runs = Run.all(found.rows, values["tile_rows"])
+        self.stretches = Stretch.all(found.columns, values["lanes"], values["vectors"])
+        self.held = Held(found, values["lanes"], bool(values["held"]))
+
+    def chunks(self) -> Stmt:
+        """The phase."""
+        blocks, parts = -(-self.tiles // self.block), -(-self.count // self.together)
+        total = blocks * parts
+        self.ranges["chunk"] = (0, total - 1)
+        chunk: Expr = Var("chunk") if total > 1 else const(0)
+        part, block = (chunk, const(0)) if blocks == 1 else (chunk // blocks, chunk % blocks)
+        number = part * self.together + (Var("plane") if self.together > 1 else const(0))
+        body = self.plane(number, block)
+        if self.count % self.together:
+            body = If(op("lt", number, self.count), body)
+        if self.together > 1:
+            body = For("plane", self.together, body)
+        return For("chunk", total, body, LoopKind.PARALLEL) if total > 1 else body
+
+    def plane(self, number: Expr, block: Expr) -> Stmt:
+        """One plane, or a block of its rows."""
+        places: dict[str, Expr] = {}
+        stride = self.count
+        for axis in self.found.still:
+            stride //= axis.extent
+            outer = number // stride
+            places[axis.name] = outer if stride * axis.extent == self.count else outer % axis.extent
+        return self.held.keep(places, self.rows(places, block))
+
+    def rows(self, plane: Mapping[str, Expr], block: Expr) -> Stmt:
+        """The row tiles, those of each run with code of their own."""
+        if self.block == self.tiles:
+            return Block(tuple(self.run(plane, run) for run in self.runs))
+        tile = block * self.block + (Var("row") if self.block > 1 else const(0))
+        variants: list[Stmt] = []
+        for run in self.runs:
+            if run.count == 1:
+                variants.append(If(op("eq", tile, run.first), self.columns(plane, run, const(run.first))))
+                continue
+            within = op("and", op("le", const(run.first), tile), op("lt", tile, run.first + run.count))
+            variants.append(If(within, self.columns(plane, run, tile)))
+        return For("row", self.block, Block(tuple(variants))) if self.block > 1 else Block(tuple(variants))
+
+    def run(self, plane: Mapping[str, Expr], run: Run) -> Stmt:
+        """Neighbouring row tiles that are alike."""
+        if run.count == 1:
+            return self.columns(plane, run, const(run.first))
+        return For("row", run.count, self.columns(plane, run, Var("row") + run.first))
+
+    def columns(self, plane: Mapping[str, Expr], run: Run, row: Expr) -> Stmt:
+        """The tiles of one row of tiles."""
+        steps: list[Stmt] = []
+        for stretch in self.stretches:
+            number = const(stretch.first) if stretch.count == 1 else Var("column") + stretch.first
+            place = Place(plane, row, number * self.width)
+            ranges = {**self.ranges, "column": (0, stretch.count - 1)}
+            tile = PlaneTile(self.held, run, self.values["tile_rows"], stretch, place, ranges).lower()
+            steps.append(For("column", stretch.count, tile) if stretch.count > 1 else tile)
+        return Block(tuple(steps))
