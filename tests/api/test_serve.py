@@ -28,6 +28,8 @@ from tunewright.db.sql_store import open_store
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.json_log import JsonLines
 
+from .conftest import TLS
+
 PROGRAM = """
 import sys
 from tunewright.api.serve import ServeOptions, serve
@@ -52,7 +54,8 @@ class Process:
         self.key = (home / "local_key").read_text().strip()
 
     def client(self):
-        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, trust_env=False)
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, verify=TLS)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
         """Its exit code, and how long it took to end."""
@@ -83,7 +86,7 @@ def test_a_service_starts_and_ends(process, tmp_path):
     one = process()
     assert one.url.startswith("http://127.0.0.1:") and not one.url.endswith(":0")
     assert stat.S_IMODE((tmp_path / "local_key").stat().st_mode) == 0o600
-    with one.client() as client, httpx.Client(trust_env=False) as browser:
+    with one.client() as client, httpx.Client(trust_env=False, verify=TLS) as browser:
         assert client.get("/v1/jobs").json() == {"items": [], "next": None}
         assert client.get("/metrics").status_code == 200
         assert "server" not in client.get("/livez").headers
