@@ -17,6 +17,7 @@ from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.memory import trim_heap
 from tunewright.codegen.runtime.pool import shared_pool
+from tunewright.codegen.runtime.residence import trim_compiler
 from tunewright.graph.ir import TensorType
 
 from .coverage import Coverage
@@ -88,6 +89,7 @@ class InferenceSession:
         asked = None
         if images is not None and server is None and (db is None or lock is None):
             asked = question(model, dims, detect(threads), db or settings().db, lock)
+            trim_compiler()  # what loading it took
         if images is not None and asked is not None and self._start_kept(images, asked):
             return
         from .place import Place
@@ -96,6 +98,7 @@ class InferenceSession:
         started = start(model, Place(db, server, lock), dims, threads, object_cache(), images)
         self._start(started)
         trim_heap()  # the model as it was read
+        trim_compiler()
         if images is not None and asked is not None and started.name:
             images.remember(asked, started.answer)
 

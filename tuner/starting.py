@@ -12,6 +12,7 @@ from typing import Any
 from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.runtime.library import pool_object
 from tunewright.codegen.runtime.memory import trim_heap
+from tunewright.codegen.runtime.residence import trim_compiler
 from tunewright.codegen.target import Target
 from tunewright.graph.fusion import Call, Fallback
 from tunewright.graph.ops import View
@@ -149,7 +150,8 @@ def _image(
     # Who times candidates on this machine is not disturbed. They share the folder of objects.
     with HostLock(objects.folder).building() if objects else nullcontext():
         artifacts = build_kernels(model, schedules, target, objects)
-    trim_heap()  # what LLVM took, before constants are packed
+    trim_heap()  # what compiling took, before constants are packed
+    trim_compiler()
     image = compile_model(model, artifacts, target.threads, last_use=last_use)
     is_kept = images is not None and name is not None and images.put(name, image, pool_object())
     return image, name if name is not None and is_kept else ""
