@@ -57,16 +57,22 @@ def row_loop(rows: Sequence[Axis], together: int, body: Stmt) -> Stmt:
     row: Expr = const(0)
     row = row + Var("chunk") * together if chunks > 1 else row
     row = row + Var("row") if together > 1 else row
-    stride = total
-    for axis in rows:
-        stride //= axis.extent
-        outer = row // stride
-        body = replaced(body, {axis.name: outer if stride * axis.extent == total else outer % axis.extent})
+    body = at_row(rows, row, body)
     if chunks * together > total:
         body = If(op("lt", row, total), body)
     if together > 1:
         body = For("row", together, body)
     return For("chunk", chunks, body, LoopKind.PARALLEL) if chunks > 1 else body
+
+
+def at_row(rows: Sequence[Axis], row: Expr, body: Stmt) -> Stmt:
+    """`body` at one of all rows by its number."""
+    total = stride = prod(axis.extent for axis in rows)
+    for axis in rows:
+        stride //= axis.extent
+        outer = row // stride
+        body = replaced(body, {axis.name: outer if stride * axis.extent == total else outer % axis.extent})
+    return body
 
 
 def _group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:

@@ -15,9 +15,9 @@ from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.passes import across, plan
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower
-from tunewright.search_space.sketches.rows import plan
 from tunewright.search_space.sketches.split import folds
 from tunewright.search_space.tile import transposed
 
@@ -49,20 +49,28 @@ def test_softmax_goes_along_a_row_three_times() -> None:
     assert plan(task_of("Relu(x)", [6, 40]), LANES) is None
 
 
+@pytest.mark.parametrize("vectors", [1, 2, 4, 8])
+def test_vectors_are_folded_across_their_lanes(vectors: int) -> None:
+    parts = [Load("x", (const(n), Ramp(const(0), 8)), DType.F32) for n in range(vectors)]
+    x = np.random.default_rng(0).integers(0, 99, (vectors, 8)).astype(np.float32)
+    sums = evaluate(across(parts, "add", 8), {}, lambda node, index: x[index[0], index[1]])
+    assert np.array_equal(sums, np.repeat(x.sum(1), 8 // vectors))
+
+
 @pytest.mark.parametrize("columns", [LANES + 3, 30 * LANES + 1])
-@pytest.mark.parametrize("rows", [1, 2])
-def test_rows_pass_what_is_no_number_and_keep_to_themselves(columns: int, rows: int) -> None:
-    task = task_of("Softmax(x)", [4, columns])
+@pytest.mark.parametrize(("rows", "together"), [(4, 1), (4, 2), (6, 4), (5, 4)])
+def test_rows_pass_what_is_no_number_and_keep_to_themselves(columns: int, rows: int, together: int) -> None:
+    task = task_of("Softmax(x)", [rows, columns])
     default = default_schedule(task, TARGET)
-    values = dict(default.values) | {"rows": rows, "vectors": min(default["vectors"], 8), "chunk_rows": 2}
+    values = dict(default.values) | {"rows": together, "chunk_rows": together}
     kernel = lower(Candidate(task, TARGET, Schedule(default.sketch, default.version, tuple(values.items()))))
-    x = np.random.default_rng(0).normal(0, 3, (4, columns)).astype(np.float32)
+    x = np.random.default_rng(0).normal(0, 3, (rows, columns)).astype(np.float32)
     x[1, 2], x[2, columns - 1] = np.nan, -np.inf
     y = np.zeros_like(x)
     interp.run(kernel, [x, y])
     assert np.isnan(y[1]).all()
     assert y[2, -1] == 0
-    assert np.allclose(y[[0, 2, 3]].sum(1), 1, atol=1e-5)
+    assert np.allclose(y[np.arange(rows) != 1].sum(1), 1, atol=1e-5)
 
 
 def test_long_folds_are_split_and_others_left_alone() -> None:

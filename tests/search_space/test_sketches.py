@@ -43,6 +43,8 @@ MODELS = {
     "conv": "x[1, {d}, {a}, {b}] w[{c}, {d}, 3, 3] z[{c}] | t = Conv<pads=[1, 1, 1, 1]>(x, w, z) y = Relu(t)"
     " | y[1, {c}, {a}, {b}] ; w z",
     "strided": "x[2, {d}, {a}, {b}] w[{c}, {d}, 3, 2] | y = Conv<pads=[1, 0, 1, 1], strides=[2, 1]>(x, w) | y ; w",
+    "channels_first": "x[1, {c}, {a}, {b}] w[{2c}, {c}, 3, 3] z[{2c}] |"
+    " t = Conv<pads=[1, 1, 1, 1], strides=[2, 1]>(x, w, z) y = Relu(t) | y ; w z",
     "edges": "x[1, {a}, {b}, {d}] w[{c}, {d}, 3, 3] z[{c}] | t = Transpose<perm=[0, 3, 1, 2]>(x)"
     " u = Conv<pads=[1, 1, 1, 1]>(t, w, z) v = Relu(u) y = Transpose<perm=[0, 2, 3, 1]>(v) | y ; w z",
     "far_edges": "x[1, {b}, {a}, {d}] w[{c}, {d}, 5, 3] | t = Transpose<perm=[0, 3, 1, 2]>(x)"
@@ -75,6 +77,7 @@ MODELS = {
     " | h[1, {d}, {c}] ; w r",
     "long_fold": "x[{d}, 1200, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{d}, {c}] ; axes",
     "row_sum": "x[{a}, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{a}] ; axes",
+    "row_scaled": "x[{a}, {c}] z[{a}, 1] | t = ReduceMean<keepdims=1>(x, axes) u = Mul(t, z) y = Sub(x, u) | y ; axes",
 }  # fmt: skip
 """Small models: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes."""
 
