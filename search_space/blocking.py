@@ -18,7 +18,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from .nest import balanced, runs
-from .product import Product
+from .product import BARE, Product
 
 LATENCY = 4.0
 """Cycles from a multiply-add to the next one that needs its result; two begin in each cycle."""
@@ -80,7 +80,8 @@ class Shape:
 def _step_bytes(found: Product, task: Task) -> int:
     other = found.other
     forms = [linear(e) for e in other.index]
-    shape = task.tensor(other.tensor).shape
+    copied = [tuple(a.extent for a in p.stage.axes) for p in found.before if p.output == BARE]
+    shape = copied[0] if other.tensor == BARE else task.tensor(other.tensor).shape
     axis = found.rows[-1] if found.rows else ""
     steps = [(form.coefficients.get(axis, 0) if form else 0) * prod(shape[d + 1 :]) for d, form in enumerate(forms)]
     return 4 * sum(steps)

@@ -12,10 +12,10 @@ from functools import lru_cache
 from math import prod
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars, loads, substitute, transform
+from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars, loads, op, substitute, transform
 from tunewright.codegen.index import Domain, linear, simplify
 from tunewright.codegen.ir import Packing
-from tunewright.graph.task import Task, Tensor
+from tunewright.graph.task import Stage, Task, Tensor
 
 from .nest import Edge
 from .pieces import Piece, pieces
@@ -83,6 +83,9 @@ class Product:
         return next(a.extent for a in stage.axes + stage.reduce if a.name == axis)
 
 
+BARE = "bare"
+"""The tensor that a phase copies without the zeros around it."""
+
 LINE = 16
 """Floats in a line of a cache."""
 
@@ -139,7 +142,8 @@ def _ways(task: Task) -> list[Product]:
 def unpadded(found: Product) -> Product:
     """The product without the phase that puts zeros around an operand: windows end at the edges instead.
 
-    The same product, if there is no such phase, or if it does more than that.
+    Where that phase also brings the operand into another order, it is left to do so. The same product, if there is no
+    such phase, or if it does more.
     """
     read = found.other
     makers = [p for p in found.before if p.output == read.tensor]
@@ -160,16 +164,28 @@ def unpadded(found: Product) -> Product:
         for a, at in zip(maker.stage.axes, read.index, strict=True)
         if domain.ranges[a.name] != (0, a.extent - 1)
     ]
-    places = dict(zip((a.name for a in maker.stage.axes), read.index, strict=True))
-    source = Load(inner.tensor, tuple(substitute(simplify(e, domain.ranges), places) for e in inner.index), inner.dtype)
-    last = found.piece.stage.reduce[-1]
-    near = contiguous(source, last.name) or last.extent <= FEW
-    if None in edges or not near or any(linear(e) is None for e in source.index):
+    plain = tuple(simplify(e, domain.ranges) for e in inner.index)
+    if None in edges or any(linear(e) is None for e in plain):
         return found
-    body = transform(found.piece.stage.body, lambda node: source if node == read else node)
-    piece = replace(found.piece, stage=replace(found.piece.stage, body=body))
-    before = tuple(p for p in found.before if p is not maker)
-    return replace(found, before=before, piece=piece, edges=tuple(e for e in edges if e))
+    places = dict(zip((a.name for a in maker.stage.axes), read.index, strict=True))
+    source = Load(inner.tensor, tuple(substitute(e, places) for e in plain), inner.dtype)
+    last = found.piece.stage.reduce[-1]
+    before = [p for p in found.before if p is not maker]
+    if not contiguous(source, last.name) and last.extent > FEW:
+        source, copying = _bare(maker, read, replace(inner, index=plain), domain)
+        before.append(copying)
+    apart = found.replacing(read, source)
+    return replace(apart, before=tuple(before), edges=tuple(e for e in edges if e))
+
+
+def _bare(maker: Piece, read: Load, inner: Load, domain: Domain) -> tuple[Load, Piece]:
+    """What is put between zeros, copied without them, and where the product reads it."""
+    first = {a.name: domain.ranges[a.name][0] for a in maker.stage.axes}
+    axes = tuple(replace(a, extent=domain.ranges[a.name][1] - first[a.name] + 1) for a in maker.stage.axes)
+    shift = {name: Var(name) + low for name, low in first.items() if low}
+    stage = Stage(BARE, axes, substitute(inner, shift))
+    index = tuple(op("sub", e, first[a.name]) for a, e in zip(maker.stage.axes, read.index, strict=True))
+    return Load(BARE, index, inner.dtype), Piece(stage, BARE, stage.index, Load(BARE, stage.index, inner.dtype))
 
 
 def _edge(found: Product, at: Expr, inside: tuple[int, int]) -> Edge | None:
@@ -210,11 +226,11 @@ def _panel_rank(task: Task, way: Product) -> int:
 
 def packable(task: Task, load: Load) -> bool:
     """Whether an operand can be packed when a model is compiled: a constant that nothing else reads."""
-    tensor = task.tensor(load.tensor)
+    tensor = next((t for t in task.inputs if t.name == load.tensor), None)
     plain = [e.name for e in load.index if isinstance(e, Var)]
     simple = len(plain) == len(set(plain)) and all(isinstance(e, Var | Const) for e in load.index)
-    uses = sum(x.tensor == tensor.name for p in pieces(task) for x in p.reads)
-    return simple and tensor.constant and tensor in task.inputs and uses == 1
+    uses = sum(x.tensor == load.tensor for p in pieces(task) for x in p.reads)
+    return simple and tensor is not None and tensor.constant and uses == 1
 
 
 def packed(found: Product, tensor: Tensor, width: int) -> tuple[Packing, tuple[Expr, ...]]:

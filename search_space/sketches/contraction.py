@@ -22,7 +22,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr import Load, free_vars
+from tunewright.codegen.expr import Load, Var, free_vars
 from tunewright.codegen.ir import Block, Buffer, Kernel, Packing, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
@@ -32,7 +32,7 @@ from ..loops import lower
 from ..nest import Edge, Nest, balanced, parted, runs
 from ..phases import buffer, params, plain_phase
 from ..pieces import Piece
-from ..product import Product, ahead, contiguous, flipped, in_rows, packable, packed, product, unpadded
+from ..product import BARE, Product, ahead, contiguous, flipped, in_rows, packable, packed, product, unpadded
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 
@@ -42,7 +42,7 @@ BODY_LIMIT = 1024
 CODE_LIMIT = 4096
 """Multiply-adds in all copies of the body, beyond which a build takes too long."""
 
-BODY_DEFAULT = 96
+BODY_DEFAULT = 64
 """Multiply-adds in one copy of the body of a default."""
 
 
@@ -103,15 +103,21 @@ class ContractionSketch:
         found, scratch, packings, repack = _laid_out(task, found, nest)
         written = {p.output for p in (*found.before, found.piece, *found.after)}
         temporaries = [buffer(t) for t in task.temporaries if t.name in written]
+        scratch += [_held(p) for p in found.before if p.output == BARE]
         steps: list[Stmt] = [plain_phase(p, target) for p in (*found.before, *repack)]
         early = {name: ahead(packing.shape[-1]) for name, packing in packings.items()}
-        if packable(task, found.other):
+        if packable(task, found.other) and Var(found.piece.stage.reduce[-1].name) in found.other.index:
             tensor = task.tensor(found.other.tensor)
             packings[tensor.name], index = in_rows(found, found.other, tensor)
             found = found.replacing(found.other, Load(tensor.name, index, tensor.dtype))
         steps.append(lower(replace(nest, piece=found.piece, ahead=early)))
         steps += [plain_phase(p, target) for p in found.after]
         return Kernel(params(task, packings), (*temporaries, *scratch), Block(tuple(steps)), packings)
+
+
+def _held(piece: Piece) -> Buffer:
+    """What a piece that is no task's own writes."""
+    return Buffer(piece.output, tuple(a.extent for a in piece.stage.axes), piece.stage.body.dtype)
 
 
 def _cycles(task: Task, found: Product, schedule: Schedule, target: Target) -> float:

@@ -75,3 +75,33 @@ def test_a_matrix_times_a_vector_is_shared_by_columns() -> None:
     assert rows == 1
     assert vectors >= 4
     assert chunks >= target.threads
+
+
+def channels_first(pixels: int, depth: int, columns: int) -> Task:
+    """A convolution of one pixel: maps of pixels in and out, each contiguous."""
+    m, n, k = Var("m"), Var("n"), Var("k")
+    tensors = [
+        Tensor("x", (depth, pixels), DType.F32),
+        Tensor("w", (depth, columns), DType.F32, constant=True),
+        Tensor("y", (columns, pixels), DType.F32),
+    ]
+    body = Load("x", (k, m), DType.F32) * Load("w", (k, n), DType.F32)
+    stages = [
+        Stage("t", (Axis("m", pixels), Axis("n", columns)), body, (Axis("k", depth),), "sum"),
+        Stage("y", (Axis("m", pixels), Axis("n", columns)), Load("t", (m, n), DType.F32), index=(n, m)),
+    ]
+    return canonical("Conv", tensors[:2], tensors[2:], [Tensor("t", (pixels, columns), DType.F32)], stages)
+
+
+@pytest.mark.parametrize(("pixels", "flips"), [(3136, True), (49, False)])
+def test_a_long_map_lies_along_the_lanes_and_a_short_one_is_turned_in_registers(pixels: int, flips: bool) -> None:
+    task, target = channels_first(pixels, 64, 256), TARGETS["avx512"]
+    assert ContractionSketch(flipped=True).space(task, target).first_choice == flips
+    for flipped in (False, True):
+        one = ContractionSketch(flipped=flipped)
+        kernel = one.lower(task, one.space(task, target).default, target)
+        assert len(kernel.body.body) == 1  # nothing is brought into another order beforehand or afterwards
+        name = kernel.params[-1].name
+        stores = [line.split("] = ")[0] for line in str(kernel).splitlines() if line.strip().startswith(f"{name}[")]
+        assert stores
+        assert all(f":+{target.lanes(4)}" in store.split(", ")[-1] for store in stores)
