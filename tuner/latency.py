@@ -85,7 +85,7 @@ def _narrow(samples: Iterable[Sequence[float]]) -> bool:
 
 def _turn_s(call: Callable[[], Any]) -> float:
     """Seconds of a call: the median of several in a row."""
-    _rest()
+    rest()
     awake_at = time.perf_counter() + WAKE_S
     once_s = _timed_s(call)
     while time.perf_counter() < awake_at:
@@ -100,8 +100,8 @@ def _timed_s(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start_s
 
 
-def _rest() -> None:
-    """Wait until no thread of this process works."""
+def rest() -> None:
+    """Wait until no thread of this process works, such as those that a runtime keeps awake."""
     time.sleep(PAUSE_S)
     deadline = time.perf_counter() + PATIENCE_S
     while time.perf_counter() < deadline:

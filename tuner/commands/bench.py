@@ -17,7 +17,7 @@ from tunewright.workers.lock import HostLock
 from tunewright.workers.sampling import interval
 
 from .. import peers
-from ..latency import Latency, side_by_side
+from ..latency import Latency, rest, side_by_side
 from ..peak_memory import OURS, PeakMemory, peak_memory
 from ..place import DEFAULT_PLACE, Place, Prepared
 from ..session import InferenceSession, object_cache
@@ -63,6 +63,7 @@ def bench(
             with suppress(OSError):  # nobody who can't write to the folder tunes with it
                 alone.enter_context(HostLock(settings().objects).timing())
             latencies = side_by_side(calls)
+            rest()
             kernels_s = tuned.kernels_s(arrays)
         coverage = tuned.coverage()
     light = [name for name in opened if name not in peers.ASKED_FOR]
