@@ -28,6 +28,9 @@ CHUNK_POINTS = 1 << 13
 GROUP_POINTS = 1 << 13
 """Elements of a group of rows by default: what the passes read and write should stay in the near caches."""
 
+NEAR_BYTES = 1 << 13
+"""What passes hand on of a group by default, where it does not wait in the output: it takes the place of other rows."""
+
 HANDED_BYTES = 1 << 16
 """What passes may hand on of a group of rows: it should stay in the nearest caches."""
 
@@ -84,6 +87,8 @@ def _default(found: Plan, vectors: int, most: int, target: Target) -> tuple[tupl
     limit = max(1, min(CHUNK_POINTS // found.columns, found.row_count // (4 * target.threads)))
     chunk = 1 << (limit.bit_length() - 1)
     near = GROUP_POINTS // found.columns
+    if found.handed_bytes:
+        near = min(near, NEAR_BYTES // found.handed_bytes)
     group = 1 << (max(1, min(chunk, most, near)).bit_length() - 1)
     return (
         ("vectors", min(vectors, ROUND)),

@@ -49,6 +49,15 @@ def test_softmax_goes_along_a_row_three_times() -> None:
     assert plan(task_of("Relu(x)", [6, 40]), LANES) is None
 
 
+def test_what_only_an_output_waits_for_waits_in_it_if_rows_are_whole_vectors() -> None:
+    whole, odd = (plan(task_of("Softmax(x)", [6, columns]), LANES) for columns in (4 * LANES, 4 * LANES + 1))
+    assert whole is not None and odd is not None
+    powers, last = whole.steps[1].piece, whole.steps[-1].piece
+    assert whole.lent(powers.output) is last
+    assert odd.lent(odd.steps[1].piece.output) is None
+    assert (whole.handed_bytes, odd.handed_bytes) == (0, 4 * (4 * LANES + 1))
+
+
 @pytest.mark.parametrize("vectors", [1, 2, 4, 8])
 def test_vectors_are_folded_across_their_lanes(vectors: int) -> None:
     parts = [Load("x", (const(n), Ramp(const(0), 8)), DType.F32) for n in range(vectors)]
