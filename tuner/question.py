@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -36,6 +35,9 @@ SQLITE = "sqlite:///"
 
 EXTERNAL = b"location"
 """Each weight outside of a model's file has an entry of this name in it."""
+
+BLOCK_BYTES = 1 << 20
+"""What is read of a model's file at a time: mapped, all of it would count as memory of this process."""
 
 
 def question(
@@ -66,8 +68,13 @@ def is_whole(model: Path | str | bytes) -> bool:
     """Whether all weights are surely in the model's own bytes."""
     if isinstance(model, bytes):
         return EXTERNAL not in model
-    with Path(model).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(EXTERNAL) < 0
+    end = b""  # of what was read before: the word may lie across
+    with Path(model).open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            if EXTERNAL in end + block:
+                return False
+            end = block[-len(EXTERNAL) :]
+    return True
 
 
 @cache

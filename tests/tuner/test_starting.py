@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tunewright.codegen.host import detect
+from tunewright.search_space.sketches import default_schedule
+from tunewright.tuner.compiled import build_kernels, compile_model
+from tunewright.tuner.image import Area, Image, KernelCall
+from tunewright.tuner.model import open_model
+from tunewright.tuner.question import BLOCK_BYTES, EXTERNAL, is_whole
+
+from .conftest import small_model
+
+
+def constants(image: Image) -> list[bytes]:
+    """What kernels read of them, call by call; between them is whatever was in memory."""
+    calls = [step for step in image.steps if isinstance(step, KernelCall)]
+    params = [pair for call in calls for pair in zip(call.artifact.params, call.spots, strict=False)]
+    places = [(spot.offset_bytes, buffer.size_bytes) for buffer, spot in params if spot.area is Area.CONSTANTS]
+    return [image.constants[begin : begin + size_bytes].tobytes() for begin, size_bytes in places]
+
+
+def test_a_model_in_its_last_use_loses_what_was_packed() -> None:
+    target = detect(1)
+    images = []
+    for last_use in (False, True):
+        model = open_model(small_model().SerializeToString()).merged(())
+        known = set(model.graph.constants)
+        schedules = {key: default_schedule(task, target) for key, (task, _) in model.tasks.items()}
+        images.append(compile_model(model, build_kernels(model, schedules, target, None), 2, last_use=last_use))
+        assert known and set(model.graph.constants) == (set() if last_use else known)
+    kept, lost = images
+    assert kept.steps == lost.steps and constants(kept) == constants(lost) != []
+
+
+@pytest.mark.parametrize("start", [0, BLOCK_BYTES - 3, BLOCK_BYTES, 2 * BLOCK_BYTES + 1])
+def test_a_weight_elsewhere_is_seen_wherever_it_is_named(start: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(bytes(start) + EXTERNAL + bytes(5))
+    assert not is_whole(path) and not is_whole(path.read_bytes())
+    path.write_bytes(bytes(start + 5))
+    assert is_whole(path) and is_whole(path.read_bytes())
