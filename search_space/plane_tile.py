@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 
-from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, op, substitute, transform
+from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, loads, op, substitute, transform
 from tunewright.codegen.index import Ranges, simplify, vectorize
-from tunewright.codegen.ir import Alloc, Block, Buffer, Scope, Stmt, Store
+from tunewright.codegen.ir import Alloc, Block, Buffer, Prefetch, Scope, Stmt, Store
 from tunewright.graph.task import identity
 
 from .planes import Planes
@@ -136,11 +136,14 @@ def _loads_beside(around: Expr) -> list[Load]:
 class PlaneTile:
     """One tile: a few rows by a few vectors of columns."""
 
-    def __init__(self, held: Held, rows: Run, height: int, stretch: Stretch, place: Place, ranges: Ranges) -> None:
+    def __init__(
+        self, held: Held, rows: Run, sizes: Mapping[str, int], stretch: Stretch, place: Place, ranges: Ranges
+    ) -> None:
         self.held, self.found, self.lanes = held, held.found, held.lanes
         self.rows, self.stretch, self.place = rows, stretch, place
         self.ranges = ranges
-        self.top = place.row * height
+        self.height, self.ahead = sizes["tile_rows"], bool(sizes["ahead"])
+        self.top = place.row * self.height
         self.base = place.column  # the first column
         self.stage = self.found.piece.stage
         shape = (len(rows.taps), len(stretch.vectors), self.lanes)
@@ -148,7 +151,7 @@ class PlaneTile:
 
     def lower(self) -> Stmt:
         empty = set(product(range(len(self.rows.taps)), range(len(self.stretch.vectors))))
-        steps: list[Stmt] = []
+        steps: list[Stmt] = self._asked() if self.ahead else []
         for offset, uses in sorted(self._lines().items()):
             for number in range(len(self.stretch.vectors)):
                 steps += self._folds(offset, uses, number, empty)
@@ -157,6 +160,18 @@ class PlaneTile:
         for row, number in product(range(len(self.rows.taps)), range(len(self.stretch.vectors))):
             steps.append(self._written(row, number))
         return Alloc(self.acc, Block(tuple(steps)))
+
+    def _asked(self) -> list[Stmt]:
+        """Ask for what the tile below reads and this one does not; below the last one begins the next plane."""
+        rows, columns = self.found.rows, self.found.columns
+        (read,) = loads(self.found.element)
+        first = (self.top + self.height) * rows.stride + rows.offset(0, rows.taps - 1)
+        left = self.base * columns.stride + columns.inside[0]
+        steps: list[Stmt] = []
+        for row, number in product(range(self.height * rows.stride), range(len(self.stretch.vectors) * columns.stride)):
+            places = {rows.at: first + row, columns.at: left + number * self.lanes, **self.place.plane}
+            steps.append(Prefetch(read.tensor, tuple(substitute(e, places) for e in read.index)))
+        return steps
 
     def _slot(self, row: int, number: int) -> Load:
         index = const(row), const(number), Ramp(const(0), self.lanes)

@@ -26,8 +26,10 @@ from .winograd import WinogradSketch
 JOINED: tuple[Sketch, ...] = (ChainSketch(), JointSketch())
 """For tasks of several products: where one of these applies, no other is worth trying."""
 
+PLANES: tuple[Sketch, ...] = (PlaneSketch(),)
+"""For windows of planes: no other sketch takes them as they lie in memory, so none is worth trying."""
+
 SINGLE: tuple[Sketch, ...] = (
-    PlaneSketch(),
     WinogradSketch(4),
     ContractionSketch(flipped=True),
     ContractionSketch(),
@@ -38,7 +40,7 @@ SINGLE: tuple[Sketch, ...] = (
 )
 """For one product, window or pass over rows."""
 
-SKETCHES: tuple[Sketch, ...] = (*JOINED, *SINGLE, GenericSketch())
+SKETCHES: tuple[Sketch, ...] = (*JOINED, *PLANES, *SINGLE, GenericSketch())
 """Every sketch, the most special first; the last applies to any task."""
 
 
@@ -52,7 +54,7 @@ def sketch(name: str) -> Sketch:
 
 def spaces(task: Task, target: Target) -> tuple[Space, ...]:
     """The spaces to search for a task, the one whose default an untried task gets first."""
-    for group in (JOINED, SINGLE, SKETCHES[-1:]):
+    for group in (JOINED, PLANES, SINGLE, SKETCHES[-1:]):
         offered = [one.space(task, target) for one in group if one.applies(task, target)]
         if offered:
             return tuple(sorted(offered, key=lambda space: not space.first_choice))

@@ -42,6 +42,12 @@ FEWEST_LANES = 4
 SPARE_REGISTERS = 3
 """For elements on their way, beside what a tile keeps."""
 
+SUMS_AT_ONCE = 8
+"""Sums that a tile needs to hide how long one multiplication takes."""
+
+LINES_AT_ONCE = 6
+"""Rows of the input that a tile reads, beyond which what is fetched ahead of large planes falls behind."""
+
 CHUNKS_PER_THREAD = 8
 """Pieces of the parallel loop that even out what the threads get."""
 
@@ -65,9 +71,10 @@ class PlaneSketch:
         found = _planes(task)
         knobs = (
             Knob("lanes", _lanes(found, target)),
-            Knob("vectors", (1, 2, 3, 4)),
+            Knob("vectors", tuple(range(1, 9))),
             Knob("tile_rows", tuple(n for n in (1, 2, 3, 4, 5, 6, 7, 8) if n <= found.rows.extent)),
             Knob("held", (0, 1)),
+            Knob("ahead", (0, 1)),
             Knob("block_rows", (0, *(n for n in (1, 2, 4, 8, 16) if n < found.rows.extent))),
             Knob("block_planes", tuple(n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n <= _count(found))),
         )
@@ -113,6 +120,7 @@ def _legal(found: Planes, target: Target, columns: Columns) -> NDArray[np.bool_]
     legal = _small_enough(found, target, vectors, rows, held)
     legal &= (vectors - 1) * lanes < found.columns.extent
     tiles = -(-found.rows.extent // rows)
+    legal &= (columns["ahead"] == 0) | (tiles > 1)
     legal &= (columns["block_rows"] < tiles) & ((columns["block_rows"] == 0) | (columns["block_planes"] == 1))
     if found.plain:
         legal &= held == 0
@@ -133,44 +141,55 @@ def _small_enough(
 
 
 def _default(found: Planes, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
-    """Weights in registers if they fit, and the tile that loads the least for a window and wastes the fewest lanes."""
+    """A tile that loads little; pooling of large planes asks ahead, since it waits for memory more than it computes."""
     choices = {knob.name: knob.choices for knob in knobs}
+    near = 4 * found.rows.extent * found.columns.extent * found.columns.stride**2 <= target.l1_bytes // 2
+    values = _default_tile(found, target, choices, near)
+    count, tiles = _count(found), -(-found.rows.extent // values["tile_rows"])
+    values["ahead"] = int(found.plain and not near and tiles > 1)
+    if count >= 2 * target.threads or tiles == 1:
+        share = max(1, count // (CHUNKS_PER_THREAD * target.threads))
+        values |= {"block_rows": 0, "block_planes": max(n for n in choices["block_planes"] if n <= share)}
+    else:
+        wanted = max(1, tiles * count // (4 * target.threads))
+        values |= {"block_rows": max(n for n in choices["block_rows"] if 0 < n <= wanted), "block_planes": 1}
+    return tuple((knob.name, values[knob.name]) for knob in knobs)
+
+
+def _default_tile(found: Planes, target: Target, choices: Mapping[str, Sequence[int]], near: bool) -> dict[str, int]:
+    """Weights in registers if they fit, and the tile that costs the least."""
     lanes = choices["lanes"][-1]
-    best: tuple[float, int, int, int] | None = None
-    for vectors, rows, held in product(choices["vectors"], choices["tile_rows"], choices["held"]):
-        sizes = {"vectors": vectors, "tile_rows": rows, "held": held}
-        columns = {
-            name: np.array([n]) for name, n in {"lanes": lanes, "block_rows": 0, "block_planes": 1, **sizes}.items()
-        }
-        if not _legal(found, target, columns)[0]:
-            continue
-        cost = _cost(found, lanes, vectors, rows, bool(held))
-        if best is None or cost < best[0]:
-            best = cost, vectors, rows, held
-    assert best is not None
-    _, vectors, rows, held = best
-    count, tiles = _count(found), -(-found.rows.extent // rows)
-    share = max(1, count // (CHUNKS_PER_THREAD * target.threads))
-    together = max(n for n in choices["block_planes"] if n <= share)
-    whole = count >= 2 * target.threads or tiles == 1
-    wanted = tiles * count // (4 * target.threads)
-    block = 0 if whole else max([n for n in choices["block_rows"] if 0 < n <= max(wanted, 1)])
-    values = {"lanes": lanes, "vectors": vectors, "tile_rows": rows, "held": held}
-    return tuple((values | {"block_rows": block, "block_planes": together if whole else 1}).items())
+    names = "vectors", "tile_rows", "held"
+    sizes = np.array([(1, 1, 0), *product(*(choices[name] for name in names))]).T
+    vectors, rows, held = sizes
+    others = {"lanes": lanes, "ahead": 0, "block_rows": 0, "block_planes": 1}
+    columns = dict(zip(names, sizes, strict=True)) | {name: np.full(len(rows), n) for name, n in others.items()}
+    good = _legal(found, target, columns)
+    good &= near | (rows == 1) | (_lines(found, rows) <= LINES_AT_ONCE)
+    good &= (vectors <= 2) if found.plain else (held == 1) | (vectors * rows <= SUMS_AT_ONCE)
+    best = int(np.argmin(np.where(good, _cost(found, lanes, vectors, rows, held), np.inf)))
+    return {"lanes": lanes, "vectors": int(vectors[best]), "tile_rows": int(rows[best]), "held": int(held[best])}
 
 
-def _cost(found: Planes, lanes: int, vectors: int, rows: int, held: bool) -> float:
+def _cost(
+    found: Planes, lanes: int, vectors: NDArray[np.int64], rows: NDArray[np.int64], held: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """About what a plane takes, in instructions: vectors loaded and folded, and what surrounds a tile."""
     row_tiles = -(-found.rows.extent // rows)
     tiles = row_tiles * -(-found.columns.extent // (lanes * vectors))
     whole = row_tiles * -(-found.columns.extent // lanes)  # vectors of columns, of all rows of tiles
-    lines = (rows - 1) * found.rows.stride + (found.rows.taps - 1) * found.rows.dilation + 1
-    lines = min(lines, rows * found.rows.taps)
+    lines = _lines(found, rows)
     loaded = lines * found.columns.taps * (1 if found.columns.stride == 1 else 3)
     joined = lines * (found.columns.taps - 1) + rows * found.rows.taps if found.plain else rows * found.taps
-    few = max(0.0, 1 - vectors * rows / 8) * joined  # too few sums at once to hide how long one takes
-    weights = 0 if held or found.plain else found.taps
-    return whole * (1.5 * loaded + joined + few) + tiles * (weights + 4)
+    few = np.maximum(0.0, 1 - vectors * rows / SUMS_AT_ONCE) * joined  # too few sums at once hide nothing
+    weights = 0 if found.plain else (1 - held) * rows * found.taps
+    return np.asarray(whole * (1.5 * loaded + joined + few) + tiles * (weights + 4))
+
+
+def _lines(found: Planes, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows of the input that so many rows of windows read."""
+    spread = (rows - 1) * found.rows.stride + (found.rows.taps - 1) * found.rows.dilation + 1
+    return np.minimum(spread, rows * found.rows.taps)
 
 
 def _tiling(found: Planes, columns: Columns) -> Tiling:
@@ -262,6 +281,6 @@ class _Loops:
             number = const(stretch.first) if stretch.count == 1 else Var("column") + stretch.first
             place = Place(plane, row, number * self.width)
             ranges = {**self.ranges, "column": (0, stretch.count - 1)}
-            tile = PlaneTile(self.held, run, self.values["tile_rows"], stretch, place, ranges).lower()
+            tile = PlaneTile(self.held, run, self.values, stretch, place, ranges).lower()
             steps.append(For("column", stretch.count, tile) if stretch.count > 1 else tile)
         return Block(tuple(steps))
