@@ -52,6 +52,8 @@ MODELS = {
     "residual": "x[1, {d}, {a}, {b}] w[{c}, {d}, 1, 1] r[1, {c}, {a}, {b}] | t = Conv(x, w) y = Add(t, r) | y ; w",
     "grouped": "x[1, {2d}, {a}, {b}] w[{2c}, {d}, 3, 3] | y = Conv<group=2, pads=[1, 1, 1, 1]>(x, w) | y ; w",
     "depthwise": "x[1, {c}, {a}, {b}] w[{c}, 1, 3, 3] | y = Conv<group={c}, pads=[1, 1, 1, 1]>(x, w) | y ; w",
+    "planes": "x[1, {d}, {a}, {c}] w[{d}, 1, 3, 3] z[{d}] | t = Conv<group={d}, pads=[1, 1, 1, 1]>(x, w, z) y = Relu(t)"
+    " | y ; w z",
     "transposed": "x[1, {d}, {a}, {b}] w[{d}, {c}, 2, 2] | y = ConvTranspose<strides=[2, 2]>(x, w) | y ; w",
     "max_pool": "x[1, {c}, {a}, {b}] | y = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]>(x) | y",
     "average": "x[1, {c}, {a}, {b}] | y = GlobalAveragePool(x) | y",
