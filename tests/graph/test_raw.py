@@ -24,7 +24,7 @@ def model(*weights: np.ndarray) -> ModelProto:
 
 @pytest.fixture(params=["bytes", "file"])
 def whole(request: pytest.FixtureRequest, tmp_path: Path) -> bytes | Path:
-    data = model(LARGE, SMALL[:1], -LARGE).SerializeToString()
+    data: bytes = model(LARGE, SMALL[:1], -LARGE).SerializeToString()
     if request.param == "bytes":
         return data
     path = tmp_path / "model.onnx"
