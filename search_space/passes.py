@@ -115,6 +115,15 @@ class Plan:
         return piece if alike and whole and near <= steps and first else None
 
     @property
+    def again_bytes(self) -> int:
+        """Memory of one row of what is read by a pass after the first, whether made by a step or not."""
+        made = {s.piece.output for s in self.steps}
+        later = [x for s in self.steps if s.level for x in s.piece.reads if COLUMN in free_vars(*x.index)]
+        rows = {axis.name for axis in self.rows}
+        given = {x.tensor: x.dtype for x in later if x.tensor not in made and rows <= set(free_vars(*x.index))}
+        return self.handed_bytes + sum(self.columns * dtype.size_bytes for dtype in given.values())
+
+    @property
     def handed_bytes(self) -> int:
         """Memory for what passes hand on of one row."""
         made = (s.piece for s in self.steps if s.maps and s.piece.output in self.local)

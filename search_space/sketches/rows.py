@@ -22,14 +22,14 @@ from ..space import Columns, Knob, Space, Tiling
 ROUND = 8
 """Vectors in a round by default."""
 
-CHUNK_POINTS = 1 << 13
+CHUNK_POINTS = 1 << 14
 """Elements of a chunk of rows beyond which nothing is gained by larger ones."""
 
-GROUP_POINTS = 1 << 13
-"""Elements of a group of rows by default: what the passes read and write should stay in the near caches."""
+CHUNKS_PER_THREAD = 4
+"""Pieces of the parallel loop that even out what the threads get."""
 
-NEAR_BYTES = 1 << 13
-"""What passes hand on of a group by default, where it does not wait in the output: it takes the place of other rows."""
+GROUPS_AHEAD = 4
+"""Groups in a chunk from which on to ask for the next one early: what follows a chunk is often another thread's."""
 
 HANDED_BYTES = 1 << 16
 """What passes may hand on of a group of rows: it should stay in the nearest caches."""
@@ -83,18 +83,18 @@ def _legal(found: Plan, columns: Columns) -> NDArray[np.bool_]:
 
 
 def _default(found: Plan, vectors: int, most: int, target: Target) -> tuple[tuple[str, int], ...]:
-    """Groups as large as may be, chunks of rows enough for all threads."""
-    limit = max(1, min(CHUNK_POINTS // found.columns, found.row_count // (4 * target.threads)))
+    """Groups as large as the nearest cache holds twice, chunks of rows enough for all threads."""
+    limit = max(1, min(CHUNK_POINTS // found.columns, found.row_count // (CHUNKS_PER_THREAD * target.threads)))
     chunk = 1 << (limit.bit_length() - 1)
-    near = GROUP_POINTS // found.columns
-    if found.handed_bytes:
-        near = min(near, NEAR_BYTES // found.handed_bytes)
+    near = target.l1_bytes // 2 // max(found.again_bytes, 1)
     group = 1 << (max(1, min(chunk, most, near)).bit_length() - 1)
+    own = target.threads == 1 or chunk >= GROUPS_AHEAD * group
+    ahead = int(own and any(s.level for s in found.steps))
     return (
         ("vectors", min(vectors, ROUND)),
         ("rows", group),
         ("chunk_rows", chunk),
-        ("ahead", int(any(s.level for s in found.steps))),
+        ("ahead", ahead),
     )
 
 
