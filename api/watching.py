@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from tunewright.tuner.progress import STAGES, Snapshot, TaskRow
-from tunewright.tuner.stage import Stage
+from tunewright.tuner.jobs.progress import STAGES, Snapshot, TaskRow
+from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.text import duration, is_clear, printable, ratio, times
 from tunewright.tuner.units import in_s
 

@@ -20,7 +20,7 @@ from tunewright.tuner.commands.bench import worst_error
 from tunewright.tuner.inputs import example_feeds
 from tunewright.tuner.model import open_model
 from tunewright.tuner.peers import OnnxRuntime
-from tunewright.tuner.session import InferenceSession
+from tunewright.tuner.running.session import InferenceSession
 
 TOLERANCE = 1e-3
 

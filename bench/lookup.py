@@ -36,7 +36,7 @@ from tunewright.bench.serving import serving
 from tunewright.codegen.host import detect, machine
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
-from tunewright.tuner.session import InferenceSession
+from tunewright.tuner.running.session import InferenceSession
 
 RATE = 500
 """Single lookups a second."""

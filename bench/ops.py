@@ -35,7 +35,7 @@ from tunewright.tuner import cli
 from tunewright.tuner.commands.subject import feeds
 from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.model import Model, open_model
-from tunewright.tuner.session import InferenceSession, object_cache
+from tunewright.tuner.running.session import InferenceSession, object_cache
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import duration, share, times
 from tunewright.workers.lock import HostLock

@@ -1,5 +1,5 @@
 """The loop: ask for schedules, rank, measure, learn, stop; then compile the model. The command line too.
-Read first: `job`.
+Read first: `jobs.job`.
 May import: every folder but `api`. Home of typer and rich.
 """
 
@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .session import InferenceSession
-    from .tuning import tune
+    from .jobs.tuning import tune
+    from .running.session import InferenceSession
 
 __all__ = ["InferenceSession", "tune"]
 
-_HOMES = {"InferenceSession": ".session", "tune": ".tuning"}
+_HOMES = {"InferenceSession": ".running.session", "tune": ".jobs.tuning"}
 
 
 def __getattr__(name: str) -> Any:

@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _run_ours(model: Path, feeds: Mapping[str, Any], threads: int, options: Mapping[str, Any]) -> int:
-    from .session import InferenceSession
+    from .running.session import InferenceSession
 
     libraries_bytes = resident_peak_bytes()
     with InferenceSession(model, threads=threads, **options) as session:

@@ -16,8 +16,8 @@ from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..blocks import Blocks, Plan, plan_of
-from ..chain import ROW
+from ..chains.blocks import Blocks, Plan, plan_of
+from ..chains.chain import ROW
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 

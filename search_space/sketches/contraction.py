@@ -27,12 +27,12 @@ from tunewright.codegen.ir import Block, Buffer, Kernel, Packing, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
-from ..blocking import Shape, chunk_cycles, tile_cycles
-from ..loops import lower
-from ..nest import Edge, Nest, balanced, parted, runs
-from ..phases import buffer, params, plain_phase
-from ..pieces import Piece
-from ..product import BARE, Product, ahead, contiguous, flipped, in_rows, packable, packed, product, unpadded
+from ..nests.loops import lower
+from ..nests.nest import Edge, Nest, balanced, parted, runs
+from ..nests.phases import buffer, params, plain_phase
+from ..nests.pieces import Piece
+from ..products.blocking import Shape, chunk_cycles, tile_cycles
+from ..products.product import BARE, Product, ahead, contiguous, flipped, in_rows, packable, packed, product, unpadded
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 

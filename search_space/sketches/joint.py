@@ -22,12 +22,12 @@ from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKin
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..joint import Joint, joint
-from ..phases import params
-from ..product import Product, packable, packed
+from ..nests.phases import params
+from ..nests.tile import INNER, TILE, Part, parts_of, unrolled_loop
+from ..products.joint import Joint, joint
+from ..products.product import Product, packable, packed
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
-from ..tile import INNER, TILE, Part, parts_of, unrolled_loop
 
 MOST_ROWS = 7
 """Rows of a register tile at most: with two products of one vector each, 14 accumulators and 7 scalars."""

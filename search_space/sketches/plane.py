@@ -26,12 +26,12 @@ from tunewright.codegen.ir import Block, For, If, Kernel, LoopKind, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..phases import buffer, plain_phase
-from ..plane_tile import Held, Place, PlaneTile, Stretch
-from ..planes import Planes, planes
+from ..nests.phases import buffer, plain_phase
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
-from ..window_tile import Run
+from ..windows.plane_tile import Held, Place, PlaneTile, Stretch
+from ..windows.planes import Planes, planes
+from ..windows.window_tile import Run
 
 BODY_LIMIT = 400
 """Vectors folded in one tile, beyond which the instruction cache suffers."""

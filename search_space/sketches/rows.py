@@ -13,9 +13,9 @@ from tunewright.codegen.ir import Block, Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Task
 
-from ..passes import COLUMN, GROUP, Passes, Plan, plan
-from ..phases import buffer
-from ..rows import row_loop
+from ..nests.phases import buffer
+from ..rows.passes import COLUMN, GROUP, Passes, Plan, plan
+from ..rows.rows import row_loop
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 

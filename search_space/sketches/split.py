@@ -18,11 +18,11 @@ from tunewright.codegen.ir import Block, Buffer, Kernel, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
-from ..loops import lower
-from ..nest import Nest
-from ..phases import buffer, plain_nest, plain_phase, vector_axes
-from ..pieces import Piece, pieces
-from ..rows import row_groups
+from ..nests.loops import lower
+from ..nests.nest import Nest
+from ..nests.phases import buffer, plain_nest, plain_phase, vector_axes
+from ..nests.pieces import Piece, pieces
+from ..rows.rows import row_groups
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 

@@ -28,11 +28,11 @@ from tunewright.codegen.ir import Block, For, If, Kernel, LoopKind, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..phases import buffer, plain_phase
+from ..nests.phases import buffer, plain_phase
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
-from ..window_tile import Part, Run, WindowTile
-from ..windows import Plan, touched, windows
+from ..windows.window_tile import Part, Run, WindowTile
+from ..windows.windows import Plan, touched, windows
 
 BODY_LIMIT = 320
 """Elements folded in one tile, beyond which the instruction cache suffers."""

@@ -28,14 +28,14 @@ from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKin
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
-from ..loops import lower
-from ..nest import Nest, balanced
-from ..phases import buffer, params, plain_phase
-from ..pieces import Piece
-from ..product import Product, ahead, packable, product
+from ..nests.loops import lower
+from ..nests.nest import Nest, balanced
+from ..nests.phases import buffer, params, plain_phase
+from ..nests.pieces import Piece
+from ..products.product import Product, ahead, packable, product
+from ..products.toom_cook import multiplied, transforms
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
-from ..toom_cook import multiplied, transforms
 
 TAPS = 3
 """Extent of the window along both axes."""

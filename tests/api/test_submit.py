@@ -24,8 +24,8 @@ from tunewright.api.submitting import _ahead, already
 from tunewright.api.watching import Watched
 from tunewright.db.jobs import EventKind, JobState, NewEvent
 from tunewright.graph.structure import strip
-from tunewright.tuner import progress
 from tunewright.tuner.cli.app import PANELS, Program
+from tunewright.tuner.jobs import progress
 from tunewright.tuner.model import open_model
 
 from ..commands import Command, commands

@@ -26,9 +26,9 @@ from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.graph.onnx_form import PARAMETERS, dtype_name, element_type
 from tunewright.graph.onnx_import.check import MIN_OPSET
-from tunewright.tuner.coverage import Coverage
 from tunewright.tuner.model import open_model
-from tunewright.tuner.session import InferenceSession
+from tunewright.tuner.running.coverage import Coverage
+from tunewright.tuner.running.session import InferenceSession
 
 _PARAMETRIC = frozenset({*PARAMETERS, "AffineGrid", "CenterCropPad", "Dropout", "OneHot", "Squeeze", "Unsqueeze"})
 """Ops whose inputs after the first say what to do, not with what."""

@@ -22,7 +22,7 @@ from onnx.backend.test.runner import Runner
 
 from tunewright.codegen.build import ObjectCache
 from tunewright.graph.inference import DTYPES
-from tunewright.tuner.coverage import Coverage
+from tunewright.tuner.running.coverage import Coverage
 
 from .backend import TunewrightBackend, parameters
 

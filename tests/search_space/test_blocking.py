@@ -10,8 +10,8 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
-from tunewright.search_space.blocking import Shape, tile_cycles
-from tunewright.search_space.product import product
+from tunewright.search_space.products.blocking import Shape, tile_cycles
+from tunewright.search_space.products.product import product
 from tunewright.search_space.sketches.contraction import ContractionSketch
 
 

@@ -22,7 +22,7 @@ from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
-from tunewright.search_space.chain import ROW, Chain, chain
+from tunewright.search_space.chains.chain import ROW, Chain, chain
 from tunewright.search_space.sketches.chain import LOCAL_BYTES, ChainSketch
 
 SKETCH = ChainSketch()

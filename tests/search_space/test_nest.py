@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.search_space.nest import Edge, balanced, parted, runs
+from tunewright.search_space.nests.nest import Edge, balanced, parted, runs
 
 EXTENTS = st.integers(1, 300)
 

@@ -22,9 +22,9 @@ from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
-from tunewright.search_space.planes import planes
 from tunewright.search_space.sketches import default_schedule
 from tunewright.search_space.sketches.plane import PlaneSketch
+from tunewright.search_space.windows.planes import planes
 
 SKETCH = PlaneSketch()
 WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)

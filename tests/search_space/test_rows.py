@@ -15,11 +15,11 @@ from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
-from tunewright.search_space.passes import across, plan
+from tunewright.search_space.nests.tile import transposed
+from tunewright.search_space.rows.passes import across, plan
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower
 from tunewright.search_space.sketches.split import folds
-from tunewright.search_space.tile import transposed
 
 TARGET = detect(2)
 LANES = TARGET.lanes(4)

@@ -21,9 +21,9 @@ from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
+from tunewright.search_space.nests.tile import ACC
 from tunewright.search_space.sketches.window import WindowSketch
-from tunewright.search_space.tile import ACC
-from tunewright.search_space.windows import windows
+from tunewright.search_space.windows.windows import windows
 
 SKETCH = WindowSketch()
 WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)

@@ -16,9 +16,9 @@ from tunewright.codegen.target import Target
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.tuner.commands.work import PATIENCE_S, logged
+from tunewright.tuner.jobs.whole_model import ModelTimes
+from tunewright.tuner.jobs.work import Draining, Work
 from tunewright.tuner.settings import settings
-from tunewright.tuner.whole_model import ModelTimes
-from tunewright.tuner.work import Draining, Work
 from tunewright.workers.local import LocalMachine
 from tunewright.workers.pool import DeviceState, Limits, Pool
 

@@ -19,15 +19,15 @@ from tunewright.graph import segments
 from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.jobs.whole_model import time_sessions
 from tunewright.tuner.lockfile import read_lock, write_lock
 from tunewright.tuner.lookup import lookup, measured_s
 from tunewright.tuner.model import Model, open_model
 from tunewright.tuner.place import Place
 from tunewright.tuner.reading import ModelTasks
 from tunewright.tuner.reading_child import tasks as read_tasks
-from tunewright.tuner.session import InferenceSession
+from tunewright.tuner.running.session import InferenceSession
 from tunewright.tuner.settings import settings
-from tunewright.tuner.whole_model import time_sessions
 
 from ..commands import Command
 from .told import FAILED, TARGET, Told, job, spec_of, took
@@ -208,7 +208,7 @@ def test_what_a_job_knows_is_what_the_model_is(network: Model, tmp_path: Path) -
 
 
 def test_jobs_from_before_there_was_a_choice_go_on(network: Model, store: SqlStore) -> None:
-    from tunewright.tuner.job import _assembly
+    from tunewright.tuner.jobs.job import _assembly
 
     spec = spec_of(network, store)
     assert isinstance(spec, JobSpec)

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from tunewright.db.sql_store import open_store
-from tunewright.tuner import cli, tuning
+from tunewright.tuner import cli
+from tunewright.tuner.jobs import tuning
+from tunewright.tuner.jobs.strategy import STRATEGIES
 from tunewright.tuner.settings import DEBUG_LADDER
-from tunewright.tuner.strategy import STRATEGIES
 
 from ..commands import Command
 from .processes import PROGRAM, python_path

@@ -15,7 +15,7 @@ import pytest
 
 from tunewright.db.jobs import JobState
 from tunewright.db.sql_store import open_store
-from tunewright.tuner.report import Report
+from tunewright.tuner.jobs.report import Report
 
 from .processes import PROGRAM, freeze, python_path, until
 

@@ -17,12 +17,12 @@ from tunewright.codegen.host import detect
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, spaces
-from tunewright.tuner import question as questions
-from tunewright.tuner import starting
-from tunewright.tuner.images import ImageStore
 from tunewright.tuner.model import open_model
 from tunewright.tuner.place import Place
-from tunewright.tuner.session import InferenceSession
+from tunewright.tuner.running import question as questions
+from tunewright.tuner.running import starting
+from tunewright.tuner.running.images import ImageStore
+from tunewright.tuner.running.session import InferenceSession
 
 from .conftest import small_model
 

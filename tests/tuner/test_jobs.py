@@ -19,15 +19,15 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.jobs.report import Report
+from tunewright.tuner.jobs.scheduler import SMALLEST
+from tunewright.tuner.jobs.task_state import FINALISTS
+from tunewright.tuner.jobs.tenure import Tenure
+from tunewright.tuner.jobs.whole_model import time_sessions
 from tunewright.tuner.lookup import Match, lookup
 from tunewright.tuner.model import Model, open_model
-from tunewright.tuner.report import Report
-from tunewright.tuner.scheduler import SMALLEST
-from tunewright.tuner.session import InferenceSession
+from tunewright.tuner.running.session import InferenceSession
 from tunewright.tuner.settings import settings
-from tunewright.tuner.task_state import FINALISTS
-from tunewright.tuner.tenure import Tenure
-from tunewright.tuner.whole_model import time_sessions
 from tunewright.workers.pool import ReferenceFailed
 
 from .conftest import small_model
@@ -207,7 +207,7 @@ def test_a_lost_lease_ends_the_work_without_a_write(network: Model, store: SqlSt
 
 
 def test_a_job_ends_when_nothing_is_left_to_try(network: Model, store: SqlStore, monkeypatch) -> None:
-    monkeypatch.setattr("tunewright.tuner.strategies.evolutionary.Evolutionary.ask", asked_at_most(5))
+    monkeypatch.setattr("tunewright.tuner.jobs.strategies.evolutionary.Evolutionary.ask", asked_at_most(5))
     report = job(network, store, Told(by_key), trials=1000)
     assert report.trials == 10
     assert store.jobs.get(report.job_id).state is JobState.SUCCEEDED

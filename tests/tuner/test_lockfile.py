@@ -20,7 +20,7 @@ from tunewright.tuner.errors import Refused
 from tunewright.tuner.lockfile import read_lock, write_lock
 from tunewright.tuner.lookup import Found, Match
 from tunewright.tuner.model import open_model
-from tunewright.tuner.session import InferenceSession
+from tunewright.tuner.running.session import InferenceSession
 
 from ..commands import Command
 from .conftest import small_model

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.tuner.assembly import Assembly, Run, TaskChain
-from tunewright.tuner.scheduler import LARGEST, TaskScheduler
+from tunewright.tuner.jobs.scheduler import LARGEST, TaskScheduler
 
 
 def spend(scheduler, outcome, trials):

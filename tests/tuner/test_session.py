@@ -21,7 +21,7 @@ from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.model import open_model
 from tunewright.tuner.place import Place
-from tunewright.tuner.session import InferenceSession
+from tunewright.tuner.running.session import InferenceSession
 
 from .conftest import small_model
 

@@ -6,10 +6,10 @@ import pytest
 
 from tunewright.codegen.host import detect
 from tunewright.search_space.sketches import default_schedule
-from tunewright.tuner.compiled import build_kernels, compile_model
-from tunewright.tuner.image import Area, Image, KernelCall
 from tunewright.tuner.model import open_model
-from tunewright.tuner.question import BLOCK_BYTES, EXTERNAL, is_whole
+from tunewright.tuner.running.compiled import build_kernels, compile_model
+from tunewright.tuner.running.image import Area, Image, KernelCall
+from tunewright.tuner.running.question import BLOCK_BYTES, EXTERNAL, is_whole
 
 from .conftest import small_model
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from tunewright.tuner import InferenceSession, tune
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.job import Progress
+from tunewright.tuner.jobs.job import Progress
 
 from ..commands import Command
 from .conftest import small_model

@@ -26,11 +26,11 @@ from tunewright.db.jobs import ATTEMPTS, UNFINISHED, Budget, EventKind, Job, Job
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.tuner.commands.work import logged
+from tunewright.tuner.jobs.tenure import Tenure
+from tunewright.tuner.jobs.whole_model import ModelTimes, UploadTiming, Variant, Wanted
+from tunewright.tuner.jobs.work import Draining, Work
 from tunewright.tuner.model import Model, open_model
 from tunewright.tuner.settings import settings
-from tunewright.tuner.tenure import Tenure
-from tunewright.tuner.whole_model import ModelTimes, UploadTiming, Variant, Wanted
-from tunewright.tuner.work import Draining, Work
 from tunewright.workers.pool import DeviceState, Pool, PoolError
 from tunewright.workers.process import NotStarted
 
@@ -256,7 +256,7 @@ def test_a_drained_tuner_gives_its_job_back_and_another_goes_on(store: SqlStore,
 
 
 def test_a_candidate_that_takes_too_long_is_dropped_by_a_drain(store: SqlStore, submit: Submit, monkeypatch) -> None:
-    monkeypatch.setattr("tunewright.tuner.work.DRAIN_S", 0.3)
+    monkeypatch.setattr("tunewright.tuner.jobs.work.DRAIN_S", 0.3)
     never = Gate()
 
     def outcome(candidate: Candidate) -> Measurement:
@@ -310,7 +310,7 @@ def test_a_bug_ends_its_job_and_not_the_tuner(store: SqlStore, submit: Submit, c
 
 @pytest.mark.parametrize("fault", [PoolError("no device", 0.0), NotStarted("no child process")])
 def test_where_nothing_can_be_measured_the_job_waits(store: SqlStore, submit: Submit, monkeypatch, fault) -> None:
-    monkeypatch.setattr("tunewright.tuner.work.BACKOFF_S", 0.2)
+    monkeypatch.setattr("tunewright.tuner.jobs.work.BACKOFF_S", 0.2)
     calls = iter([True, True, False])
 
     def outcome(candidate: Candidate) -> Measurement:

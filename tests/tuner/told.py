@@ -13,11 +13,11 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
-from tunewright.tuner.job import TuningJob
+from tunewright.tuner.jobs.job import TuningJob
+from tunewright.tuner.jobs.report import Report
+from tunewright.tuner.jobs.tenure import Tenure
+from tunewright.tuner.jobs.whole_model import Timing
 from tunewright.tuner.model import Model
-from tunewright.tuner.report import Report
-from tunewright.tuner.tenure import Tenure
-from tunewright.tuner.whole_model import Timing
 from tunewright.workers.pool import DeviceState
 
 LEASE_S = 30.0

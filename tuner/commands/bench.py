@@ -20,7 +20,7 @@ from .. import peers
 from ..latency import Latency, rest, side_by_side
 from ..peak_memory import OURS, PeakMemory, peak_memory
 from ..place import DEFAULT_PLACE, Place, Prepared
-from ..session import InferenceSession, object_cache
+from ..running.session import InferenceSession, object_cache
 from ..settings import settings
 from ..text import duration, printable, ratio, slow_nodes, times
 from . import subject

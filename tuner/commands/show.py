@@ -22,11 +22,11 @@ from tunewright.search_space.sketches import default_schedule, lower, spaces
 from tunewright.search_space.space import ENUMERABLE, Space
 
 from ..errors import Refused
+from ..jobs.tuning import local_target
 from ..lookup import lookup
 from ..model import open_model
 from ..settings import settings
 from ..text import duration, large, printable, printable_lines, shape
-from ..tuning import local_target
 from ..units import in_ms
 
 PARTS = ("ir", "llvm", "assembly")

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..coverage import Coverage
 from ..errors import Refused
 from ..inputs import example_feeds
 from ..model import Model
 from ..place import Prepared
-from ..session import InferenceSession, object_cache
+from ..running.coverage import Coverage
+from ..running.session import InferenceSession, object_cache
 
 
 def session_of(prepared: Prepared) -> InferenceSession:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ..progress import watching
+from ..jobs.progress import watching
 from ..text import duration, gain, is_clear, printable, ratio, share, slow_nodes, times, uses
 from .tables import is_wide, key_letters, new_table, print_table
 
@@ -17,7 +17,7 @@ from .tables import is_wide, key_letters, new_table, print_table
 def tune(console: Console, model: Path, **settings: Any) -> dict[str, Any]:
     """The report of a tuning job as JSON data. `settings` are those of `tuning.tune`. Progress goes to `console`."""
     with watching(console) as watch:
-        from ..tuning import tune as run_job  # takes a while to import: the view is there before
+        from ..jobs.tuning import tune as run_job  # takes a while to import: the view is there before
 
         return run_job(model, watch=watch, **settings).to_json()
 

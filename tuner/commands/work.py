@@ -15,10 +15,10 @@ from tunewright.db.sql_store import open_store
 from tunewright.workers.pool import PoolError
 
 from ..errors import Unavailable
+from ..jobs.tuning import open_machines
+from ..jobs.work import Draining, Work
 from ..json_log import JsonLines
 from ..settings import settings
-from ..tuning import open_machines
-from ..work import Draining, Work
 
 PATIENCE_S = 120.0
 """How long a database server may be away before the process ends: whoever started it starts another."""

@@ -1,0 +1,279 @@
+"""Product: a task's main piece as a sum of products of two loads, and how its panel is laid out.
+
+The output's contiguous axis (`vector`) belongs to one operand alone, the *panel* (weights, as a rule); scalars of the
+other operand are broadcast against its vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars, loads, op, substitute, transform
+from tunewright.codegen.index import Domain, linear, simplify
+from tunewright.codegen.ir import Packing
+from tunewright.graph.task import Stage, Task, Tensor
+
+from ..nests.nest import Edge
+from ..nests.pieces import Piece, pieces
+from ..nests.tile import INNER, TILE
+
+FEW = 4
+"""Elements in a row that are read one by one at no loss, wherever they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The main piece of a task, seen as a product: which axes are what."""
+
+    before: tuple[Piece, ...]
+    piece: Piece
+    after: tuple[Piece, ...]
+    panel: Load  # the operand that varies along the vector axis
+    vector: str
+    rows: tuple[str, ...]  # axes of the other operand alone, outermost first
+    batch: tuple[str, ...]  # axes of both
+    columns: tuple[str, ...]  # axes of the panel alone, besides `vector`
+    edges: tuple[Edge, ...] = ()  # beyond them there is nothing to add
+
+    @staticmethod
+    def of(
+        piece: Piece,
+        panel: Load,
+        other: Load,
+        vector: str,
+        before: Sequence[Piece] = (),
+        after: Sequence[Piece] = (),
+    ) -> Product:
+        """The product of a panel, which varies along `vector`, and another operand, which doesn't."""
+        own, others = set(free_vars(panel)), set(free_vars(other))
+        axes = [a.name for a in piece.stage.axes if a.name != vector]
+        return Product(
+            before=tuple(before),
+            piece=piece,
+            after=tuple(after),
+            panel=panel,
+            vector=vector,
+            rows=tuple(a for a in axes if a in others and a not in own),
+            batch=tuple(a for a in axes if a in others and a in own),
+            columns=tuple(a for a in axes if a not in others),
+        )
+
+    @property
+    def other(self) -> Load:
+        """The operand that is broadcast; the panel itself, if it is multiplied by itself."""
+        return next((x for x in loads(self.piece.stage.body) if x != self.panel), self.panel)
+
+    def reading(self, panel: Load) -> Product:
+        """The same product with its panel read elsewhere."""
+        return replace(self.replacing(self.panel, panel), panel=panel)
+
+    def replacing(self, operand: Load, place: Load) -> Product:
+        """The same product with an operand read elsewhere."""
+        stage = self.piece.stage
+        body = transform(stage.body, lambda node: place if node == operand else node)
+        return replace(self, piece=replace(self.piece, stage=replace(stage, body=body)))
+
+    def extent(self, axis: str) -> int:
+        """Extent of a spatial or reduction axis."""
+        stage = self.piece.stage
+        return next(a.extent for a in stage.axes + stage.reduce if a.name == axis)
+
+
+BARE = "bare"
+"""The tensor that a phase copies without the zeros around it."""
+
+LINE = 16
+"""Floats in a line of a cache."""
+
+AHEAD_BYTES = 8192
+"""How far ahead a packed panel is asked for: memory takes some 100 ns to answer, in which a core reads 4 KiB of it."""
+
+
+def ahead(width: int) -> int:
+    """Rows of a packed panel that it is asked for ahead, `width` floats each."""
+    return -(-AHEAD_BYTES // (4 * width))
+
+
+@lru_cache(maxsize=256)
+def product(task: Task) -> Product | None:
+    """The task's product of two float32 tensors read at linear places, with an axis for the lanes; None without one."""
+    return max(_ways(task), key=lambda way: _panel_rank(task, way), default=None)
+
+
+@lru_cache(maxsize=256)
+def flipped(task: Task) -> Product | None:
+    """The product the other way: its panel is no constant, but read and written in vectors; None if there is no other.
+
+    A map of pixels lies along the lanes then, where channels come first.
+    """
+    best = product(task)
+    for way in _ways(task):
+        into, panel = way.piece.index[-1:], way.panel
+        if best is None or way.vector == best.vector or into != (Var(way.vector),):
+            continue
+        made = any(p.output == panel.tensor for p in way.before)
+        if way.rows and not way.columns and contiguous(panel, way.vector) and not made:
+            return way
+    return None
+
+
+def _ways(task: Task) -> list[Product]:
+    """Each way to see the task's main piece as a product."""
+    parts = pieces(task)
+    main = max(range(len(parts)), key=lambda n: parts[n].stage.points)
+    piece = parts[main]
+    stage = piece.stage
+    match stage.body:
+        case Op("mul", (Load() as left, Load() as right), DType.F32) if stage.combiner == "sum":
+            pass
+        case _:
+            return []
+    if any(linear(e) is None for load in (left, right) for e in load.index):
+        return []
+    ways = [_seen(parts, main, left, right, vector) for vector in _last_axes(piece)]
+    return [way for way in ways if way is not None]
+
+
+@lru_cache(maxsize=256)
+def unpadded(found: Product) -> Product:
+    """The product without the phase that puts zeros around an operand: windows end at the edges instead.
+
+    Where that phase also brings the operand into another order, it is left to do so. The same product, if there is no
+    such phase, or if it does more.
+    """
+    read = found.other
+    makers = [p for p in found.before if p.output == read.tensor]
+    others = [*(p for p in found.before if p not in makers), *found.after]
+    if len(makers) != 1 or any(x.tensor == read.tensor for p in others for x in p.reads):
+        return found
+    (maker,) = makers
+    match maker.finish, maker.stage.body:
+        case Load(maker.output), Op("select", (condition, Load() as inner, Const(0.0))) if not maker.stage.reduce:
+            pass
+        case _:
+            return found
+    domain = Domain({a.name: (0, a.extent - 1) for a in maker.stage.axes}).given(condition)
+    if domain.limits or not domain.decide(condition) or maker.index != tuple(Var(a.name) for a in maker.stage.axes):
+        return found
+    edges = [
+        _edge(found, at, domain.ranges[a.name])
+        for a, at in zip(maker.stage.axes, read.index, strict=True)
+        if domain.ranges[a.name] != (0, a.extent - 1)
+    ]
+    plain = tuple(simplify(e, domain.ranges) for e in inner.index)
+    if None in edges or any(linear(e) is None for e in plain):
+        return found
+    places = dict(zip((a.name for a in maker.stage.axes), read.index, strict=True))
+    source = Load(inner.tensor, tuple(substitute(e, places) for e in plain), inner.dtype)
+    last = found.piece.stage.reduce[-1]
+    before = [p for p in found.before if p is not maker]
+    if not contiguous(source, last.name) and last.extent > FEW:
+        source, copying = _bare(maker, read, replace(inner, index=plain), domain)
+        before.append(copying)
+    apart = found.replacing(read, source)
+    return replace(apart, before=tuple(before), edges=tuple(e for e in edges if e))
+
+
+def _bare(maker: Piece, read: Load, inner: Load, domain: Domain) -> tuple[Load, Piece]:
+    """What is put between zeros, copied without them, and where the product reads it."""
+    first = {a.name: domain.ranges[a.name][0] for a in maker.stage.axes}
+    axes = tuple(replace(a, extent=domain.ranges[a.name][1] - first[a.name] + 1) for a in maker.stage.axes)
+    shift = {name: Var(name) + low for name, low in first.items() if low}
+    stage = Stage(BARE, axes, substitute(inner, shift))
+    index = tuple(op("sub", e, first[a.name]) for a, e in zip(maker.stage.axes, read.index, strict=True))
+    return Load(BARE, index, inner.dtype), Piece(stage, BARE, stage.index, Load(BARE, stage.index, inner.dtype))
+
+
+def _edge(found: Product, at: Expr, inside: tuple[int, int]) -> Edge | None:
+    """The edge along one dimension of what is read; None if it is not a window sliding along one axis."""
+    form = linear(at)
+    if form is None or len(form.coefficients) != 2 or min(form.coefficients.values()) < 1:
+        return None
+    taps = {a.name: a.extent for a in found.piece.stage.reduce}
+    axes = [name for name in form.coefficients if name in found.rows]
+    moved = [name for name in form.coefficients if name in taps]
+    if len(axes) != 1 or len(moved) != 1:
+        return None
+    low, high = inside
+    stride, dilation = form.coefficients[axes[0]], form.coefficients[moved[0]]
+    return Edge(axes[0], moved[0], taps[moved[0]], stride, dilation, low - form.constant, high - low + 1)
+
+
+def _last_axes(piece: Piece) -> list[str]:
+    """The contiguous axis of what is written, and that of the sum itself, which differs if the result is permuted."""
+    last = [index[-1] for index in (piece.index, piece.stage.index) if index]
+    return list(dict.fromkeys(e.name for e in last if isinstance(e, Var)))
+
+
+def _seen(parts: Sequence[Piece], main: int, left: Load, right: Load, vector: str) -> Product | None:
+    """The product with one axis along the lanes; None if both operands vary along it."""
+    panel, other = (right, left) if vector in free_vars(right) else (left, right)
+    if vector in free_vars(other) or all(a.name != vector for a in parts[main].stage.axes):
+        return None
+    return Product.of(parts[main], panel, other, vector, parts[:main], parts[main + 1 :])
+
+
+def _panel_rank(task: Task, way: Product) -> int:
+    """A panel packed beforehand is best, one that must be transposed first worst. Of equals the first is taken."""
+    if task.tensor(way.panel.tensor).constant:
+        return 2
+    return int(contiguous(way.panel, way.vector))
+
+
+def packable(task: Task, load: Load) -> bool:
+    """Whether an operand can be packed when a model is compiled: a constant that nothing else reads."""
+    tensor = next((t for t in task.inputs if t.name == load.tensor), None)
+    plain = [e.name for e in load.index if isinstance(e, Var)]
+    simple = len(plain) == len(set(plain)) and all(isinstance(e, Var | Const) for e in load.index)
+    uses = sum(x.tensor == load.tensor for p in pieces(task) for x in p.reads)
+    return simple and tensor is not None and tensor.constant and uses == 1
+
+
+def packed(found: Product, tensor: Tensor, width: int) -> tuple[Packing, tuple[Expr, ...]]:
+    """The panel as [batch and other axes, n / width, reduction, n % width], padded with zeros; and where it is read.
+
+    The index uses `n.tile` and `n.in` beside the axes: see `tile`.
+    """
+    tiles = -(-found.extent(found.vector) // width)
+    dims = [e.name if isinstance(e, Var) else "" for e in found.panel.index]
+    splits = [(tiles, width) if d == found.vector else (tensor.shape[n],) for n, d in enumerate(dims)]
+    padded = tuple(prod(s) for s in splits)
+    parts: list[tuple[str, Expr]] = []
+    for name, e in zip(dims, found.panel.index, strict=True):
+        if name == found.vector:
+            parts += [(name + TILE, Var(name + TILE)), (name + INNER, Var(name + INNER))]
+        else:
+            parts.append((name, e))
+    reduction = {a.name for a in found.piece.stage.reduce}
+
+    def rank(part: int) -> int:
+        name = parts[part][0]
+        return 3 if name.endswith(INNER) else 2 if name in reduction else 1 if name.endswith(TILE) else 0
+
+    order = sorted(range(len(parts)), key=lambda part: (rank(part), part))
+    packing = Packing(tuple(range(len(dims))), padded, tuple(splits), tuple(order))
+    return packing, tuple(parts[part][1] for part in order)
+
+
+def in_rows(found: Product, load: Load, tensor: Tensor) -> tuple[Packing, tuple[Expr, ...]]:
+    """A constant with the reduction's last axis innermost, and where it is read.
+
+    Its rows have an odd number of lines, so that neighbours never meet in a set of a cache.
+    """
+    last = found.piece.stage.reduce[-1].name
+    (inner,) = [d for d, e in enumerate(load.index) if e == Var(last)]
+    order = (*(d for d in range(len(load.index)) if d != inner), inner)
+    lines = -(-tensor.shape[inner] // LINE) | 1
+    padded = tuple(lines * LINE if d == inner else tensor.shape[d] for d in order)
+    packing = Packing(order, padded, tuple((extent,) for extent in padded), tuple(range(len(order))))
+    return packing, tuple(load.index[d] for d in order)
+
+
+def contiguous(load: Load, axis: str) -> bool:
+    """Whether neighbours along the axis are neighbours in memory."""
+    last = linear(load.index[-1])
+    return last is not None and last.coefficients.get(axis) == 1 and axis not in free_vars(*load.index[:-1])

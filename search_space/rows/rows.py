@@ -1,0 +1,156 @@
+"""Rows: pieces that can run row by row, one after another, without leaving the cache.
+
+Softmax and layer normalisation are several pieces over the same rows: maximum, exponentials, sum, quotient. When every
+tensor that passes between them stays within a row, one parallel loop over the rows holds them all, and the tensors
+between them shrink to one row each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tunewright.codegen.expr import Expr, Load, Var, const, free_vars, op, substitute, transform
+from tunewright.codegen.ir import Buffer, For, If, LoopKind, Scope, Stmt, replaced
+from tunewright.graph.task import Axis, Stage, Task
+
+from ..nests.pieces import Piece
+
+ROW_LIMIT_BYTES = 256 * 1024
+"""Most memory for the tensors of one row: they live on the stack and should stay in the second-level cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Pieces run together. `rows` are the axes of the loop around them, with equal names in all pieces."""
+
+    pieces: tuple[Piece, ...]
+    rows: tuple[Axis, ...] = ()
+    locals: tuple[Buffer, ...] = ()
+
+    @property
+    def main(self) -> Piece:
+        """The piece that evaluates its body most often."""
+        return max(self.pieces, key=lambda piece: piece.stage.points)
+
+
+def row_groups(task: Task, parts: Sequence[Piece]) -> list[RowGroup]:
+    """All pieces, in order, as few groups as possible."""
+    done: list[RowGroup] = []
+    start = 0
+    while start < len(parts):
+        for stop in range(len(parts), start, -1):
+            group = _group(task, parts, start, stop)
+            if group is not None:
+                done.append(group)
+                start = stop
+                break
+    return done
+
+
+def row_loop(rows: Sequence[Axis], together: int, body: Stmt) -> Stmt:
+    """`body` for every row, `together` rows a chunk, in one parallel loop. In it the axes of the rows are variables."""
+    total = prod(axis.extent for axis in rows)
+    together = min(together, total)
+    chunks = -(-total // together)
+    row: Expr = const(0)
+    row = row + Var("chunk") * together if chunks > 1 else row
+    row = row + Var("row") if together > 1 else row
+    body = at_row(rows, row, body)
+    if chunks * together > total:
+        body = If(op("lt", row, total), body)
+    if together > 1:
+        body = For("row", together, body)
+    return For("chunk", chunks, body, LoopKind.PARALLEL) if chunks > 1 else body
+
+
+def at_row(rows: Sequence[Axis], row: Expr, body: Stmt) -> Stmt:
+    """`body` at one of all rows by its number."""
+    total = stride = prod(axis.extent for axis in rows)
+    for axis in rows:
+        stride //= axis.extent
+        outer = row // stride
+        body = replaced(body, {axis.name: outer if stride * axis.extent == total else outer % axis.extent})
+    return body
+
+
+def _group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:
+    inside = list(parts[start:stop])
+    if len(inside) == 1:
+        return RowGroup((inside[0],))
+    outside = {x.tensor for p in (*parts[:start], *parts[stop:]) for x in p.reads} | {t.name for t in task.outputs}
+    made = [p.output for p in inside]
+    kept = [name for name in made if name not in outside]
+    passed = {x.tensor for p in inside for x in p.reads} & set(made)
+    for count in range(min(len(p.stage.axes) for p in inside), 0, -1):
+        named = [_named(p, count) for p in inside]
+        if any(p is None for p in named):
+            continue
+        pieces = [p for p in named if p is not None]
+        rows = pieces[0].stage.axes[:count]
+        if any(p.stage.axes[:count] != rows for p in pieces) or len(set(made)) < len(made):
+            continue
+        dims = {p.output: _row_dims(p.index, rows) for p in pieces}
+        if all(_stays(pieces, name, dims[name], rows) for name in passed):
+            return _localised(task, pieces, rows, {name: dims[name] for name in kept if name in passed})
+    return None
+
+
+def _named(piece: Piece, count: int) -> Piece | None:
+    """The piece with its first axes renamed row0, row1, ..."""
+    names = {axis.name: Var(f"row{n}") for n, axis in enumerate(piece.stage.axes[:count])}
+    stage = piece.stage
+    axes = tuple(Axis(names[a.name].name, a.extent) if a.name in names else a for a in stage.axes)
+    index = tuple(substitute(e, names) for e in stage.index)
+    stage = Stage(stage.output, axes, substitute(stage.body, names), stage.reduce, stage.combiner, index)
+    return Piece(stage, piece.output, tuple(substitute(e, names) for e in piece.index), substitute(piece.finish, names))
+
+
+def _row_dims(index: Sequence[Expr], rows: Sequence[Axis]) -> tuple[int, ...] | None:
+    """Which dimension each row axis indexes; None if one does not, or not alone."""
+    dims = []
+    for axis in rows:
+        where = [d for d, e in enumerate(index) if axis.name in free_vars(e)]
+        if len(where) != 1 or index[where[0]] != Var(axis.name):
+            return None
+        dims.append(where[0])
+    return tuple(dims)
+
+
+def _stays(pieces: Sequence[Piece], name: str, dims: tuple[int, ...] | None, rows: Sequence[Axis]) -> bool:
+    """Whether every read of the tensor is of the row being computed."""
+    reads = [x for p in pieces for x in p.reads if x.tensor == name]
+    return dims is not None and all(_row_dims(x.index, rows) == dims for x in reads)
+
+
+def _localised(
+    task: Task, pieces: Sequence[Piece], rows: tuple[Axis, ...], dims: dict[str, tuple[int, ...] | None]
+) -> RowGroup | None:
+    """The group with its inner tensors cut down to one row."""
+    buffers = []
+    for name, drop in dims.items():
+        tensor = task.tensor(name)
+        shape = tuple(extent for d, extent in enumerate(tensor.shape) if d not in (drop or ()))
+        buffers.append(Buffer(name, shape or (1,), tensor.dtype, Scope.SHARED))
+    if sum(b.size_bytes for b in buffers) > ROW_LIMIT_BYTES or prod(a.extent for a in rows) < 2:
+        return None
+
+    def cut(index: tuple[Expr, ...], name: str) -> tuple[Expr, ...]:
+        if name not in dims:
+            return index
+        return tuple(e for d, e in enumerate(index) if d not in (dims[name] or ())) or (const(0),)
+
+    def visit(node: Expr) -> Expr:
+        return Load(node.tensor, cut(node.index, node.tensor), node.dtype) if isinstance(node, Load) else node
+
+    fresh = [
+        Piece(
+            replace(p.stage, body=transform(p.stage.body, visit)),
+            p.output,
+            cut(p.index, p.output),
+            transform(p.finish, lambda node, own=p: node if own.is_result(node) else visit(node)),  # type: ignore[misc]
+        )
+        for p in pieces
+    ]
+    return RowGroup(tuple(fresh), rows, tuple(buffers))

@@ -1,0 +1,251 @@
+"""Plane tiles: windows of a few rows by a few vectors of columns of one plane, unrolled and folded into registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+
+from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, loads, op, substitute, transform
+from tunewright.codegen.index import Ranges, simplify, vectorize
+from tunewright.codegen.ir import Alloc, Block, Buffer, Prefetch, Scope, Stmt, Store
+from tunewright.graph.task import identity
+
+from ..nests.tile import ACC, folded
+from .planes import Planes
+from .window_tile import OWN, Run, reciprocal
+from .windows import Direction
+
+LANE = "lane"
+"""The variable that becomes the lanes."""
+
+HELD = "held"
+"""The register buffer of what is the same for all windows of a plane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The lanes of a vector of windows that are inside at one tap: from `first` to before `end`."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Neighbouring windows along the columns: how many there are, and which of them are inside at each tap."""
+
+    used: int
+    reaches: tuple[Reach, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Neighbouring tiles along the columns whose vectors are inside at the same taps."""
+
+    first: int
+    count: int
+    vectors: tuple[Vector, ...]
+
+    @staticmethod
+    def all(columns: Direction, lanes: int, together: int) -> list[Stretch]:
+        """The tiles of so many vectors that cover the columns; the last one may have fewer."""
+        vectors = [_vector(columns, first, lanes) for first in range(0, columns.extent, lanes)]
+        tiles = [tuple(vectors[n : n + together]) for n in range(0, len(vectors), together)]
+        found = []
+        for alike, group in groupby(range(len(tiles)), key=lambda n: tiles[n]):
+            numbers = list(group)
+            found.append(Stretch(numbers[0], len(numbers), alike))
+        return found
+
+
+def _vector(columns: Direction, first: int, lanes: int) -> Vector:
+    used = min(lanes, columns.extent - first)
+    reaches = []
+    for tap in range(columns.taps):
+        inside = [lane for lane in range(used) if columns.within(first + lane, tap)]
+        reaches.append(Reach(inside[0], inside[-1] + 1) if inside else Reach(0, 0))
+    return Vector(used, tuple(reaches))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tile is: its plane, by axes, and its number along rows and columns."""
+
+    plane: Mapping[str, Expr]
+    row: Expr
+    column: Expr
+
+
+class Held:
+    """What the fold needs beside the elements, such as weights: in registers for a whole plane, if that is wanted."""
+
+    def __init__(self, found: Planes, lanes: int, kept: bool) -> None:
+        self.found, self.lanes, self.kept = found, lanes, kept
+        around = transform(found.piece.stage.body, lambda node: OWN if node == found.read else node)
+        self.around = around
+        self.needed = _loads_beside(around) if kept else []
+        self.numbers = {
+            (load, taps): n
+            for n, (taps, load) in enumerate(
+                product(product(range(found.rows.taps), range(found.columns.taps)), self.needed)
+            )
+        }
+
+    def keep(self, plane: Mapping[str, Expr], body: Stmt) -> Stmt:
+        """The body, with all it needs of a plane in registers."""
+        if not self.numbers:
+            return body
+        held = Buffer(HELD, (len(self.numbers), self.lanes), self.found.read.dtype, Scope.REGISTER)
+        steps: list[Stmt] = []
+        for (load, taps), number in self.numbers.items():
+            index = const(number), Ramp(const(0), self.lanes)
+            steps.append(Store(HELD, index, substitute(load, {**plane, **self._taps(taps)})))
+        return Alloc(held, Block((*steps, body)))
+
+    def value(self, element: Expr, taps: tuple[int, int], plane: Mapping[str, Expr]) -> Expr:
+        """What is folded of an element."""
+
+        def visit(node: Expr) -> Expr:
+            if node == OWN:
+                return element
+            number = self.numbers.get((node, taps)) if isinstance(node, Load) else None
+            if number is None:
+                return node
+            return Load(HELD, (const(number), Ramp(const(0), self.lanes)), node.dtype)
+
+        return substitute(transform(self.around, visit), {**plane, **self._taps(taps)})
+
+    def _taps(self, taps: tuple[int, int]) -> dict[str, Expr]:
+        return {d.tap: const(t) for d, t in zip((self.found.rows, self.found.columns), taps, strict=True)}
+
+
+def _loads_beside(around: Expr) -> list[Load]:
+    """What is loaded but the element, of the element's type."""
+    found: list[Load] = []
+
+    def visit(node: Expr) -> Expr:
+        if isinstance(node, Load) and node != OWN and node.dtype is OWN.dtype and node not in found:
+            found.append(node)
+        return node
+
+    transform(around, visit)
+    return found
+
+
+class PlaneTile:
+    """One tile: a few rows by a few vectors of columns."""
+
+    def __init__(
+        self, held: Held, rows: Run, sizes: Mapping[str, int], stretch: Stretch, place: Place, ranges: Ranges
+    ) -> None:
+        self.held, self.found, self.lanes = held, held.found, held.lanes
+        self.rows, self.stretch, self.place = rows, stretch, place
+        self.ranges = ranges
+        self.height, self.ahead = sizes["tile_rows"], bool(sizes["ahead"])
+        self.top = place.row * self.height
+        self.base = place.column  # the first column
+        self.stage = self.found.piece.stage
+        shape = (len(rows.taps), len(stretch.vectors), self.lanes)
+        self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
+
+    def lower(self) -> Stmt:
+        empty = set(product(range(len(self.rows.taps)), range(len(self.stretch.vectors))))
+        steps: list[Stmt] = self._asked() if self.ahead else []
+        for offset, uses in sorted(self._lines().items()):
+            for number in range(len(self.stretch.vectors)):
+                steps += self._folds(offset, uses, number, empty)
+        start = Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype)
+        steps += [Store(ACC, self._slot(*slot).index, start) for slot in sorted(empty)]
+        for row, number in product(range(len(self.rows.taps)), range(len(self.stretch.vectors))):
+            steps.append(self._written(row, number))
+        return Alloc(self.acc, Block(tuple(steps)))
+
+    def _asked(self) -> list[Stmt]:
+        """Ask for what the tile below reads and this one does not; below the last one begins the next plane."""
+        rows, columns = self.found.rows, self.found.columns
+        (read,) = loads(self.found.element)
+        first = (self.top + self.height) * rows.stride + rows.offset(0, rows.taps - 1)
+        left = self.base * columns.stride + columns.inside[0]
+        steps: list[Stmt] = []
+        for row, number in product(range(self.height * rows.stride), range(len(self.stretch.vectors) * columns.stride)):
+            places = {rows.at: first + row, columns.at: left + number * self.lanes, **self.place.plane}
+            steps.append(Prefetch(read.tensor, tuple(substitute(e, places) for e in read.index)))
+        return steps
+
+    def _slot(self, row: int, number: int) -> Load:
+        index = const(row), const(number), Ramp(const(0), self.lanes)
+        return Load(ACC, index, self.acc.dtype)
+
+    def _lines(self) -> dict[int, list[tuple[int, int]]]:
+        """The rows that the tile reads, from its first place on: rows of the tile and taps that each is of."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for row, taps in enumerate(self.rows.taps):
+            for tap in taps:
+                found.setdefault(self.found.rows.offset(row, tap), []).append((row, tap))
+        return found
+
+    def _folds(
+        self, offset: int, uses: Sequence[tuple[int, int]], number: int, empty: set[tuple[int, int]]
+    ) -> list[Stmt]:
+        """All that one row of the input adds to a vector of each row of the tile that it belongs to."""
+        elements = [(tap, self._element(offset, number, tap)) for tap in range(self.found.columns.taps)]
+        there = [(tap, element) for tap, element in elements if element is not None]
+        steps: list[Stmt] = []
+        if self.found.plain and there:  # the columns first, once for all rows
+            joined = there[0][1]
+            for _, element in there[1:]:
+                joined = folded(self.stage.combiner, joined, element)
+            return [self._fold((row, number), joined, empty) for row, _ in uses]
+        for tap, element in there:
+            for row, row_tap in uses:
+                value = self.held.value(element, (row_tap, tap), self.place.plane)
+                steps.append(self._fold((row, number), value, empty))
+        return steps
+
+    def _element(self, offset: int, number: int, tap: int) -> Expr | None:
+        """A vector of elements, the border where they are padding; None if all are."""
+        vector = self.stretch.vectors[number]
+        reach = vector.reaches[tap]
+        if reach.end == 0:
+            return None
+        rows, columns = self.found.rows, self.found.columns
+        first = self.base + number * self.lanes
+        at = first * columns.stride + columns.offset(0, tap) + Var(LANE) * columns.stride
+        if reach.first:
+            at = op("max", at, columns.inside[0])
+        places = {rows.at: self.top * rows.stride + offset, columns.at: at, **self.place.plane}
+        count = None if reach.end == self.lanes else reach.end
+        element = vectorize(substitute(self.found.element, places), LANE, const(0), self.lanes, count)
+        bare = isinstance(element, Load) and self.found.border == 0.0
+        inside: list[Expr] = []
+        if reach.first:
+            inside.append(op("le", const(reach.first), Ramp(const(0), self.lanes)))
+        if reach.end < vector.used and not bare:
+            inside.append(op("lt", Ramp(const(0), self.lanes), const(reach.end)))
+        for condition in inside:
+            element = op("select", condition, element, Const(self.found.border, element.dtype))
+        return element
+
+    def _fold(self, place: tuple[int, int], value: Expr, empty: set[tuple[int, int]]) -> Stmt:
+        slot = self._slot(*place)
+        if place in empty:
+            empty.remove(place)
+            return Store(ACC, slot.index, value)
+        return Store(ACC, slot.index, folded(self.stage.combiner, slot, value))
+
+    def _written(self, row: int, number: int) -> Stmt:
+        """Write one vector of results, with what follows them."""
+        piece, found = self.found.piece, self.found
+        used = self.stretch.vectors[number].used
+        column = self.base + number * self.lanes + Var(LANE)
+        places = {**self.place.plane, found.rows.axis: self.top + row, found.columns.axis: column}
+        ranges = {**self.ranges, LANE: (0, used - 1)}
+        finish = transform(piece.finish, lambda node: OWN if piece.is_result(node) else node)
+        finish = simplify(substitute(finish, places), ranges)
+        count = None if used == self.lanes else used
+        finish = vectorize(finish, LANE, const(0), self.lanes, count)
+        own = self._slot(row, number)
+        finish = transform(finish, lambda node: own if node == OWN else reciprocal(node))
+        index = tuple(vectorize(substitute(e, places), LANE, const(0), self.lanes) for e in piece.index)
+        return Store(piece.output, (*index[:-1], Ramp(substitute(column, {LANE: const(0)}), self.lanes)), finish, count)

@@ -1,0 +1,242 @@
+"""Window tiles: the windows of a few places of the output, unrolled and folded into registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, const, op, substitute, transform
+from tunewright.codegen.index import Ranges, simplify, vectorize
+from tunewright.codegen.ir import Alloc, Block, Buffer, If, Scope, Stmt, Store
+from tunewright.graph.task import identity
+
+from ..nests.tile import ACC, folded
+from .windows import Direction, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring tiles along the columns whose windows touch the same of what they cover."""
+
+    first: int
+    count: int
+    taps: tuple[tuple[int, ...], ...]  # of each place in the tile, those that are no padding
+
+    @staticmethod
+    def all(direction: Direction, size: int) -> list[Run]:
+        """The tiles of so many places along a direction, the smaller last one included."""
+
+        def taps(tile: int) -> tuple[tuple[int, ...], ...]:
+            places = range(tile * size, min((tile + 1) * size, direction.extent))
+            return tuple(tuple(t for t in range(direction.taps) if direction.within(p, t)) for p in places)
+
+        found = []
+        for alike, group in groupby(range(-(-direction.extent // size)), key=taps):
+            tiles = list(group)
+            found.append(Run(tiles[0], len(tiles), alike))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the input under a tile, and the windows that it belongs to."""
+
+    taps: tuple[int, ...]  # along the other directions
+    offset: int  # of its row, from the tile's first
+    windows: tuple[tuple[int, int], ...]  # row in the tile, tap
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One vector of channels: its first from that of the tile, its lanes, and how many are in use, None for all."""
+
+    base: int
+    lanes: int
+    count: int | None
+
+    @staticmethod
+    def all(channels: int, lanes: int) -> list[Part]:
+        """The vectors that cover so many channels; the last is as narrow as can be."""
+        whole, rest = divmod(channels, lanes)
+        parts = [Part(n * lanes, lanes, None) for n in range(whole)]
+        if rest:
+            narrow = max(2, 1 << (rest - 1).bit_length())
+            parts.append(Part(whole * lanes, narrow, None if narrow == rest else rest))
+        return parts
+
+
+OWN = Load(ACC, (), DType.F32)
+"""Stands for the fold of one window in what follows it."""
+
+
+class WindowTile:
+    """One tile: the windows of a few places of the output, unrolled."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        values: Mapping[str, int],
+        run: Run,
+        tiles: Sequence[Expr],  # its number along each direction
+        base: Expr,  # its first channel
+        parts: Sequence[Part],
+        ranges: Ranges,  # of the variables of loops
+    ) -> None:
+        self.plan, self.run, self.base, self.parts, self.ranges = plan, run, base, parts, ranges
+        self.found = plan.windows
+        self.stage = plan.windows.piece.stage
+        self.height, self.width = values["tile_rows"], values["tile_columns"]
+        *self.others, row, column = tiles
+        self.row, self.column = row * self.height, column * self.width
+        self.touched = self._touched()
+        across = len(self.touched) if self.found.plain else len(run.taps)
+        self.around = transform(self.stage.body, lambda node: OWN if node == self.found.read else node)
+        self.laid: dict[tuple[int, ...], Expr] = {}  # of `around`, by taps and vector
+        shape = (self.height, max(across, 1), len(parts), plan.lanes)
+        self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
+        self.slots = {place: self._slot(*place) for place in product(*map(range, shape[:-1]))}
+
+    def _touched(self) -> dict[int, list[tuple[int, int]]]:
+        """The columns of the input that the tile reads, from its first place on: windows and taps that each is of."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        along = self.plan.columns
+        for place, taps in enumerate(self.run.taps):
+            for tap in taps:
+                found.setdefault(along.offset(place, tap), []).append((place, tap))
+        return dict(sorted(found.items()))
+
+    def lower(self) -> Stmt:
+        empty = set(self.slots.values())
+        lines = [(line, self._guard(line)) for line in self._lines()]
+        steps: list[Stmt] = []
+        for line, guard in lines:
+            if guard == const(True):
+                steps += self._folds(line, empty)
+        start = Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype)
+        steps += [Store(ACC, slot.index, start) for slot in self.slots.values() if slot in empty]
+        for line, guard in lines:
+            if not isinstance(guard, Const):
+                steps.append(If(guard, Block(tuple(self._folds(line, set())))))
+        for row, column in product(range(self.height), range(len(self.run.taps))):
+            written = Block(tuple(self._written(row, column, number) for number in range(len(self.parts))))
+            beyond = self.plan.rows.extent % self.height
+            within = op("lt", self.row + row, self.plan.rows.extent) if 0 < beyond <= row else const(True)
+            steps.append(written if within == const(True) else If(within, written))
+        return Alloc(self.acc, Block(tuple(steps)))
+
+    def _slot(self, row: int, column: int, number: int) -> Load:
+        """The register of a row, a column and a vector."""
+        index = const(row), const(column), const(number), Ramp(const(0), self.parts[number].lanes)
+        return Load(ACC, index, self.acc.dtype)
+
+    def _lines(self) -> list[Line]:
+        """The rows of the input that the tile reads."""
+        rows = self.plan.rows
+        offsets: dict[int, list[tuple[int, int]]] = {}
+        for place, tap in product(range(self.height), range(rows.taps)):
+            offsets.setdefault(rows.offset(place, tap), []).append((place, tap))
+        return [
+            Line(taps, offset, tuple(places))
+            for taps in product(*(range(d.taps) for d in self.plan.others))
+            for offset, places in sorted(offsets.items())
+        ]
+
+    def _positions(self, line: Line) -> list[tuple[Direction, Expr, tuple[int, int]]]:
+        """Of each direction but the columns, where the line is, and the least and the most that this comes to."""
+        found = []
+        for along, place, tap in zip(self.plan.others, self.others, line.taps, strict=True):
+            first = along.offset(0, tap)
+            found.append((along, place * along.stride + first, (first, along.offset(along.extent - 1, tap))))
+        rows = self.plan.rows
+        last = (-(-rows.extent // self.height) - 1) * self.height * rows.stride + line.offset
+        return [*found, (rows, self.row * rows.stride + line.offset, (line.offset, last))]
+
+    def _guard(self, line: Line) -> Expr:
+        """Whether the line is no padding."""
+        guard: Expr = const(True)
+        for along, position, (least, most) in self._positions(line):
+            first, end = along.inside
+            if least < first:
+                guard = op("and", guard, op("le", first, position))
+            if most >= end:
+                guard = op("and", guard, op("lt", position, end))
+        return guard
+
+    def _folds(self, line: Line, empty: set[Load]) -> list[Stmt]:
+        """All that one line adds; registers that are `empty` so far are set, and are so no more."""
+        places = {along.at: position for along, position, _ in self._positions(line)}
+        columns = self.plan.columns
+        steps: list[Stmt] = []
+        for number, (offset, uses) in enumerate(self.touched.items()):
+            places[columns.at] = self.column * columns.stride + offset
+            for n in range(len(self.parts)):
+                element = self._laid(substitute(self.found.element, places), n)
+                for row, row_tap in line.windows:
+                    if self.found.plain:
+                        steps.append(self._fold((row, number, n), element, empty))
+                        continue
+                    for column, tap in uses:
+                        value = self._around(element, (*line.taps, row_tap, tap), n)
+                        steps.append(self._fold((row, column, n), value, empty))
+        return steps
+
+    def _around(self, element: Expr, taps: tuple[int, ...], number: int) -> Expr:
+        """What is folded of an element: with weights, its product with that of the taps."""
+        key = (*taps, number)
+        if key not in self.laid:
+            along = (*self.plan.others, self.plan.rows, self.plan.columns)
+            values = {d.tap: const(tap) for d, tap in zip(along, taps, strict=True)}
+            self.laid[key] = self._laid(substitute(self.around, values), number)
+        return transform(self.laid[key], lambda node: element if node == OWN else node)
+
+    def _fold(self, place: tuple[int, int, int], value: Expr, empty: set[Load]) -> Stmt:
+        slot = self.slots[place]
+        if slot in empty:
+            empty.remove(slot)
+            return Store(ACC, slot.index, value)
+        return Store(ACC, slot.index, folded(self.stage.combiner, slot, value))
+
+    def _places(self, row: int, column: int) -> dict[str, Expr]:
+        """The place of one window, by axes of the output."""
+        others = {d.axis: at for d, at in zip(self.plan.others, self.others, strict=True)}
+        return {**others, self.plan.rows.axis: self.row + row, self.plan.columns.axis: self.column + column}
+
+    def _laid(self, value: Expr, number: int) -> Expr:
+        """A value along the lanes of one vector of channels."""
+        part = self.parts[number]
+        return vectorize(value, self.found.channels.name, self.base + part.base, part.lanes, part.count)
+
+    def _written(self, row: int, column: int, number: int) -> Stmt:
+        """Write one vector of results, with what follows them."""
+        piece = self.found.piece
+        places = self._places(row, column)
+        value = self._result(row, column, number)
+        finish = transform(piece.finish, lambda node: OWN if self._is_own(node) else node)
+        finish = self._laid(simplify(substitute(finish, places), self.ranges), number)
+        finish = transform(finish, lambda node: value if node == OWN else reciprocal(node))
+        index = tuple(self._laid(substitute(e, places), number) for e in piece.index)
+        return Store(piece.output, index, finish, self.parts[number].count)
+
+    def _is_own(self, node: Expr) -> bool:
+        return isinstance(node, Load) and node.tensor == self.stage.output
+
+    def _result(self, row: int, column: int, number: int) -> Expr:
+        """One vector of folded windows."""
+        if not self.found.plain:
+            return self.slots[row, column, number]
+        value: Expr | None = None
+        for kept, uses in enumerate(self.touched.values()):
+            if any(place == column for place, _ in uses):
+                more = self.slots[row, kept, number]
+                value = more if value is None else folded(self.stage.combiner, value, more)
+        return Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype) if value is None else value
+
+
+def reciprocal(node: Expr) -> Expr:
+    """Vectors over one number are as many divisions; they are multiplied by its inverse, which is worked out once."""
+    match node:
+        case Op("div", (vector, number), dtype) if dtype.is_float and vector.lanes > 1 and number.lanes == 1:
+            return vector * (const(1.0, dtype) / number)
+    return node

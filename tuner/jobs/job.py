@@ -1,0 +1,267 @@
+"""TuningJob: from a job that is leased to its result. Read `TuningJob.run` first; how it searches is in `search`.
+
+All state is in the database: a job whose process is killed at any moment goes on where it was, in any other process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import inf, isfinite
+from typing import Any
+
+from tunewright.codegen.target import Target
+from tunewright.db.jobs import Budget, EventKind, Job, JobSpec, JobState, NewEvent
+from tunewright.db.sql_store import SqlStore
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.workers.pool import Pool
+
+from ..assembly import Assembly, total_s
+from ..limits import Rates, measure
+from ..lookup import TRANSFERRED, lookup
+from .claims import Claims
+from .confirming import Confirming
+from .learning import Learning
+from .report import Report, TaskReport
+from .search import Assignment, Search
+from .stage import Stage
+from .task_state import TaskState
+from .tenure import Stopped, Tenure
+from .whole_model import ModelTimes, Timing, Variant, is_here
+
+STRATEGY = "evolutionary"
+"""Where the settings of a job name none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a job stands, after each trial."""
+
+    stage: Stage
+    trials: int
+    budget: Budget
+    elapsed_s: float  # in this process
+    tasks: Sequence[TaskState]
+    assembly: Assembly = field(default_factory=Assembly)  # of the tasks, by their number
+    earlier: int = 0  # trials of the job before this process
+    last: tuple[TaskState, Schedule, Measurement] | None = None
+    spent_s: float = 0.0  # of searching, over all processes
+
+    @property
+    def speedup(self) -> float | None:
+        """Time of all tasks apart on their defaults over that of those chosen on their best; None while not known."""
+        default_s = total_s(self.assembly.apart, [task.default_s for task in self.tasks])
+        best_s = total_s(self.chosen, [task.best_s for task in self.tasks])
+        return default_s / best_s if default_s and best_s else None
+
+    @property
+    def chosen(self) -> list[int]:
+        """How often the model would run each task, as things stand."""
+        return self.assembly.uses([task.known_s for task in self.tasks])
+
+    @property
+    def left_s(self) -> float | None:
+        """Expected seconds until the budget is spent."""
+        by_time = self.budget.seconds - self.spent_s
+        by_trials = inf
+        if self.trials > self.earlier:
+            by_trials = self.elapsed_s / (self.trials - self.earlier) * (self.budget.trials - self.trials)
+        left = min(by_time, by_trials)
+        return max(left, 0.0) if isfinite(left) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """For people who watch: plain data."""
+        return {
+            "stage": self.stage.value,
+            "trials": self.trials,
+            "most_trials": self.budget.trials,
+            "spent_s": self.spent_s,
+            "left_s": self.left_s,
+            "speedup": self.speedup,
+            "chosen": self.chosen,
+        }
+
+
+Watch = Callable[[Progress], None]
+
+
+class TuningJob:
+    """Works on a job under the lease of `tenure`, on its tasks and how often each occurs, in their order.
+
+    What is tried follows from the job's settings `seed` and `strategy`. `timing` times the whole model at the end.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        tasks: Sequence[tuple[Task, int]],
+        target: Target,
+        store: SqlStore,
+        pool: Pool,
+        tenure: Tenure,
+        *,
+        timing: Timing | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self._job, self._target, self._store, self._tenure, self._timing = job, target, store, tenure, timing
+        self._watch = watch or (lambda progress: None)
+        self._started = time.monotonic()
+        self._ended_s: float | None = None  # how long the search took
+        seed, strategy = int(job.spec.settings.get("seed", 0)), str(job.spec.settings.get("strategy", STRATEGY))
+        learning = Learning(store, target, {task.key for task, _ in tasks}, seed)
+        self._states = [
+            TaskState.of(
+                task,
+                occurrences,
+                target,
+                store.records(task.key, target.key),
+                learning.costs,
+                strategy=strategy,
+                seed=seed,
+            )
+            for task, occurrences in tasks
+        ]
+        _borrow(store, target, [state for state in self._states if not state.measured])
+        self._earlier = sum(store.jobs.statuses(job.id).values())
+        self._claims = Claims(store, target.key, tenure)
+        self._assembly = _assembly(job.spec)
+        self._assigned = Assignment(store, pool, target, tenure, self._claims, self._states, self._assembly)
+        self._search = Search(
+            self._assigned,
+            learning,
+            job.budget.trials,
+            self._earlier,
+            self._is_over,
+            lambda *trial: self._report_progress(Stage.SEARCHING, trial),
+        )
+
+    def run(self) -> Report:
+        """Search until the budget is spent or nothing is left to try, time the findings, and finish the job.
+
+        Where time is over before the trials are, the job of a command is paused, for the same command to go on.
+        Raises LeaseLost, having written nothing since; Stopped, having given the job back; PoolError.
+        """
+        try:
+            self._enter(Stage.SEARCHING)
+            self._search.run()
+            self._ended_s = self._searched_s
+            report = self._finish()
+            self._leave(report)
+        except Stopped:
+            self._stop()
+            raise
+        self._report_progress(Stage.DONE)
+        return report
+
+    def _stop(self) -> None:
+        """Give the job back; the database knows whether it is to be paused or cancelled."""
+        self._tenure.tell()
+        self._store.jobs.give_back(self._tenure.lease)
+
+    def _leave(self, report: Report) -> None:
+        lease = self._tenure.lease
+        if self._job.attached and report.trials < self._job.budget.trials and self._is_over():
+            self._store.jobs.pause_leased(lease)
+        else:
+            self._store.jobs.finish(lease, JobState.SUCCEEDED, result=report.to_json())
+
+    @property
+    def _searched_s(self) -> float:
+        """Seconds in this process, but for those in which other jobs had all tasks."""
+        if self._ended_s is not None:
+            return self._ended_s
+        return time.monotonic() - self._started - self._claims.waited_s
+
+    def _is_over(self) -> bool:
+        """Whether the time of the job is; of a command's job that of this run is what counts."""
+        before_s = 0.0 if self._job.attached else self._job.spent_s
+        return before_s + self._searched_s >= self._job.budget.seconds
+
+    def _enter(self, stage: Stage) -> None:
+        """Begin a stage: whoever watches is told at once."""
+        self._report_progress(stage)
+        self._tenure.tell([NewEvent(EventKind.STAGE, {"stage": stage.value})])
+
+    def _report_progress(self, stage: Stage, last: tuple[TaskState, Schedule, Measurement] | None = None) -> None:
+        progress = Progress(
+            stage,
+            self._search.own,
+            self._job.budget,
+            time.monotonic() - self._started,
+            self._states,
+            self._assembly,
+            self._earlier,
+            last,
+            (0.0 if self._job.attached else self._job.spent_s) + self._searched_s,
+        )
+        if stage is not Stage.DONE:  # then the lease has ended
+            self._tenure.note(progress.to_json(), self._searched_s)
+        self._watch(progress)
+
+    def _finish(self) -> Report:
+        self._enter(Stage.CONFIRMING)
+        rates = machine_rates(self._target)
+        tasks = Confirming(self._assigned, rates.peak_flops_s if rates else None).run()
+        self._enter(Stage.RUNNING)
+        times = self._whole_model(tasks)
+        self._tenure.check()
+        statuses = self._store.jobs.statuses(self._job.id)
+        return Report(
+            job_id=self._job.id,
+            model=self._job.label,
+            target=str(self._target),
+            trials=sum(statuses.values()),
+            seconds=time.monotonic() - self._started,
+            tasks=tuple(tasks),
+            default_s=times.times_s.get("default"),
+            tuned_s=times.times_s.get("tuned"),
+            peak_gflops=rates.peak_flops_s / 1e9 if rates else None,
+            failed={status.value: count for status, count in statuses.items() if status is not Status.OK},
+            fallback=times.fallback,
+            whole_model=times.reason,
+        )
+
+    def _whole_model(self, tasks: Sequence[TaskReport]) -> ModelTimes:
+        """The model apart on default schedules and as chosen on those found; what is known to fail is not run."""
+        if self._timing is None:
+            return ModelTimes(reason="nobody asked for it")
+        apart = Variant({state.task.key: state.default for state in self._states})
+        chosen = Variant(
+            {task.key: Schedule.from_json(task.schedule) for task in tasks},
+            {task.key: inf if task.best_s is None else task.best_s for task in tasks if task.trials},
+        )
+        wanted = {
+            name: variant
+            for name, variant, uses in (
+                ("default", apart, self._assembly.apart),
+                ("tuned", chosen, [task.chosen for task in tasks]),
+            )
+            if not any(
+                count and state.fails(variant.schedules[state.task.key])
+                for count, state in zip(uses, self._states, strict=True)
+            )
+        }
+        return self._timing(wanted)
+
+
+def _assembly(spec: JobSpec) -> Assembly:
+    """What the model of a job may be put together from: `Assembly.settings`."""
+    return Assembly.of_json([task.occurrences for task in spec.tasks], spec.settings.get("chains", []))
+
+
+def _borrow(store: SqlStore, target: Target, untried: Sequence[TaskState]) -> None:
+    """Have what is best for a similar target or task tried early: it is often near the best for this one."""
+    found = lookup(store, [state.task for state in untried], target)
+    for state in untried:
+        if found[state.task.key].match in TRANSFERRED:
+            state.borrowed.append(found[state.task.key].schedule)
+
+
+@cache
+def machine_rates(target: Target) -> Rates | None:
+    """What this machine can do at most, measured once in a process; None where the target is another machine."""
+    return measure(target) if is_here(target) else None

@@ -1,0 +1,168 @@
+"""Search: spends a job's budget. Read `Search.run` first.
+
+scheduler picks a task, which is claimed -> strategy proposes schedules, the cost model ranking them
+-> pool builds, checks and times -> store keeps each measurement at once -> strategy and cost model learn
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from tunewright.codegen.target import Target
+from tunewright.costmodel.roofline import floor_s
+from tunewright.db.jobs import EventKind, NewEvent
+from tunewright.db.sql_store import SqlStore
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.workers.pool import Pool, ReferenceFailed
+
+from ..assembly import Assembly
+from ..units import in_ms
+from .claims import Claims
+from .learning import Learning
+from .scheduler import TaskScheduler
+from .task_state import TaskState, time_s
+from .tenure import Tenure
+
+HOPELESS = 3.0
+"""A candidate this many times slower than the best is not timed to the end."""
+
+_log = logging.getLogger("tunewright")
+_timing_log, _schedule_log = logging.getLogger("tunewright.timing"), logging.getLogger("tunewright.schedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a search works on and with."""
+
+    store: SqlStore
+    pool: Pool
+    target: Target
+    tenure: Tenure
+    claims: Claims
+    states: Sequence[TaskState]
+    assembly: Assembly  # of the states, by their number
+
+
+class Search:
+    """Spends `trials` of the job, of which `own` were spent before. `is_over` says that there is no more time.
+
+    `watch` is told of each trial of this process.
+    """
+
+    def __init__(
+        self,
+        assigned: Assignment,
+        learning: Learning,
+        trials: int,
+        own: int,
+        is_over: Callable[[], bool],
+        watch: Callable[[TaskState, Schedule, Measurement], None],
+    ) -> None:
+        self._assigned, self._learning, self._trials, self._is_over, self._watch = (
+            assigned,
+            learning,
+            trials,
+            is_over,
+            watch,
+        )
+        self.own = own  # trials of the job so far
+        self._scheduler = TaskScheduler(
+            assigned.assembly,
+            [floor_s(state.task, assigned.target) for state in assigned.states],
+            [[time_s(m) for _, m in state.measured.values()] for state in assigned.states],
+        )
+
+    def run(self) -> None:
+        """Search until trials, time or all tasks are spent.
+
+        Raises LeaseLost, and Stopped where something else is wished.
+        """
+        claims, states = self._assigned.claims, self._assigned.states
+        taken: set[int] = set()  # tasks that other jobs are at
+        while not self._is_spent():
+            self._assigned.tenure.check()
+            batch = self._scheduler.next_batch(self._trials - self.own, taken)
+            if batch is None and not taken:
+                return
+            if batch is None:
+                claims.wait()
+                taken.clear()
+                continue
+            index, size = batch
+            self._learning.refit(states)  # before the claim: others may have their turn meanwhile
+            fresh = claims.take(states[index])
+            if fresh is None:
+                taken.add(index)
+            else:
+                self._scheduler.add(index, [time_s(measurement) for measurement in fresh])
+                self._learning.note(len(fresh))
+                self._try(index, size)
+                claims.release()
+                taken.clear()
+            self._scheduler.drop(index, size)
+
+    def _is_spent(self) -> bool:
+        return self.own >= self._trials or self._is_over()
+
+    def _try(self, index: int, size: int) -> None:
+        """Measure so many more schedules of a task, which is claimed."""
+        schedules = self._assigned.states[index].ask(size)
+        if not schedules:
+            self._scheduler.exhaust(index)
+            return
+        try:
+            self._measure(index, schedules)
+        except ReferenceFailed as failure:  # of the task, not of its candidates: the others go on
+            _log.warning("not tuned: %s", failure)
+            self._scheduler.exhaust(index)
+
+    def _measure(self, index: int, schedules: Sequence[Schedule]) -> None:
+        state, assigned = self._assigned.states[index], self._assigned
+        candidates = [Candidate(state.task, assigned.target, schedule) for schedule in schedules]
+        limit_s = HOPELESS * state.best_s if state.best_s else None
+        with closing(assigned.pool.measure(candidates, limit_s)) as results:
+            for candidate, measurement in results:
+                self._keep(index, candidate.schedule, measurement)
+                assigned.tenure.check()
+                if self._is_spent() or not assigned.tenure.is_sure:  # then the claim may be another job's
+                    return
+
+    def _keep(self, index: int, schedule: Schedule, measurement: Measurement) -> None:
+        state, assigned = self._assigned.states[index], self._assigned
+        log_trial("task", state.task, schedule, measurement)
+        record = Record(state.task.key, assigned.target.key, schedule, measurement)
+        is_new = assigned.store.record(record, assigned.tenure.lease, self._improvement(state, schedule, measurement))
+        state.tell(schedule, measurement)
+        self._scheduler.tell(index, [time_s(measurement)])
+        self._learning.note(1)
+        # One that was stored already may be our own, where the database went away in the middle of it.
+        self.own = self.own + 1 if is_new else sum(assigned.store.jobs.statuses(assigned.tenure.lease.job_id).values())
+        self._watch(state, schedule, measurement)
+
+    def _improvement(self, state: TaskState, schedule: Schedule, measurement: Measurement) -> list[NewEvent]:
+        """The event, where this is faster than all before; the default is what others improve on."""
+        better = measurement.status is Status.OK and (state.best is None or time_s(measurement) < time_s(state.best[1]))
+        if not better or schedule == state.default:
+            return []
+        data = {
+            "task_key": state.task.key,
+            "op": state.task.op,
+            "best_ms": 1e3 * time_s(measurement),
+            "default_ms": in_ms(state.default_s),
+            "trial": self.own,
+        }
+        return [NewEvent(EventKind.IMPROVED, data)]
+
+
+def log_trial(what: str, task: Task, schedule: Schedule, measurement: Measurement) -> None:
+    """Tell those who listen what a trial came to."""
+    outcome = measurement.status.value
+    if measurement.median_s is not None:
+        outcome = f"{1e3 * measurement.median_s:.4g} ms, {len(measurement.samples_s)} samples"
+    _timing_log.debug("%s %s, schedule %s: %s %s", what, task.key[:12], schedule.key[:12], outcome, measurement.error)
+    _schedule_log.debug("schedule %s: %s", schedule.key[:12], schedule)

@@ -1,0 +1,267 @@
+"""InferenceSession: run a tuned model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.host import detect
+from tunewright.codegen.runtime.library import pool_functions
+from tunewright.codegen.runtime.memory import trim_heap
+from tunewright.codegen.runtime.pool import shared_pool
+from tunewright.codegen.runtime.residence import trim_compiler
+from tunewright.graph.ir import TensorType
+
+from ..errors import InputError
+from ..settings import settings
+from .coverage import Coverage
+from .execution import CompiledModel
+from .image import Image, Port
+from .images import ImageStore
+from .question import question
+
+if TYPE_CHECKING:  # what a session that starts from an image does without, to start at once
+    from tunewright.codegen.build import ObjectCache
+    from tunewright.codegen.target import Target
+    from tunewright.search_space.schedule import Schedule
+
+    from ..lookup import Found
+    from ..model import Model
+    from .starting import Started
+
+_schedule_log = logging.getLogger("tunewright.schedule")
+
+
+SAMPLES, SAMPLE_S = 21, 2e-3
+"""How often the kernels are timed, and how long each time at least."""
+
+OTHER_NAMES = {"float32": "float", "float64": "double"}
+"""ONNX Runtime's names of element types where they are not numpy's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An input or output of a model, as ONNX Runtime's NodeArg describes it."""
+
+    name: str
+    type: str  # "tensor(float)", "tensor(int64)", ...
+    shape: list[int] | None  # None where only running the model tells
+
+
+class InferenceSession:
+    """A model ready to run, each task on the best schedule that the database knows, else on its default.
+
+    Its methods are those of ONNX Runtime's class of that name. Threads may share a session; their runs take turns.
+
+    `model` is a path or the ONNX bytes; `threads` what the kernels run on (all available processors where None); `dims`
+    binds dynamic dimensions by name. Schedules come from one of `db`, an SQLAlchemy URL (the default database where
+    nothing is given), `server`, the URL of a `tunewright serve`, and `lock`, a file that `tunewright lock` wrote. A
+    server that is down, slow or broken costs at most a moment: what was kept of its answers is used, else defaults.
+    `notes` says what went wrong there, and what is to be known of a lock file.
+
+    Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for a lock file of
+    another model and where a task is left without a schedule that may work.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        model: Path | str | bytes,
+        db: str | None = None,
+        threads: int | None = None,
+        dims: Mapping[str, int] | None = None,
+        *,
+        server: str | None = None,
+        lock: Path | str | None = None,
+    ) -> None:
+        lock = Path(lock) if lock is not None else None
+        dims = dict(dims or {})
+        images = None if _schedule_log.isEnabledFor(logging.DEBUG) else image_store()  # who looks on sees it all made
+        asked = None
+        if images is not None and server is None and (db is None or lock is None):
+            asked = question(model, dims, detect(threads), db or settings().db, lock)
+            trim_compiler()  # what loading it took
+        if images is not None and asked is not None and self._start_kept(images, asked):
+            return
+        from ..place import Place
+        from .starting import start
+
+        started = start(model, Place(db, server, lock), dims, threads, object_cache(), images)
+        self._start(started)
+        trim_heap()  # the model as it was read
+        trim_compiler()
+        if images is not None and asked is not None and started.name:
+            images.remember(asked, started.answer)
+
+    @classmethod
+    def of(
+        cls, model: Model, target: Target, schedules: Mapping[str, Schedule], cache: ObjectCache | None = None
+    ) -> Self:
+        """A session of an opened model with these schedules by task key; the defaults for the others.
+
+        What is open in the model is run apart.
+        """
+        from .starting import start_with
+
+        session = cls.__new__(cls)
+        session._start(start_with(model, target, schedules, cache))  # noqa: SLF001
+        return session
+
+    @classmethod
+    def of_found(
+        cls, model: Model, target: Target, found: Mapping[str, Found], cache: ObjectCache | None = None
+    ) -> Self:
+        """A session of an opened model on what `lookup` found. Raises Refused where a task has no schedule to run."""
+        from .starting import start_found
+
+        session = cls.__new__(cls)
+        session._start(start_found(model, target, found, cache))  # noqa: SLF001
+        return session
+
+    def _start_kept(self, images: ImageStore, asked: str) -> bool:
+        """Start as the last session did that was asked for the same, if that is known."""
+        answer = images.answer(asked)
+        kept = images.get(answer.image, answer.threads) if answer is not None else None
+        if answer is None or kept is None:
+            return False
+        pool_functions(kept.pool_code)
+        self.notes, self._coverage, self._schedules = answer.notes, answer.coverage, answer.schedules
+        self._load(kept.image, answer.threads)
+        return True
+
+    def _start(self, started: Started) -> None:
+        answer = started.answer
+        self.notes, self._coverage, self._schedules = answer.notes, answer.coverage, answer.schedules
+        self._load(started.image, started.threads)
+
+    def _load(self, image: Image, threads: int) -> None:
+        self._model = CompiledModel(image, shared_pool(threads))
+        kinds = [(port, port.value.kind) for port in image.inputs]
+        self._wanted = [(port, _numpy_type(kind), kind.shape) for port, kind in kinds]
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """The schedule that each task runs on, by task key."""
+        from tunewright.search_space.schedule import Schedule
+
+        return {key: Schedule.from_json(data) for key, data in self._schedules.items()}
+
+    def coverage(self) -> Coverage:
+        """How much of the model runs natively, and how much of that is tuned."""
+        return self._coverage
+
+    def get_inputs(self) -> list[Argument]:
+        """What `run` takes."""
+        return [_argument(port) for port in self._model.image.inputs]
+
+    def get_outputs(self) -> list[Argument]:
+        """What `run` returns."""
+        return [_argument(port) for port in self._model.image.outputs]
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
+        """The outputs of that name, in that order; all of them for None.
+
+        Raises InputError where inputs are missing, unknown, or of another type or shape than the model's.
+        """
+        arrays = self._arrays(input_feed)
+        if output_names is None and len(input_feed) == len(arrays):
+            return self._model.run(arrays)
+        numbers = self._numbers(input_feed, output_names)
+        results = self._model.run(arrays)
+        return [results[number] for number in numbers]
+
+    def kernels_s(self, input_feed: Mapping[str, Any]) -> float:
+        """Seconds of a run that its kernels take: the median of samples from a native loop, with warm caches.
+
+        Raises as `run` does.
+        """
+        arrays = self._arrays(input_feed)
+        [once_s] = self._model.times_s(arrays, samples=1, repeats=2)
+        repeats = max(1, round(SAMPLE_S / max(once_s, 1e-9)))
+        return median(self._model.times_s(arrays, SAMPLES, repeats))
+
+    def _arrays(self, input_feed: Mapping[str, Any]) -> list[Any]:
+        """The inputs, as the model wants them."""
+        arrays = []
+        for port, dtype, shape in self._wanted:
+            try:
+                array = input_feed[port.label]
+            except KeyError:
+                raise InputError(f"input {port.label!r} is missing") from None
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
+                array = _checked(port.label, array, port.value.kind)
+            arrays.append(array)
+        return arrays
+
+    def _numbers(self, given: Iterable[str], wanted: Sequence[str] | None) -> list[int]:
+        """The outputs of these names. Raises InputError where names, of inputs given too, are not the model's."""
+        labels = [port.label for port in self._model.image.outputs]
+        inputs = {port.label for port in self._model.image.inputs}
+        unknown = [name for name in given if name not in inputs]
+        unknown += [name for name in wanted or () if name not in labels]
+        if unknown:
+            raise InputError(f"the model has no {', '.join(map(repr, unknown))}")
+        return [labels.index(name) for name in (labels if wanted is None else wanted)]
+
+    def close(self) -> None:
+        """Unload the code."""
+        self._model.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _argument(port: Port) -> Argument:
+    kind = port.value.kind
+    name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
+    return Argument(port.label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
+
+
+def _numpy_type(kind: TensorType) -> np.dtype[Any] | None:
+    """The type of arrays that need no look at them; numpy has one object for each."""
+    dtype = DType.of(kind.dtype)
+    return None if dtype is None else dtype.numpy
+
+
+def _checked(label: str, value: Any, kind: TensorType) -> Any:
+    from tunewright.graph.onnx_form import dtype_name  # imports onnx, and most arrays are what is wanted at first sight
+
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # nested lists of several lengths
+        raise InputError(f"input {label!r} is no array: {error}") from error
+    if dtype_name(array) != kind.dtype or array.shape != kind.shape:
+        raise InputError(f"input {label!r} is {array.dtype}{list(array.shape)}, the model takes {kind}")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def image_store() -> ImageStore | None:
+    """The compiled models kept on this machine; None where their folder can't be used."""
+    try:
+        return ImageStore(settings().images)
+    except OSError:
+        return None
+
+
+def object_cache() -> ObjectCache | None:
+    """The kernels kept on this machine; None where their folder can't be used, as each kernel can be built anew."""
+    from tunewright.codegen.build import ObjectCache
+
+    try:
+        return ObjectCache(settings().objects)
+    except OSError:
+        return None
