@@ -32,8 +32,8 @@ from tunewright.db.sql_store import open_store
 from tunewright.db.store import Store
 from tunewright.search_space.measurement import Status
 from tunewright.tuner import cli
-from tunewright.tuner.commands.subject import feeds
 from tunewright.tuner.commands.tables import new_table, print_table
+from tunewright.tuner.inputs import example_feeds
 from tunewright.tuner.model import Model, open_model
 from tunewright.tuner.running.session import InferenceSession, object_cache
 from tunewright.tuner.settings import settings
@@ -138,12 +138,12 @@ def _direct_s(store: Store, model: Model, target: Target) -> float | None:
     if not direct:
         return None
     best = min(direct, key=lambda record: record.measurement.median_s or inf)
-    arrays, _ = feeds(model, ())
+    # Opened before the lock is held: opening builds, which waits for whoever times, this process too.
     with (
-        HostLock(settings().objects).timing(),
         InferenceSession.of(model, target, {task.key: best.schedule}, object_cache()) as session,
+        HostLock(settings().objects).timing(),
     ):
-        return session.kernels_s(arrays)
+        return session.kernels_s(example_feeds(model))
 
 
 def summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
