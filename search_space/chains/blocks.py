@@ -378,12 +378,12 @@ class Blocks:
         assert padding is not None
         steps: list[Stmt] = []
         for along in link.inner:
-            before, inner, whole = padding.before[along], padding.inner[along], link.tensor.shape[along]
-            for first, count in ((0, before), (before + inner, whole - before - inner)):
-                extents = {d: count if d == along else link.tensor.shape[d] for d in link.inner}
+            inside = padding.inside[along]
+            for outside in (range(inside.start), range(inside.stop, link.tensor.shape[along])):
+                extents = {d: len(outside) if d == along else link.tensor.shape[d] for d in link.inner}
                 axes = [Axis(ROW, self._kept(number)), *(Axis(f"d{d}", n) for d, n in extents.items())]
-                places = [Var(f"d{d}") + (first if d == along else 0) for d in link.inner]
-                if count:
+                places = [Var(f"d{d}") + (outside.start if d == along else 0) for d in link.inner]
+                if outside:
                     steps.append(self._filled(number, (Var(ROW), *places), axes))
         return Block(tuple(steps))
 

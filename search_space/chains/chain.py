@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, Load, Op, Var, const, free_vars, op, substitute
+from tunewright.codegen.expr import Const, Expr, Load, Op, Var, const, free_vars, substitute
 from tunewright.codegen.index import Linear, linear
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 
+from ..nests.padding import padded
 from ..nests.pieces import Piece, pieces
 from ..products.product import Product
 
@@ -35,8 +36,7 @@ Extents = NDArray[np.int64]  # [points], or a single number
 class Padding:
     """What is around a tensor once it is padded."""
 
-    before: tuple[int, ...]  # places in front of each dimension
-    inner: tuple[int, ...]  # shape without padding, and without what no window reaches
+    inside: tuple[range, ...]  # places of each dimension that are none; without what no window reaches
     fill: Const
 
 
@@ -63,7 +63,7 @@ class Link:
     @property
     def front(self) -> int:
         """Rows of padding in front of those."""
-        return self.padding.before[self.row] if self.padding else 0
+        return self.padding.inside[self.row].start if self.padding else 0
 
     @property
     def inner(self) -> tuple[int, ...]:
@@ -80,6 +80,11 @@ class Edge:
     stride: int
     low: int
     high: int
+
+    @property
+    def slides(self) -> bool:
+        """Whether row p takes anything but row p."""
+        return (self.stride, self.low, self.high) != (1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,7 @@ class Chain:
     @property
     def slides(self) -> bool:
         """Whether blocks overlap, skip rows or have padding: whether rows differ from link to link."""
-        moved = any((edge.stride, edge.low, edge.high) != (1, 0, 0) for edge in self.edges)
-        return moved or any(link.front or link.rows != self.rows for link in self.links)
+        return any(e.slides for e in self.edges) or any(link.front or link.rows != self.rows for link in self.links)
 
     def spans(self, block: Any) -> list[Span]:
         """The rows of every link that a block of `block` rows of the last one needs."""
@@ -151,7 +155,7 @@ def _joined(edge: Edge, reader: Span, other: Span | None) -> Span:
 @lru_cache(maxsize=256)
 def chain(task: Task) -> Chain | None:
     """The task as a chain, or None: each piece but the last makes one whole tensor, read by later pieces alone."""
-    made = _padded(task, pieces(task))
+    made = _with_padding(task, pieces(task))
     if made is None or len(made) < 2 or len(task.outputs) != 1 or made[-1][0].output != task.outputs[0].name:
         return None
     names = [piece.output for piece, _ in made]
@@ -165,21 +169,18 @@ def chain(task: Task) -> Chain | None:
 # Padding
 
 
-def _padded(task: Task, parts: Sequence[Piece]) -> list[tuple[Piece, Padding | None]] | None:
+def _with_padding(task: Task, parts: Sequence[Piece]) -> list[tuple[Piece, Padding | None]] | None:
     """The pieces, padding taken into the piece that makes what is padded; a copy where that is an input."""
     done: list[tuple[Piece, Padding | None]] = []
     for number, piece in enumerate(parts):
-        seen = _padding(task, piece)
+        seen = _padding(piece)
         if seen is None:
             done.append((piece, None))
             continue
         source, padding = seen
         places = [n for n, (other, _) in enumerate(done) if other.output == source.tensor]
         if not places:
-            copy = _shifted(_copy(piece, source, padding), piece.output, padding)
-            if copy is None:
-                return None
-            done.append((copy, padding))
+            done.append((_copy(piece, source, padding), padding))
             continue
         readers = sum(x.tensor == source.tensor for other in parts for x in other.reads)
         moved = _shifted(done[places[0]][0], piece.output, padding)
@@ -195,68 +196,44 @@ def _read(parts: Sequence[Piece]) -> set[str]:
     return {x.tensor for piece in parts for x in piece.reads}
 
 
-def _padding(task: Task, piece: Piece) -> tuple[Load, Padding] | None:
+def _padding(piece: Piece) -> tuple[Load, Padding] | None:
     """What a piece pads, if that is all it does."""
     match piece.stage.body:
-        case Op("select", (condition, Load() as source, Const() as fill)) if not piece.stage.reduce:
-            pass
+        case Op("select", (_, _, Const() as fill)):
+            seen = padded(piece, fill.value)
         case _:
             return None
-    shape = task.tensor(source.tensor).shape
-    if piece.index != piece.stage.index or piece.finish != Load(piece.output, piece.index, fill.dtype):
+    if seen is None or not isinstance(seen.element, Load) or len(seen.element.index) != len(seen.axes):
         return None
-    before: list[int] = []
-    wanted: set[Expr] = set()
-    for place, at, extent in zip(piece.index, source.index, shape, strict=False):
-        plain, tests = _unclamped(at, extent)
-        form = linear(plain)
-        if not isinstance(place, Var) or form is None or dict(form.coefficients) != {place.name: 1}:
-            return None
-        before.append(-form.constant)
-        wanted |= tests
-    if len(source.index) != len(piece.index) or set(_conjuncts(condition)) != wanted or min(before) < 0:
-        return None
-    whole = task.tensor(piece.output).shape
-    inner = tuple(min(own, most - front) for own, most, front in zip(shape, whole, before, strict=True))
-    return source, Padding(tuple(before), inner, fill)
+    moved = map(_moved, seen.axes, seen.inside)
+    return (seen.element, Padding(seen.inside, fill)) if seen.element.index == tuple(moved) else None
 
 
-def _unclamped(at: Expr, extent: int) -> tuple[Expr, set[Expr]]:
-    """A place without what keeps it inside a dimension, and the tests that say whether it was inside."""
-    tests: list[str] = []
-    while (
-        isinstance(at, Op) and at.name in ("min", "max") and at.args[1] == const(extent - 1 if at.name == "min" else 0)
-    ):
-        tests.append(at.name)
-        at = at.args[0]
-    return at, {op("lt", at, extent) if name == "min" else op("le", const(0), at) for name in tests}
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Op) and condition.name == "and":
-        return [part for arg in condition.args for part in _conjuncts(arg)]
-    return [condition]
+def _moved(axis: str, inside: range) -> Expr:
+    """Where the elements of a dimension are read that is padded along an axis."""
+    return Var(axis) + -inside.start if len(inside) > 1 else const(0)
 
 
 def _copy(piece: Piece, source: Load, padding: Padding) -> Piece:
-    """What copies the tensor that a piece pads."""
-    axes = tuple(replace(a, extent=extent) for a, extent in zip(piece.stage.axes, padding.inner, strict=True))
-    index: tuple[Expr, ...] = tuple(Var(axis.name) for axis in axes)
-    stage = Stage(piece.output, axes, Load(source.tensor, index, source.dtype))
-    return Piece(stage, piece.output, index, Load(piece.output, index, source.dtype))
+    """What copies the tensor that a piece pads to where it stands inside the padding."""
+    names = [at.name for at in piece.index if isinstance(at, Var)]
+    axes = tuple(Axis(name, len(inside)) for name, inside in zip(names, padding.inside, strict=True))
+    stage = Stage(piece.output, axes, Load(source.tensor, tuple(map(Var, names)), source.dtype))
+    index = tuple(at + inside.start for at, inside in zip(stage.index, padding.inside, strict=True))
+    return Piece(stage, piece.output, index, Load(piece.output, stage.index, source.dtype))
 
 
 def _shifted(piece: Piece, output: str, padding: Padding) -> Piece | None:
     """The piece writing inside padding, without what is cut off there. None if it can't leave that out."""
     extents = {a.name: a.extent for a in piece.stage.axes}
-    for at, extent in zip(piece.index, padding.inner, strict=True):
+    for at, inside in zip(piece.index, padding.inside, strict=True):
         if isinstance(at, Var):
-            extents[at.name] = min(extents[at.name], extent)
+            extents[at.name] = min(extents[at.name], len(inside))
     ends = [form.bounds(extents)[1] if (form := linear(at)) else -1 for at in piece.index]
-    if ends != [extent - 1 for extent in padding.inner]:
+    if ends != [len(inside) - 1 for inside in padding.inside]:
         return None
     axes = tuple(replace(a, extent=extents[a.name]) for a in piece.stage.axes)
-    index = tuple(at + front for at, front in zip(piece.index, padding.before, strict=True))
+    index = tuple(at + inside.start for at, inside in zip(piece.index, padding.inside, strict=True))
     return Piece(replace(piece.stage, axes=axes), output, index, piece.finish)
 
 
@@ -273,7 +250,7 @@ class _Walk:
 
     @property
     def slides(self) -> bool:
-        return any((edge.stride, edge.low, edge.high) != (1, 0, 0) for edge in self.edges)
+        return any(edge.slides for edge in self.edges)
 
 
 def _walk(made: Sequence[tuple[Piece, Padding | None]], axis: str) -> _Walk | None:
@@ -297,7 +274,7 @@ def _walk(made: Sequence[tuple[Piece, Padding | None]], axis: str) -> _Walk | No
                 return None
             dim, own, form = step
             padding = made[number][1]
-            front = padding.before[dims[number]] if padding else 0
+            front = padding.inside[dims[number]].start if padding else 0
             edge = _edge(piece, (number, maker), axes[number], form, front)
             scale = scales[number] * form.coefficients[axes[number]]
             if edge is None or (axes[maker] and (axes[maker], dims[maker], scales[maker]) != (own, dim, scale)):

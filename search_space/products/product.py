@@ -12,12 +12,14 @@ from functools import lru_cache
 from math import prod
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars, loads, op, substitute, transform
-from tunewright.codegen.index import Domain, linear, simplify
+from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars, loads, transform
+from tunewright.codegen.index import linear
 from tunewright.codegen.ir import Packing
-from tunewright.graph.task import Stage, Task, Tensor
+from tunewright.graph.task import Axis, Stage, Task, Tensor
 
+from ..nests.direction import direction_along
 from ..nests.nest import Edge
+from ..nests.padding import Padded, source
 from ..nests.pieces import Piece, pieces
 from ..nests.tile import INNER, TILE
 
@@ -139,68 +141,46 @@ def _ways(task: Task) -> list[Product]:
 
 
 @lru_cache(maxsize=256)
-def unpadded(found: Product) -> Product:
+def unpadded(task: Task, found: Product) -> Product:
     """The product without the phase that puts zeros around an operand: windows end at the edges instead.
 
     Where that phase also brings the operand into another order, it is left to do so. The same product, if there is no
     such phase, or if it does more.
     """
     read = found.other
-    makers = [p for p in found.before if p.output == read.tensor]
-    others = [*(p for p in found.before if p not in makers), *found.after]
-    if len(makers) != 1 or any(x.tensor == read.tensor for p in others for x in p.reads):
+    seen = source(task, (*found.before, found.piece, *found.after), read, border=0.0)
+    if seen is None or not isinstance(seen.element, Load) or any(linear(e) is None for e in seen.element.index):
         return found
-    (maker,) = makers
-    match maker.finish, maker.stage.body:
-        case Load(maker.output), Op("select", (condition, Load() as inner, Const(0.0))) if not maker.stage.reduce:
-            pass
-        case _:
-            return found
-    domain = Domain({a.name: (0, a.extent - 1) for a in maker.stage.axes}).given(condition)
-    if domain.limits or not domain.decide(condition) or maker.index != tuple(Var(a.name) for a in maker.stage.axes):
+    whole = map(range, task.tensor(read.tensor).shape)
+    sides = enumerate(zip(read.index, seen.inside, whole, strict=True))
+    edges = [_edge(found, at, inside, n) for n, (at, inside, most) in sides if inside != most]
+    if not edges or None in edges:
         return found
-    edges = [
-        _edge(found, at, domain.ranges[a.name])
-        for a, at in zip(maker.stage.axes, read.index, strict=True)
-        if domain.ranges[a.name] != (0, a.extent - 1)
-    ]
-    plain = tuple(simplify(e, domain.ranges) for e in inner.index)
-    if None in edges or any(linear(e) is None for e in plain):
-        return found
-    places = dict(zip((a.name for a in maker.stage.axes), read.index, strict=True))
-    source = Load(inner.tensor, tuple(substitute(e, places) for e in plain), inner.dtype)
+    operand = seen.at(read.index)
+    assert isinstance(operand, Load)
     last = found.piece.stage.reduce[-1]
-    before = [p for p in found.before if p is not maker]
-    if not contiguous(source, last.name) and last.extent > FEW:
-        source, copying = _bare(maker, read, replace(inner, index=plain), domain)
+    before = [p for p in found.before if p is not seen.piece]
+    if not contiguous(operand, last.name) and last.extent > FEW:
+        operand, copying = _bare(seen, read)
         before.append(copying)
-    apart = found.replacing(read, source)
-    return replace(apart, before=tuple(before), edges=tuple(e for e in edges if e))
+    return replace(found.replacing(read, operand), before=tuple(before), edges=tuple(e for e in edges if e))
 
 
-def _bare(maker: Piece, read: Load, inner: Load, domain: Domain) -> tuple[Load, Piece]:
+def _bare(seen: Padded, read: Load) -> tuple[Load, Piece]:
     """What is put between zeros, copied without them, and where the product reads it."""
-    first = {a.name: domain.ranges[a.name][0] for a in maker.stage.axes}
-    axes = tuple(replace(a, extent=domain.ranges[a.name][1] - first[a.name] + 1) for a in maker.stage.axes)
-    shift = {name: Var(name) + low for name, low in first.items() if low}
-    stage = Stage(BARE, axes, substitute(inner, shift))
-    index = tuple(op("sub", e, first[a.name]) for a, e in zip(maker.stage.axes, read.index, strict=True))
-    return Load(BARE, index, inner.dtype), Piece(stage, BARE, stage.index, Load(BARE, stage.index, inner.dtype))
+    axes = tuple(Axis(name, len(inside)) for name, inside in zip(seen.axes, seen.inside, strict=True))
+    first = [inside.start for inside in seen.inside]
+    stage = Stage(BARE, axes, seen.at([Var(a.name) + low for a, low in zip(axes, first, strict=True)]))
+    index = tuple(at - low for at, low in zip(read.index, first, strict=True))
+    return Load(BARE, index, read.dtype), Piece(stage, BARE, stage.index, Load(BARE, stage.index, read.dtype))
 
 
-def _edge(found: Product, at: Expr, inside: tuple[int, int]) -> Edge | None:
+def _edge(found: Product, at: Expr, inside: range, dimension: int) -> Edge | None:
     """The edge along one dimension of what is read; None if it is not a window sliding along one axis."""
-    form = linear(at)
-    if form is None or len(form.coefficients) != 2 or min(form.coefficients.values()) < 1:
+    way = direction_along(found.piece, at, inside, dimension)
+    if way is None or way.axis not in found.rows or not way.tap:
         return None
-    taps = {a.name: a.extent for a in found.piece.stage.reduce}
-    axes = [name for name in form.coefficients if name in found.rows]
-    moved = [name for name in form.coefficients if name in taps]
-    if len(axes) != 1 or len(moved) != 1:
-        return None
-    low, high = inside
-    stride, dilation = form.coefficients[axes[0]], form.coefficients[moved[0]]
-    return Edge(axes[0], moved[0], taps[moved[0]], stride, dilation, low - form.constant, high - low + 1)
+    return Edge(way.axis, way.tap, way.taps, way.stride, way.dilation, way.inside.start - way.start, len(way.inside))
 
 
 def _last_axes(piece: Piece) -> list[str]:

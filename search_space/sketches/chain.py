@@ -1,8 +1,8 @@
 """Chain: several reductions that feed each other, block by block in memory that stays in the cache.
 
-Depthwise and pointwise convolutions, attention, and what else `search_space.chain` finds: each block of rows of the
-output runs through all links of the chain, as `search_space.blocks` writes it. Few knobs: rows of a block, chunks that
-the threads share, the register tile of each product and that of the windows.
+Depthwise and pointwise convolutions, attention, and what else `chains.chain` finds: each block of rows of the output
+runs through all links of the chain, as `chains.blocks` writes it. Few knobs: rows of a block, chunks that the threads
+share, the register tile of each product and that of the windows.
 """
 
 from __future__ import annotations

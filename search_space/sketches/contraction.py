@@ -64,7 +64,7 @@ class ContractionSketch:
     def _product(self, task: Task) -> Product:
         found = self._seen(task)
         assert found is not None
-        return unpadded(found)
+        return unpadded(task, found)
 
     def space(self, task: Task, target: Target) -> Space:
         found = self._product(task)

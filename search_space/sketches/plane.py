@@ -32,6 +32,7 @@ from ..space import Columns, Knob, Space, Tiling
 from ..windows.plane_tile import Held, Place, PlaneTile, Stretch
 from ..windows.planes import Planes, planes
 from ..windows.window_tile import Run
+from ..windows.windows import touched
 
 BODY_LIMIT = 400
 """Vectors folded in one tile, beyond which the instruction cache suffers."""
@@ -160,12 +161,11 @@ def _default_tile(found: Planes, target: Target, choices: Mapping[str, Sequence[
     """Weights in registers if they fit, and the tile that costs the least."""
     lanes = choices["lanes"][-1]
     names = "vectors", "tile_rows", "held"
-    sizes = np.array([(1, 1, 0), *product(*(choices[name] for name in names))]).T
-    vectors, rows, held = sizes
+    sizes = vectors, rows, held = np.array(list(product(*(choices[name] for name in names)))).T
     others = {"lanes": lanes, "ahead": 0, "block_rows": 0, "block_planes": 1}
     columns = dict(zip(names, sizes, strict=True)) | {name: np.full(len(rows), n) for name, n in others.items()}
     good = _legal(found, target, columns)
-    good &= near | (rows == 1) | (_lines(found, rows) <= LINES_AT_ONCE)
+    good &= near | (rows == 1) | (touched(found.rows, rows) <= LINES_AT_ONCE)
     good &= (vectors <= 2) if found.plain else (held == 1) | (vectors * rows <= SUMS_AT_ONCE)
     best = int(np.argmin(np.where(good, _cost(found, lanes, vectors, rows, held), np.inf)))
     return {"lanes": lanes, "vectors": int(vectors[best]), "tile_rows": int(rows[best]), "held": int(held[best])}
@@ -178,18 +178,12 @@ def _cost(
     row_tiles = -(-found.rows.extent // rows)
     tiles = row_tiles * -(-found.columns.extent // (lanes * vectors))
     whole = row_tiles * -(-found.columns.extent // lanes)  # vectors of columns, of all rows of tiles
-    lines = _lines(found, rows)
+    lines = touched(found.rows, rows)  # of the input
     loaded = lines * found.columns.taps * (1 if found.columns.stride == 1 else 3)
     joined = lines * (found.columns.taps - 1) + rows * found.rows.taps if found.plain else rows * found.taps
     few = np.maximum(0.0, 1 - vectors * rows / SUMS_AT_ONCE) * joined  # too few sums at once hide nothing
     weights = 0 if found.plain else (1 - held) * rows * found.taps
     return np.asarray(whole * (1.5 * loaded + joined + few) + tiles * (weights + 4))
-
-
-def _lines(found: Planes, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows of the input that so many rows of windows read."""
-    spread = (rows - 1) * found.rows.stride + (found.rows.taps - 1) * found.rows.dilation + 1
-    return np.minimum(spread, rows * found.rows.taps)
 
 
 def _tiling(found: Planes, columns: Columns) -> Tiling:

@@ -23,13 +23,15 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, loads, op, substitute, transform
-from tunewright.codegen.index import linear, vectorize
+from tunewright.codegen.index import vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Scope, Stmt, Store, replaced
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
+from ..nests.direction import direction_along
 from ..nests.loops import lower
 from ..nests.nest import Nest, balanced
+from ..nests.padding import source
 from ..nests.phases import buffer, params, plain_phase
 from ..nests.pieces import Piece
 from ..products.product import Product, ahead, packable, product
@@ -64,8 +66,8 @@ class Convolution:
     """A task's convolution, as this sketch sees it."""
 
     product: Product
-    before: tuple[Piece, ...]  # phases; without the padding, if that is part of `element`
-    element: Expr  # of the input, over the axes of the product
+    before: tuple[Piece, ...]  # phases; without that which `element` makes unnecessary
+    element: Expr  # of the input, padding included, over the axes of the product
     directions: tuple[tuple[str, str], ...]  # the two axes of the output, each with that of the window
     channels: Axis
     others: tuple[Axis, ...]  # further axes of the input alone, such as the batch
@@ -86,40 +88,24 @@ def convolution(task: Task) -> Convolution | None:
         return None
     stage = found.piece.stage
     (read,) = [x for x in loads(stage.body) if x != found.panel]
-    extents = {a.name: a.extent for a in stage.reduce}
     directions = []
-    for at in read.index:
-        form = linear(at)
-        if form is None or len(form.coefficients) < 2:
+    for dimension, (at, extent) in enumerate(zip(read.index, task.tensor(read.tensor).shape, strict=True)):
+        way = direction_along(found.piece, at, range(extent), dimension)
+        if way is not None and not (way.axis and way.tap):
             continue
-        moving = [name for name in form.coefficients if name in found.rows]
-        taps = [name for name in form.coefficients if extents.get(name) == TAPS]
-        if len(moving) != 1 or len(taps) != 1 or set(form.coefficients.values()) != {1}:
+        if way is None or way.axis not in found.rows or (way.taps, way.stride, way.dilation) != (TAPS, 1, 1):
             return None
-        directions.append((moving[0], taps[0]))
+        directions.append((way.axis, way.tap))
     channels = [a for a in stage.reduce if a.name not in {tap for _, tap in directions}]
     if len(dict(directions)) != 2 or len(stage.reduce) != 3 or Var(channels[0].name) not in read.index:
         return None
-    if any(Var(axis) not in found.panel.index for axis in extents):
+    if any(Var(a.name) not in found.panel.index for a in stage.reduce):
         return None
     others = tuple(a for a in stage.axes if a.name in found.rows and a.name not in dict(directions))
-    before, element = _inlined(found, read)
+    seen = source(task, (*found.before, found.piece, *found.after), read, border=None)
+    before = tuple(p for p in found.before if seen is None or p is not seen.piece)
+    element = read if seen is None else seen.at(read.index)
     return Convolution(found, before, element, tuple(directions), channels[0], others)
-
-
-def _inlined(found: Product, read: Load) -> tuple[tuple[Piece, ...], Expr]:
-    """The phases before, and what is read of the input: where a pointwise piece makes that, what it computes."""
-    makers = [p for p in found.before if p.output == read.tensor]
-    readers = [p for p in (*found.before, *found.after) if any(x.tensor == read.tensor for x in p.reads)]
-    if len(makers) != 1 or readers or any(x.tensor == read.tensor for x in loads(found.piece.finish)):
-        return found.before, read
-    (maker,) = makers
-    axes = [e.name for e in maker.index if isinstance(e, Var)]
-    if maker.stage.reduce or len(axes) != len(maker.index):
-        return found.before, read
-    places = dict(zip(axes, read.index, strict=True))
-    value = maker.finished(maker.stage.body)
-    return tuple(p for p in found.before if p != maker), substitute(value, places)
 
 
 @dataclass(frozen=True, slots=True)

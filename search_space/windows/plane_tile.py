@@ -11,10 +11,11 @@ from tunewright.codegen.index import Ranges, simplify, vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, Prefetch, Scope, Stmt, Store
 from tunewright.graph.task import identity
 
+from ..nests.direction import Direction
 from ..nests.tile import ACC, folded
 from .planes import Planes
-from .window_tile import OWN, Run, reciprocal
-from .windows import Direction
+from .window_tile import Run, reciprocal
+from .windows import OWN, around
 
 LANE = "lane"
 """The variable that becomes the lanes."""
@@ -24,19 +25,11 @@ HELD = "held"
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """The lanes of a vector of windows that are inside at one tap: from `first` to before `end`."""
-
-    first: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class Vector:
-    """Neighbouring windows along the columns: how many there are, and which of them are inside at each tap."""
+    """Neighbouring windows along the columns: how many there are, and which of their lanes are inside at each tap."""
 
     used: int
-    reaches: tuple[Reach, ...]
+    reaches: tuple[range, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +57,7 @@ def _vector(columns: Direction, first: int, lanes: int) -> Vector:
     reaches = []
     for tap in range(columns.taps):
         inside = [lane for lane in range(used) if columns.within(first + lane, tap)]
-        reaches.append(Reach(inside[0], inside[-1] + 1) if inside else Reach(0, 0))
+        reaches.append(range(inside[0], inside[-1] + 1) if inside else range(0))
     return Vector(used, tuple(reaches))
 
 
@@ -81,16 +74,11 @@ class Held:
     """What the fold needs beside the elements, such as weights: in registers for a whole plane, if that is wanted."""
 
     def __init__(self, found: Planes, lanes: int, kept: bool) -> None:
-        self.found, self.lanes, self.kept = found, lanes, kept
-        around = transform(found.piece.stage.body, lambda node: OWN if node == found.read else node)
-        self.around = around
-        self.needed = _loads_beside(around) if kept else []
-        self.numbers = {
-            (load, taps): n
-            for n, (taps, load) in enumerate(
-                product(product(range(found.rows.taps), range(found.columns.taps)), self.needed)
-            )
-        }
+        self.found, self.lanes = found, lanes
+        self.around = around(found.piece.stage.body, found.read)
+        needed = dict.fromkeys(x for x in loads(self.around) if x != OWN and x.dtype is OWN.dtype) if kept else ()
+        window = product(range(found.rows.taps), range(found.columns.taps))
+        self.numbers = {(load, taps): n for n, (taps, load) in enumerate(product(window, needed))}
 
     def keep(self, plane: Mapping[str, Expr], body: Stmt) -> Stmt:
         """The body, with all it needs of a plane in registers."""
@@ -120,19 +108,6 @@ class Held:
         return {d.tap: const(t) for d, t in zip((self.found.rows, self.found.columns), taps, strict=True)}
 
 
-def _loads_beside(around: Expr) -> list[Load]:
-    """What is loaded but the element, of the element's type."""
-    found: list[Load] = []
-
-    def visit(node: Expr) -> Expr:
-        if isinstance(node, Load) and node != OWN and node.dtype is OWN.dtype and node not in found:
-            found.append(node)
-        return node
-
-    transform(around, visit)
-    return found
-
-
 class PlaneTile:
     """One tile: a few rows by a few vectors of columns."""
 
@@ -140,8 +115,7 @@ class PlaneTile:
         self, held: Held, rows: Run, sizes: Mapping[str, int], stretch: Stretch, place: Place, ranges: Ranges
     ) -> None:
         self.held, self.found, self.lanes = held, held.found, held.lanes
-        self.rows, self.stretch, self.place = rows, stretch, place
-        self.ranges = ranges
+        self.rows, self.stretch, self.place, self.ranges = rows, stretch, place, ranges
         self.height, self.ahead = sizes["tile_rows"], bool(sizes["ahead"])
         self.top = place.row * self.height
         self.base = place.column  # the first column
@@ -166,7 +140,7 @@ class PlaneTile:
         rows, columns = self.found.rows, self.found.columns
         (read,) = loads(self.found.element)
         first = (self.top + self.height) * rows.stride + rows.offset(0, rows.taps - 1)
-        left = self.base * columns.stride + columns.inside[0]
+        left = self.base * columns.stride + columns.inside.start
         steps: list[Stmt] = []
         for row, number in product(range(self.height * rows.stride), range(len(self.stretch.vectors) * columns.stride)):
             places = {rows.at: first + row, columns.at: left + number * self.lanes, **self.place.plane}
@@ -207,22 +181,22 @@ class PlaneTile:
         """A vector of elements, the border where they are padding; None if all are."""
         vector = self.stretch.vectors[number]
         reach = vector.reaches[tap]
-        if reach.end == 0:
+        if not reach:
             return None
         rows, columns = self.found.rows, self.found.columns
         first = self.base + number * self.lanes
         at = first * columns.stride + columns.offset(0, tap) + Var(LANE) * columns.stride
-        if reach.first:
-            at = op("max", at, columns.inside[0])
+        if reach.start:
+            at = op("max", at, columns.inside.start)
         places = {rows.at: self.top * rows.stride + offset, columns.at: at, **self.place.plane}
-        count = None if reach.end == self.lanes else reach.end
+        count = None if reach.stop == self.lanes else reach.stop
         element = vectorize(substitute(self.found.element, places), LANE, const(0), self.lanes, count)
         bare = isinstance(element, Load) and self.found.border == 0.0
         inside: list[Expr] = []
-        if reach.first:
-            inside.append(op("le", const(reach.first), Ramp(const(0), self.lanes)))
-        if reach.end < vector.used and not bare:
-            inside.append(op("lt", Ramp(const(0), self.lanes), const(reach.end)))
+        if reach.start:
+            inside.append(op("le", const(reach.start), Ramp(const(0), self.lanes)))
+        if reach.stop < vector.used and not bare:
+            inside.append(op("lt", Ramp(const(0), self.lanes), const(reach.stop)))
         for condition in inside:
             element = op("select", condition, element, Const(self.found.border, element.dtype))
         return element
@@ -238,14 +212,12 @@ class PlaneTile:
         """Write one vector of results, with what follows them."""
         piece, found = self.found.piece, self.found
         used = self.stretch.vectors[number].used
-        column = self.base + number * self.lanes + Var(LANE)
-        places = {**self.place.plane, found.rows.axis: self.top + row, found.columns.axis: column}
-        ranges = {**self.ranges, LANE: (0, used - 1)}
-        finish = transform(piece.finish, lambda node: OWN if piece.is_result(node) else node)
-        finish = simplify(substitute(finish, places), ranges)
+        first = self.base + number * self.lanes
+        places = {**self.place.plane, found.rows.axis: self.top + row, found.columns.axis: first + Var(LANE)}
+        finish = simplify(substitute(piece.finished(OWN), places), {**self.ranges, LANE: (0, used - 1)})
         count = None if used == self.lanes else used
         finish = vectorize(finish, LANE, const(0), self.lanes, count)
         own = self._slot(row, number)
         finish = transform(finish, lambda node: own if node == OWN else reciprocal(node))
-        index = tuple(vectorize(substitute(e, places), LANE, const(0), self.lanes) for e in piece.index)
-        return Store(piece.output, (*index[:-1], Ramp(substitute(column, {LANE: const(0)}), self.lanes)), finish, count)
+        outer = (substitute(e, places) for e in piece.index[:-1])
+        return Store(piece.output, (*outer, Ramp(first, self.lanes)), finish, count)

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, Load, Var, const, free_vars, loads, transform
-from tunewright.codegen.index import linear
+from tunewright.codegen.expr import Const, Expr, Load, Var, free_vars, loads
 from tunewright.graph.task import Axis, Task
 
-from ..nests.pieces import Piece, pieces
-from .windows import AT, NONE, Direction, direction_along, lies_along, neutral, without_padding
+from ..nests.direction import AT, Direction, direction_along
+from ..nests.pieces import Piece
+from .windows import NONE, around, in_order, lies_along, neutral, only_fold, without_padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +47,17 @@ class Planes:
 @lru_cache(maxsize=256)
 def planes(task: Task) -> Planes | None:
     """The task's fold over windows of planes of float32, or None if it has none."""
-    parts = pieces(task)
-    main = max(range(len(parts)), key=lambda n: parts[n].stage.points)
-    piece = parts[main]
-    stage = piece.stage
-    if not stage.reduce or stage.body.dtype is not DType.F32 or any(p.stage.reduce for p in parts if p != piece):
+    fold = only_fold(task)
+    if fold is None:
         return None
+    parts, main = fold
+    piece = parts[main]
     match piece.index:
         case (*outer, Var(column)) if column not in free_vars(*outer):
             pass
         case _:
             return None
-    reads = [x for x in loads(stage.body) if column in free_vars(x)]
+    reads = [x for x in loads(piece.stage.body) if column in free_vars(x)]
     if len(reads) != 1 or not all(lies_along(x.index, column) for x in piece.reads if x != reads[0]):
         return None
     (read,) = reads
@@ -85,14 +83,14 @@ def _seen(
     if len(along) != 1:
         return None
     places = tuple(Var(f"{n}{AT}") if n in moving else e for n, e in enumerate(read.index))
-    before, element, inside = without_padding(task, parts, main, read, places, along[0])
+    before, element, inside = without_padding(task, parts, main, read, places, f"{along[0]}{AT}")
     found = {n: direction_along(piece, read.index[n], inside[n], n) for n in moving}
     columns = found.pop(along[0])
     rows = next(iter(found.values()), NONE)
     if columns is None or rows is None or not columns.tap or not _covers(piece, read, rows, columns):
         return None
-    around = transform(piece.stage.body, lambda node: const(0.0) if node == read else node)
-    if {rows.axis, columns.axis} & set(free_vars(around)) or not _contiguous(element, columns.at):
+    moved = {rows.axis, columns.axis} & set(free_vars(around(piece.stage.body, read)))
+    if moved or not in_order(element, columns.at):
         return None
     still = tuple(a for a in piece.stage.axes if a.name not in (rows.axis, columns.axis))
     after = tuple(parts[main + 1 :])
@@ -111,13 +109,3 @@ def _covers(piece: Piece, read: Load, rows: Direction, columns: Direction) -> bo
         and (rows is NONE or rows.axis != "")
         and sorted(read_still) == sorted(still)
     )
-
-
-def _contiguous(element: Expr, position: str) -> bool:
-    """Whether the element at the next position is the next one in memory, of one load."""
-    found = loads(element)
-    if len(found) != 1:
-        return False
-    *outer, last = found[0].index
-    form = linear(last)
-    return form is not None and form.coefficients == {position: 1} and position not in free_vars(*outer)

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 
-from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, const, op, substitute, transform
 from tunewright.codegen.index import Ranges, simplify, vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, If, Scope, Stmt, Store
 from tunewright.graph.task import identity
 
+from ..nests.direction import Direction
 from ..nests.tile import ACC, folded
-from .windows import Direction, Plan
+from .windows import OWN, Plan, around
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring tiles along the columns whose windows touch the same of what they cover."""
+    """Neighbouring tiles along a direction whose windows touch the same of what they cover."""
 
     first: int
     count: int
@@ -67,10 +67,6 @@ class Part:
         return parts
 
 
-OWN = Load(ACC, (), DType.F32)
-"""Stands for the fold of one window in what follows it."""
-
-
 class WindowTile:
     """One tile: the windows of a few places of the output, unrolled."""
 
@@ -92,7 +88,7 @@ class WindowTile:
         self.row, self.column = row * self.height, column * self.width
         self.touched = self._touched()
         across = len(self.touched) if self.found.plain else len(run.taps)
-        self.around = transform(self.stage.body, lambda node: OWN if node == self.found.read else node)
+        self.around = around(self.stage.body, self.found.read)
         self.laid: dict[tuple[int, ...], Expr] = {}  # of `around`, by taps and vector
         shape = (self.height, max(across, 1), len(parts), plan.lanes)
         self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
@@ -157,11 +153,10 @@ class WindowTile:
         """Whether the line is no padding."""
         guard: Expr = const(True)
         for along, position, (least, most) in self._positions(line):
-            first, end = along.inside
-            if least < first:
-                guard = op("and", guard, op("le", first, position))
-            if most >= end:
-                guard = op("and", guard, op("lt", position, end))
+            if least < along.inside.start:
+                guard = op("and", guard, op("le", along.inside.start, position))
+            if most >= along.inside.stop:
+                guard = op("and", guard, op("lt", position, along.inside.stop))
         return guard
 
     def _folds(self, line: Line, empty: set[Load]) -> list[Stmt]:
@@ -213,14 +208,10 @@ class WindowTile:
         piece = self.found.piece
         places = self._places(row, column)
         value = self._result(row, column, number)
-        finish = transform(piece.finish, lambda node: OWN if self._is_own(node) else node)
-        finish = self._laid(simplify(substitute(finish, places), self.ranges), number)
+        finish = self._laid(simplify(substitute(piece.finished(OWN), places), self.ranges), number)
         finish = transform(finish, lambda node: value if node == OWN else reciprocal(node))
         index = tuple(self._laid(substitute(e, places), number) for e in piece.index)
         return Store(piece.output, index, finish, self.parts[number].count)
-
-    def _is_own(self, node: Expr) -> bool:
-        return isinstance(node, Load) and node.tensor == self.stage.output
 
     def _result(self, row: int, column: int, number: int) -> Expr:
         """One vector of folded windows."""
