@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import onnx
-import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from tunewright.codegen import interp
 from tunewright.codegen.ir import Scope
 from tunewright.codegen.target import Target
-from tunewright.codegen.verify import verify
 from tunewright.graph.fusion import Call, partition
 from tunewright.graph.groups import chained
-from tunewright.graph.onnx_import import load
-from tunewright.graph.oracle import example_inputs, reference
-from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.chains.chain import ROW, Chain, chain
 from tunewright.search_space.sketches.chain import LOCAL_BYTES, ChainSketch
 
+from .oracle import NARROW, WIDE, agree, graph_of
+
 SKETCH = ChainSketch()
-WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
-NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
 
 MODELS = {
     "separable": "g = Conv(x, p) t = Conv<group=16, pads=[1, 1, 1, 1]>(g, w) u = Relu(t) y = Conv(u, q)",
@@ -53,21 +43,7 @@ ATTENTION = (
 
 def whole(nodes: str, shapes: dict[str, str], constants: dict[str, str]) -> Task:
     """All that some nodes compute, as one task."""
-    names = {word for word in nodes.replace("(", " ").replace(")", " ").replace(",", " ").split() if word.islower()}
-    text = {n: f"float{f'[{s}]' if s else ''} {n}" for n, s in {**shapes, **constants}.items() if n in names}
-    body = nodes.replace(") ", ")\n")
-    model = onnx.parser.parse_model(
-        f'<ir_version: 10, opset_import: ["" : 20]> m ({", ".join(text.values())}) => (float y) {{ {body} }}'
-    )
-    rng = np.random.default_rng(0)
-    for value in [v for v in model.graph.input if v.name in constants]:
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        array = {"low": np.float32(0), "high": np.float32(2)}.get(
-            value.name, rng.standard_normal(shape).astype(np.float32)
-        )
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), value.name))
-        model.graph.input.remove(value)
-    graph = rewrite(load(model.SerializeToString()))
+    graph = graph_of(nodes, shapes, constants, low=0.0, high=2.0)
     calls = [step for step in partition(graph) if isinstance(step, Call)]
     group, *others = (call.group for call in calls)
     for other in others:
@@ -97,32 +73,13 @@ def found(task: Task) -> Chain:
     return seen
 
 
-def check(task: Task, target: Target, seed: int, count: int = 2) -> None:
-    """Default and random schedules are in bounds, read nothing undefined, and agree with the oracle."""
-    space = SKETCH.space(task, target)
-    rows = space.sample(count, np.random.default_rng(seed))
-    arrays = example_inputs(task, seed)
-    wanted: NDArray[Any] = reference(task, arrays)[0]
-    scale = float(np.abs(wanted).max())
-    for schedule in [space.default, *map(space.schedule, rows)]:
-        kernel = SKETCH.lower(task, schedule, target)
-        verify(kernel)
-        result: NDArray[Any] = np.zeros(kernel.params[-1].shape, np.float32)
-        packed = [
-            kernel.packings[t.name].apply(array) if t.name in kernel.packings else array
-            for t, array in zip(task.inputs, arrays, strict=True)
-        ]
-        interp.run(kernel, [*packed, result])
-        np.testing.assert_allclose(result.reshape(wanted.shape), wanted, rtol=0, atol=2e-5 * scale)
-
-
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
 @settings(deadline=None, max_examples=2)
 @given(a=st.integers(9, 15), b=st.integers(3, 7), seed=st.integers(0, 2**31))
 def test_blocks_of_convolutions_agree_with_the_oracle(name: str, target: Target, a: int, b: int, seed: int) -> None:
     task = convolutions(name, a, b)
-    check(task, target, seed, 1)
+    agree(SKETCH, task, target, seed, 1)
 
 
 @settings(deadline=None, max_examples=4)
@@ -131,7 +88,7 @@ def test_blocks_of_convolutions_agree_with_the_oracle(name: str, target: Target,
     seed=st.integers(0, 2**31),
 )
 def test_blocks_of_attention_agree_with_the_oracle(sizes: tuple[int, int, int, int], seed: int) -> None:
-    check(attention(*sizes), WIDE, seed)
+    agree(SKETCH, attention(*sizes), WIDE, seed, 2)
 
 
 def test_a_window_needs_rows_beside_those_of_a_block() -> None:

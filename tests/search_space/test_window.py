@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import onnx
-import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from tunewright.codegen import interp
-from tunewright.codegen.ir import Kernel
-from tunewright.codegen.target import Target
-from tunewright.codegen.verify import verify
-from tunewright.graph.fusion import Call, partition
-from tunewright.graph.onnx_import import load
-from tunewright.graph.oracle import example_inputs, reference
-from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.nests.tile import ACC
 from tunewright.search_space.sketches.window import WindowSketch
 from tunewright.search_space.windows.windows import windows
 
+from .oracle import NARROW, WIDE, agree, graph_of, tasks_of
+
 SKETCH = WindowSketch()
-WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
-NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
 
 WINDOWS = {
     "depthwise": "t = Conv<group={c}, pads=[1, 1, 1, 1]>(h, w) | 3, 3",
@@ -54,35 +40,12 @@ def task_of(name: str, batch: int, sizes: dict[str, int], channels: int) -> Task
     rank = window.count(",") + 1 if window else 2
     space = ", ".join(str(sizes[axis]) for axis in "abd"[:rank])
     ones = ", ".join(["1"] * rank)
-    c = channels
-    inputs = [f"float[{batch}, 2, {space}] x"]
-    constants = {"p": f"{c}, 2, {ones}", "q": f"2, {c}, {ones}", "z": f"{c}"}
-    constants |= {"w": f"{c}, 1, {window}"} if window else {}
-    inputs += [f"float[{shape}] {name}" for name, shape in constants.items()]
-    nodes = f"h = Conv(x, p) {body.replace('{c}', str(c))} y = Conv(t, q)".replace(") ", ")\n")
-    model = onnx.parser.parse_model(
-        f'<ir_version: 10, opset_import: ["" : 20]> m ({", ".join(inputs)}) => (float y) {{ {nodes} }}'
-    )
-    rng = np.random.default_rng(0)
-    for value in [v for v in model.graph.input if v.name in constants]:
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        array = rng.standard_normal(shape).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
-        model.graph.input.remove(value)
-    steps = partition(rewrite(load(model.SerializeToString())))
-    tasks = [step.task for step in steps if isinstance(step, Call)]
-    (task,) = [task for task in tasks if windows(task)]
+    constants = {"p": f"{channels}, 2, {ones}", "q": f"2, {channels}, {ones}", "z": f"{channels}"}
+    constants["w"] = f"{channels}, 1, {window}"
+    nodes = f"h = Conv(x, p) {body.replace('{c}', str(channels))} y = Conv(t, q)"
+    graph = graph_of(nodes, {"x": f"{batch}, 2, {space}"}, constants)
+    (task,) = [task for task in tasks_of(graph) if windows(task)]
     return task
-
-
-def interpreted(task: Task, kernel: Kernel, seed: int) -> None:
-    """Check what a kernel computes."""
-    arrays = example_inputs(task, seed)
-    output = kernel.params[-1]
-    found: NDArray[Any] = np.zeros(output.shape, output.dtype.numpy)
-    interp.run(kernel, [*arrays, found])
-    wanted: NDArray[Any] = reference(task, arrays)[0]
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5 * max(float(np.abs(wanted).max()), 1e-6))
 
 
 SIZES = st.fixed_dictionaries(
@@ -99,11 +62,7 @@ def test_random_tiles_agree_with_the_oracle(
     task = task_of(name, batch, sizes, channels)
     for target in (WIDE, NARROW):
         assert SKETCH.applies(task, target)
-        space = SKETCH.space(task, target)
-        for schedule in (space.default, *map(space.schedule, space.sample(1, np.random.default_rng(seed)))):
-            kernel = SKETCH.lower(task, schedule, target)
-            verify(kernel)
-            interpreted(task, kernel, seed)
+        agree(SKETCH, task, target, seed, 1)
 
 
 @pytest.mark.parametrize("name", ["depthwise", "epilogue", "maximum", "mean"])

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from tunewright.codegen import interp
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
-from tunewright.codegen.target import Target
-from tunewright.codegen.verify import verify
-from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.search_space.sketches.winograd import WinogradSketch, convolution
 
-WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
-NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
+from .oracle import NARROW, WIDE, agree
 
 
 def conv(
@@ -81,21 +73,8 @@ def test_untried_tasks_get_it_where_there_are_many_tiles(extent: int, channels: 
     seed=st.integers(0, 99),
 )
 def test_tiles_may_pass_every_edge(outputs: int, sizes: tuple[int, int, int, int], seed: int) -> None:
-    task = conv(*sizes)
-    arrays = example_inputs(task, seed)
-    wanted: NDArray[Any] = reference(task, arrays)[0]
-    sketch = WinogradSketch(outputs)
     for target in (WIDE, NARROW):
-        space = sketch.space(task, target)
-        for schedule in (space.default, *map(space.schedule, space.sample(2, np.random.default_rng(seed)))):
-            kernel = sketch.lower(task, schedule, target)
-            verify(kernel)
-            packed = [kernel.packings[t.name].apply(a) if t.name in kernel.packings else a
-                      for t, a in zip(task.inputs, arrays, strict=True)]  # fmt: skip
-            found = np.zeros(kernel.params[-1].shape, np.float32)
-            interp.run(kernel, [*packed, found])
-            scale = max(float(np.abs(wanted).max()), 1e-6)
-            np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=0, atol=5e-5 * scale)
+        agree(WinogradSketch(outputs), conv(*sizes), target, seed, 2, tolerance=5e-5)
 
 
 def test_transformed_weights_are_asked_for_ahead() -> None:

@@ -1,0 +1,68 @@
+"""What tests of sketches share: two machines, models in text, and the comparison with the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+from numpy.typing import NDArray
+
+from tunewright.codegen import interp
+from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
+from tunewright.graph.fusion import Call, partition
+from tunewright.graph.ir import Graph
+from tunewright.graph.onnx_import import load
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.rewrites import rewrite
+from tunewright.graph.task import Task
+from tunewright.search_space.sketch import Sketch
+
+WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
+NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
+
+
+def graph_of(nodes: str, inputs: Mapping[str, str], constants: Mapping[str, str], **known: float) -> Graph:
+    """The graph of nodes that come to y, rewritten, with what they read of some tensors, whose shapes are given.
+
+    Constants are random but for those of a `known` value.
+    """
+    words = set(nodes.translate(str.maketrans("(),", "   ")).split())
+    shapes = {name: shape for name, shape in {**inputs, **constants}.items() if name in words}
+    head = ", ".join(f"float{f'[{shape}]' if shape else ''} {name}" for name, shape in shapes.items())
+    body = nodes.replace(") ", ")\n")
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> m ({head}) => (float y) {{ {body} }}')
+    rng = np.random.default_rng(0)
+    for value in [v for v in model.graph.input if v.name in constants]:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        array = np.asarray(known.get(value.name, rng.standard_normal(shape)), np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
+        model.graph.input.remove(value)
+    return rewrite(load(model.SerializeToString()))
+
+
+def tasks_of(graph: Graph) -> list[Task]:
+    """The tasks that a graph is cut into."""
+    return [step.task for step in partition(graph) if isinstance(step, Call)]
+
+
+def agree(sketch: Sketch, task: Task, target: Target, seed: int, count: int, tolerance: float = 2e-5) -> None:
+    """The default and random schedules are in bounds, read nothing undefined, and come to what the oracle does."""
+    space = sketch.space(task, target)
+    arrays = example_inputs(task, seed)
+    wanted: NDArray[Any] = reference(task, arrays)[0]
+    scale = max(float(np.abs(wanted).max()), 1e-6)
+    for schedule in (space.default, *map(space.schedule, space.sample(count, np.random.default_rng(seed)))):
+        kernel = sketch.lower(task, schedule, target)
+        verify(kernel)
+        packings = kernel.packings
+        packed = [
+            packings[t.name].apply(array) if t.name in packings else array
+            for t, array in zip(task.inputs, arrays, strict=True)
+        ]
+        found: NDArray[Any] = np.zeros(kernel.params[-1].shape, np.float32)
+        interp.run(kernel, [*packed, found])
+        np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=0, atol=tolerance * scale)
