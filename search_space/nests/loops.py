@@ -15,7 +15,7 @@ across the lanes at the end. A load that does not depend on all axes of the tile
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from tunewright.codegen.expr import Expr, Var, const, op
@@ -27,27 +27,30 @@ from .tile import TILE, Tile
 
 def lower(nest: Nest) -> Stmt:
     """The loops of a nest. With fixed axes, or one chunk, there is no parallel loop."""
-    total = prod(nest.chunks(a) for a in nest.spatial)
+    counts = {axis: nest.chunks(axis) for axis in nest.spatial}
+    total = prod(counts.values())
     parallel = total > 1 and not nest.fixed
-    numbers: dict[str, Expr] = {}
-    stride = total
-    for axis in nest.spatial:
-        count = nest.chunks(axis)
-        stride //= count
-        if count == 1:
-            numbers[axis] = const(0)
-        elif parallel:
-            outer = Var("chunk") // stride
-            numbers[axis] = outer if stride * count == total else outer % count
-        else:
-            numbers[axis] = Var(f"{axis}.chunk")
-    body = _tile_loops(nest, numbers)
+    numbers = places(Var("chunk"), counts.values()) if parallel else [Var(f"{axis}.chunk") for axis in counts]
+    chunk = {axis: n if counts[axis] > 1 else const(0) for axis, n in zip(counts, numbers, strict=True)}
+    body = _tile_loops(nest, chunk)
     if parallel:
         return For("chunk", total, body, LoopKind.PARALLEL)
-    for axis in reversed(nest.spatial):
-        if nest.chunks(axis) > 1:
-            body = For(f"{axis}.chunk", nest.chunks(axis), body)
+    for axis, count in reversed(counts.items()):
+        if count > 1:
+            body = For(f"{axis}.chunk", count, body)
     return body
+
+
+def places(number: Expr, extents: Iterable[int]) -> list[Expr]:
+    """Where a number is along loops of these extents, the outermost first, that are counted through as one."""
+    found: list[Expr] = []
+    extents = tuple(extents)
+    total = stride = prod(extents)
+    for extent in extents:
+        stride //= extent
+        outer = number // stride
+        found.append(outer if stride * extent == total else outer % extent)
+    return found
 
 
 def _tile_loops(nest: Nest, chunk: Mapping[str, Expr]) -> Stmt:

@@ -111,7 +111,7 @@ class Nest:
         if axis != self.vector:
             return runs(extent, size)
         full, tail = divmod(extent, size)
-        return [Run(*run) for run in ((0, full, size), (full, 1, tail, full * (size - tail))) if run[1] and run[2]]
+        return [Run(0, full, size), *([Run(full, 1, tail, full * (size - tail))] if tail else [])]
 
     def edge(self, axis: str) -> Edge | None:
         """The edge along a spatial axis."""

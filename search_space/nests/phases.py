@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from tunewright.codegen.expr import Expr, free_vars, loads
@@ -18,7 +18,6 @@ from .pieces import Piece
 CHUNK_POINTS = 16_384
 """Body evaluations below which a parallel chunk does not pay for the barrier."""
 
-
 TURNED = 1.25
 """What makes up for most of an access that isn't contiguous, where a transposition in registers makes it so."""
 
@@ -26,6 +25,17 @@ TURNED = 1.25
 def buffer(tensor: Tensor) -> Buffer:
     """The buffer of a task's tensor in its plain layout."""
     return Buffer(tensor.name, tensor.shape, tensor.dtype)
+
+
+def own_buffer(piece: Piece) -> Buffer:
+    """The buffer of what a piece writes that is no tensor of the task: one element for each place of its axes."""
+    return Buffer(piece.output, tuple(a.extent for a in piece.stage.axes), piece.stage.body.dtype)
+
+
+def temporaries(task: Task, written: Iterable[Piece]) -> tuple[Buffer, ...]:
+    """The buffers of a task's temporaries that these pieces write: what was merged into a piece needs none."""
+    names = {piece.output for piece in written}
+    return tuple(buffer(t) for t in task.temporaries if t.name in names)
 
 
 def params(task: Task, packings: Mapping[str, Packing]) -> tuple[Buffer, ...]:

@@ -21,6 +21,24 @@ class Piece:
     index: tuple[Expr, ...]
     finish: Expr
 
+    @staticmethod
+    def of(stage: Stage) -> Piece:
+        """A stage alone: what it computes is written as it is."""
+        return Piece(stage, stage.output, stage.index, Load(stage.output, stage.index, stage.body.dtype))
+
+    def renamed(self, names: Mapping[str, str]) -> Piece:
+        """The piece with some axes called otherwise."""
+        fresh = {old: Var(new) for old, new in names.items()}
+        stage = replace(
+            self.stage,
+            axes=tuple(replace(a, name=names.get(a.name, a.name)) for a in self.stage.axes),
+            body=substitute(self.stage.body, fresh),
+            reduce=tuple(replace(a, name=names.get(a.name, a.name)) for a in self.stage.reduce),
+            index=tuple(substitute(e, fresh) for e in self.stage.index),
+        )
+        index = tuple(substitute(e, fresh) for e in self.index)
+        return Piece(stage, self.output, index, substitute(self.finish, fresh))
+
     @property
     def reads(self) -> list[Load]:
         """Loads of other tensors, by the loops and by the finish."""
@@ -41,15 +59,10 @@ def pieces(task: Task) -> list[Piece]:
     for position, stage in enumerate(task.stages):
         host = _host(task, position, done)
         if host is None:
-            done.append(_alone(stage))
+            done.append(Piece.of(stage))
         else:
             done[host] = _merged(done[host], stage)
     return done
-
-
-def _alone(stage: Stage) -> Piece:
-    dtype = stage.body.dtype
-    return Piece(stage, stage.output, stage.index, Load(stage.output, stage.index, dtype))
 
 
 def _host(task: Task, position: int, done: list[Piece]) -> int | None:
@@ -98,7 +111,7 @@ def _merged(piece: Piece, stage: Stage) -> Piece:
     index = tuple(substitute(e, mapping) for e in stage.index)
     if not piece.stage.reduce:
         body = _inline(substitute(stage.body, mapping), piece.output, piece.stage.body)
-        return _alone(Stage(stage.output, piece.stage.axes, body, index=index))
+        return Piece.of(Stage(stage.output, piece.stage.axes, body, index=index))
     finish = _inline(substitute(stage.body, mapping), piece.output, piece.finish)
     return replace(piece, output=stage.output, index=index, finish=finish)
 

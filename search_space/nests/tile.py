@@ -47,7 +47,7 @@ class Tile:
         self.lanes = nest.lanes
         self.spatial_vector = nest.vector if nest.vector in sizes else ""
         self.loops = [a for a in nest.spatial if sizes[a] > 1 and a != self.spatial_vector]
-        self.acc = self._register(ACC, [*self.loops], self.stage.body.dtype)
+        self.acc = self._register(ACC, self.loops, self.stage.body.dtype)
         self.spans: Mapping[str, tuple[int, int]] = {}  # the places of the tile that a body is for, if not all
         self.places: dict[str, Expr] = {}
         for axis in nest.spatial:

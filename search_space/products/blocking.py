@@ -123,12 +123,8 @@ def _one_tile(shape: Shape, target: Target, vectors: int, rows: int) -> float:
     panel_bytes = shape.depth * vectors * target.vector_bits // 8
     distance = NEAR_CYCLES if 2 * panel_bytes > target.l1_bytes else 0.0
     distance = FAR_CYCLES if 2 * panel_bytes > target.l2_bytes else distance
-    crowd = 1 if rows > 1 and _crowded(shape, target, rows) else 0
-    step = (
-        crowd * rows * CROWD_CYCLES
-        + max(rows * vectors / 2, (rows + vectors) * LOAD_CYCLES, LATENCY)
-        + distance * vectors
-    )
+    crowd = rows * CROWD_CYCLES if rows > 1 and _crowded(shape, target, rows) else 0.0
+    step = crowd + max(rows * vectors / 2, (rows + vectors) * LOAD_CYCLES, LATENCY) + distance * vectors
     turns = shape.turns * vectors * -(-rows // lanes) * TURN_CYCLES
     return shape.depth * step + TILE_CYCLES + rows * vectors + turns
 

@@ -76,9 +76,7 @@ def multiplied(matrix: Matrix, values: Sequence[Expr]) -> list[Expr]:
         if twin is None:
             done[number] = _sum(row, values)
             continue
-        other = columns[twin]
-        same = _sum([a if a == b else 0.0 for a, b in zip(row, other, strict=True)], values)
-        opposite = _sum([a if a == -b else 0.0 for a, b in zip(row, other, strict=True)], values)
+        same, opposite = (_sum(part, values) for part in _halves(row, columns[twin]))
         done[number], done[twin] = same + opposite, same - opposite
     return [done[number] for number in range(len(columns))]
 
@@ -88,6 +86,12 @@ def _mirrored(row: Sequence[float], other: Sequence[float]) -> bool:
     pairs = [(a, b) for a, b in zip(row, other, strict=True) if a or b]
     alike = all(abs(a) == abs(b) for a, b in pairs)
     return alike and len({a == b for a, b in pairs}) == 2
+
+
+def _halves(row: Sequence[float], other: Sequence[float]) -> tuple[list[float], list[float]]:
+    """What a row has in common with one that mirrors it, and what it has with the opposite sign."""
+    pairs = list(zip(row, other, strict=True))
+    return [a if a == b else 0.0 for a, b in pairs], [a if a == -b else 0.0 for a, b in pairs]
 
 
 def _paired_columns(matrix: Matrix, values: Sequence[Expr]) -> tuple[list[list[float]], list[Expr]]:
@@ -105,9 +109,7 @@ def _paired_columns(matrix: Matrix, values: Sequence[Expr]) -> tuple[list[list[f
             fresh.append(values[number])
             continue
         taken.add(twin)
-        other = columns[twin]
-        result.append([a if a == b else 0.0 for a, b in zip(column, other, strict=True)])
-        result.append([a if a == -b else 0.0 for a, b in zip(column, other, strict=True)])
+        result += _halves(column, columns[twin])
         fresh += [values[number] + values[twin], values[number] - values[twin]]
     return [list(row) for row in zip(*result, strict=True)], fresh
 

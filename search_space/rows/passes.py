@@ -1,8 +1,4 @@
-"""Passes: steps over the same rows, written as few loops over groups of rows.
-
-A step maps the columns of a row, folds them, or computes one value a row. A pass goes once along each row of a group
-and does all that needs no fold of the same pass: softmax is a maximum, then the exponentials with their sum, then a
-product. Columns lie along the lanes.
+"""Passes: the steps of a task written as few loops over groups of rows. Columns lie along the lanes.
 
     for line < rows of the group:                one pass
       acc[vectors] = identity
@@ -16,181 +12,25 @@ The rows of a group share it, and in a pass nothing waits. What passes hand on s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
-from math import prod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
 
-from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, free_vars, loads, op, substitute, transform
+from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, free_vars, op, substitute, transform
 from tunewright.codegen.index import vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Prefetch, Scope, Stmt, Store, replaced
-from tunewright.graph.task import COMBINERS, Axis, Task, identity
+from tunewright.graph.task import COMBINERS, identity
 
-from ..nests.phases import vector_axes
-from ..nests.pieces import Piece, pieces
+from ..nests.pieces import Piece
 from ..nests.tile import folded
-from .rows import at_row, row_groups
-
-COLUMN = "column"
-"""The axis of all steps beside the rows."""
+from .rows import at_row
+from .steps import COLUMN, Plan, Step
 
 GROUP, LINE = "group", "line"
 """Variables: the number of a group of rows, and of a row in it."""
 
 ACC, PART, VALUE, WIDE = ".acc", ".part", ".value", ".wide"
 """Partial results of a fold, those of each row in one vector, the rows' values, one of them in every lane."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A piece, and the pass that it belongs to. Others read it at the same column, or as a row's one value."""
-
-    piece: Piece
-    level: int
-
-    @property
-    def maps(self) -> bool:
-        """Whether it computes a value for each column."""
-        return any(axis.name == COLUMN for axis in self.piece.stage.axes)
-
-    @property
-    def folds(self) -> bool:
-        return bool(self.piece.stage.reduce)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A task's steps in order, over `rows` of so many `columns`, for vectors of so many `lanes`."""
-
-    steps: tuple[Step, ...]
-    rows: tuple[Axis, ...]
-    columns: int
-    lanes: int
-    local: Mapping[str, Buffer]  # what only steps read: cut down to one row
-
-    @property
-    def row_count(self) -> int:
-        return prod(axis.extent for axis in self.rows)
-
-    @property
-    def main(self) -> Piece:
-        """The piece that the time is said to go into."""
-        return max((s.piece for s in self.steps), key=lambda p: (p.stage.points, p.stage.flops))
-
-    @property
-    def alike(self) -> bool:
-        """Whether values of several rows can be computed side by side: from values of the same rows alone."""
-        own = {s.piece.output for s in self.steps if not s.maps} | {s.piece.stage.output for s in self.steps}
-
-        def cleared(node: Expr) -> Expr:
-            return Const(0, node.dtype) if isinstance(node, Load) and node.tensor in own else node
-
-        pieces = (s.piece for s in self.steps if not s.maps)
-        values = [e for p in pieces for e in (p.finish, *(() if p.stage.reduce else (p.stage.body,)))]
-        left = [transform(e, cleared) for e in values]
-        return not loads(*left) and not free_vars(*left)
-
-    def lent(self, name: str) -> Piece | None:
-        """The piece in whose output what a step hands on waits for it, if there is such a one.
-
-        It alone reads what is handed on, in the place that it writes; and from then on nothing else is read along a
-        row, as the output may be the memory of an input. Vectors of rows that are not whole ones lie across two lines
-        of the cache: they are not worth to be stored twice.
-        """
-        if self.columns % self.lanes:
-            return None
-        made = next(s for s in self.steps if s.piece.output == name)
-        later = [s for s in self.steps if s.level > made.level]
-        users = [s for s in later if any(x.tensor == name for x in s.piece.reads)]
-        if len(users) != 1 or not users[0].maps or users[0].piece.output in self.local:
-            return None
-        piece = users[0].piece
-        steps = {s.piece.output for s in self.steps}
-        following = [s for s in self.steps[self.steps.index(made) + 1 :] if s.level >= made.level]
-        near = {x.tensor for s in following for x in s.piece.reads if COLUMN in free_vars(*x.index)}
-        own = {axis.name for axis in self.rows} | {COLUMN}
-        alike = piece.finish.dtype is made.piece.finish.dtype
-        whole = {e.name for e in piece.index if isinstance(e, Var)} == own
-        first = all(s.level >= users[0].level for s in self.steps if not s.maps and s.piece.output not in self.local)
-        return piece if alike and whole and near <= steps and first else None
-
-    @property
-    def again_bytes(self) -> int:
-        """Memory of one row of what is read by a pass after the first, whether made by a step or not."""
-        made = {s.piece.output for s in self.steps}
-        later = [x for s in self.steps if s.level for x in s.piece.reads if COLUMN in free_vars(*x.index)]
-        rows = {axis.name for axis in self.rows}
-        given = {x.tensor: x.dtype for x in later if x.tensor not in made and rows <= set(free_vars(*x.index))}
-        return self.handed_bytes + sum(self.columns * dtype.size_bytes for dtype in given.values())
-
-    @property
-    def handed_bytes(self) -> int:
-        """Memory for what passes hand on of one row."""
-        made = (s.piece for s in self.steps if s.maps and s.piece.output in self.local)
-        return sum(
-            self.columns * p.finish.dtype.size_bytes
-            for p in made
-            if self.handed_on(p.output) and self.lent(p.output) is None
-        )
-
-    def handed_on(self, name: str) -> bool:
-        """Whether a later pass reads a tensor that a step maps."""
-        made = next(s.level for s in self.steps if s.piece.output == name)
-        return any(s.level > made and any(x.tensor == name for x in s.piece.reads) for s in self.steps)
-
-
-@lru_cache(maxsize=256)
-def plan(task: Task, lanes: int) -> Plan | None:
-    """The task as steps over rows; None if it isn't made of such."""
-    groups = row_groups(task, pieces(task))
-    if len(groups) != 1 or not groups[0].rows:
-        return None
-    (group,) = groups
-    rows = {axis.name for axis in group.rows}
-    steps: list[Step] = []
-    extents: set[int] = set()
-    for piece in group.pieces:
-        beside = [a for a in (*piece.stage.axes, *piece.stage.reduce) if a.name not in rows]
-        best = [a for a in vector_axes(piece, lanes) if a not in rows][:1]
-        if len(beside) > 1 or best != [a.name for a in beside]:
-            return None
-        extents |= {axis.extent for axis in beside}
-        fresh = _named(piece, beside[0].name) if beside else piece
-        steps.append(Step(fresh, _level(fresh, steps)))
-    local = {b.name: b for b in group.locals}
-    if len(extents) != 1 or not _in_place(steps) or not any(s.folds for s in steps):
-        return None
-    return Plan(tuple(steps), group.rows, extents.pop(), lanes, local)
-
-
-def _named(piece: Piece, axis: str) -> Piece:
-    """The piece with an axis called COLUMN."""
-    name = {axis: Var(COLUMN)}
-    stage = piece.stage
-    fresh = replace(
-        stage,
-        axes=tuple(replace(a, name=COLUMN) if a.name == axis else a for a in stage.axes),
-        reduce=tuple(replace(a, name=COLUMN) if a.name == axis else a for a in stage.reduce),
-        body=substitute(stage.body, name),
-        index=tuple(substitute(e, name) for e in stage.index),
-    )
-    index = tuple(substitute(e, name) for e in piece.index)
-    return Piece(fresh, piece.output, index, substitute(piece.finish, name))
-
-
-def _level(piece: Piece, before: list[Step]) -> int:
-    """The pass of a piece: after those whose folds it needs for each column; one value a row is made at its end."""
-    made = {s.piece.output: s for s in before}
-    found = [made[x.tensor] for x in piece.reads if x.tensor in made]
-    along = any(axis.name == COLUMN for axis in (*piece.stage.axes, *piece.stage.reduce))
-    return max((s.level + (along and not s.maps) for s in found), default=0)
-
-
-def _in_place(steps: list[Step]) -> bool:
-    """Whether what steps write is read in the same place, and each writes a tensor of its own."""
-    made = {s.piece.output: s.piece.index for s in steps}
-    reads = [x for s in steps for x in s.piece.reads]
-    return len(made) == len(steps) and all(x.index == made.get(x.tensor, x.index) for x in reads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +62,7 @@ class Passes:
         self.values = {s.piece.output: s.piece.finish.dtype for s in found.steps if not s.maps}
 
     def lower(self) -> Stmt:
-        levels = 1 + max(s.level for s in self.plan.steps)
-        body: Stmt = Block(tuple(s for level in range(levels) for s in self._pass(level)))
+        body: Stmt = Block(tuple(s for level in range(self.plan.passes) for s in self._pass(level)))
         for one in self._buffers():
             body = Alloc(one, body)
         return body
@@ -332,13 +171,10 @@ class Passes:
     def _mapped(self, step: Step, at: _At) -> Stmt:
         piece = step.piece
         value = self._laid(piece.finished(piece.stage.body), at)
-        if piece.output in self.lent:
-            spot = self._place(piece.output, at)
-            return Store(spot.tensor, spot.index, value, spot.count)
-        if piece.output in self.plan.local:
+        if piece.output in self.plan.local and piece.output not in self.lent:
             return Store(piece.output, self._spot(piece.output, at), value)
-        index = tuple(vectorize(e, COLUMN, at.base, self.lanes) for e in piece.index)
-        return Store(piece.output, index, value, at.count)
+        place = self._place(self.lent.get(piece.output, piece), at)
+        return Store(place.tensor, place.index, value, place.count)
 
     def _spot(self, name: str, at: _At) -> tuple[Expr, ...]:
         """Where a vector of what a step maps is, if no one else reads it."""
@@ -346,9 +182,8 @@ class Passes:
             return (const(0), *self._slot(at.vector))
         return (Var(LINE), Ramp(at.base, self.lanes))
 
-    def _place(self, name: str, at: _At) -> Load:
-        """A vector of what waits in an output."""
-        piece = self.lent[name]
+    def _place(self, piece: Piece, at: _At) -> Load:
+        """A vector of what a piece writes."""
         index = tuple(vectorize(e, COLUMN, at.base, self.lanes) for e in piece.index)
         return Load(piece.output, index, piece.finish.dtype, at.count)
 
@@ -377,7 +212,7 @@ class Passes:
             if node.tensor in self.values:
                 return Load(node.tensor + WIDE, self._slot(0), node.dtype)
             if node.tensor in self.lent:
-                return self._place(node.tensor, at)
+                return self._place(self.lent[node.tensor], at)
             if node.tensor not in self.plan.local:
                 return node
             return Load(node.tensor, self._spot(node.tensor, at), node.dtype)

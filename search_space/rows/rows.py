@@ -7,14 +7,15 @@ between them shrink to one row each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tunewright.codegen.expr import Expr, Load, Var, const, free_vars, op, substitute, transform
+from tunewright.codegen.expr import Expr, Load, Var, const, free_vars, op, transform
 from tunewright.codegen.ir import Buffer, For, If, LoopKind, Scope, Stmt, replaced
-from tunewright.graph.task import Axis, Stage, Task
+from tunewright.graph.task import Axis, Task
 
+from ..nests.loops import places
 from ..nests.pieces import Piece
 
 ROW_LIMIT_BYTES = 256 * 1024
@@ -33,6 +34,16 @@ class RowGroup:
     def main(self) -> Piece:
         """The piece that evaluates its body most often."""
         return max(self.pieces, key=lambda piece: piece.stage.points)
+
+    @property
+    def row_count(self) -> int:
+        """Rounds of the loop around the pieces."""
+        return prod(axis.extent for axis in self.rows)
+
+    @property
+    def row_points(self) -> int:
+        """Evaluations of all bodies in one row."""
+        return sum(piece.stage.points for piece in self.pieces) // self.row_count
 
 
 def row_groups(task: Task, parts: Sequence[Piece]) -> list[RowGroup]:
@@ -67,12 +78,8 @@ def row_loop(rows: Sequence[Axis], together: int, body: Stmt) -> Stmt:
 
 def at_row(rows: Sequence[Axis], row: Expr, body: Stmt) -> Stmt:
     """`body` at one of all rows by its number."""
-    total = stride = prod(axis.extent for axis in rows)
-    for axis in rows:
-        stride //= axis.extent
-        outer = row // stride
-        body = replaced(body, {axis.name: outer if stride * axis.extent == total else outer % axis.extent})
-    return body
+    numbers = places(row, (axis.extent for axis in rows))
+    return replaced(body, {axis.name: number for axis, number in zip(rows, numbers, strict=True)})
 
 
 def _group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:
@@ -83,28 +90,17 @@ def _group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGrou
     made = [p.output for p in inside]
     kept = [name for name in made if name not in outside]
     passed = {x.tensor for p in inside for x in p.reads} & set(made)
+    if len(set(made)) < len(made):
+        return None
     for count in range(min(len(p.stage.axes) for p in inside), 0, -1):
-        named = [_named(p, count) for p in inside]
-        if any(p is None for p in named):
-            continue
-        pieces = [p for p in named if p is not None]
+        pieces = [p.renamed({axis.name: f"row{n}" for n, axis in enumerate(p.stage.axes[:count])}) for p in inside]
         rows = pieces[0].stage.axes[:count]
-        if any(p.stage.axes[:count] != rows for p in pieces) or len(set(made)) < len(made):
+        if any(p.stage.axes[:count] != rows for p in pieces):
             continue
-        dims = {p.output: _row_dims(p.index, rows) for p in pieces}
-        if all(_stays(pieces, name, dims[name], rows) for name in passed):
+        dims = {p.output: found for p in pieces if (found := _row_dims(p.index, rows)) is not None}
+        if all(name in dims and _stays(pieces, name, dims[name], rows) for name in passed):
             return _localised(task, pieces, rows, {name: dims[name] for name in kept if name in passed})
     return None
-
-
-def _named(piece: Piece, count: int) -> Piece | None:
-    """The piece with its first axes renamed row0, row1, ..."""
-    names = {axis.name: Var(f"row{n}") for n, axis in enumerate(piece.stage.axes[:count])}
-    stage = piece.stage
-    axes = tuple(Axis(names[a.name].name, a.extent) if a.name in names else a for a in stage.axes)
-    index = tuple(substitute(e, names) for e in stage.index)
-    stage = Stage(stage.output, axes, substitute(stage.body, names), stage.reduce, stage.combiner, index)
-    return Piece(stage, piece.output, tuple(substitute(e, names) for e in piece.index), substitute(piece.finish, names))
 
 
 def _row_dims(index: Sequence[Expr], rows: Sequence[Axis]) -> tuple[int, ...] | None:
@@ -118,20 +114,20 @@ def _row_dims(index: Sequence[Expr], rows: Sequence[Axis]) -> tuple[int, ...] | 
     return tuple(dims)
 
 
-def _stays(pieces: Sequence[Piece], name: str, dims: tuple[int, ...] | None, rows: Sequence[Axis]) -> bool:
+def _stays(pieces: Sequence[Piece], name: str, dims: tuple[int, ...], rows: Sequence[Axis]) -> bool:
     """Whether every read of the tensor is of the row being computed."""
     reads = [x for p in pieces for x in p.reads if x.tensor == name]
-    return dims is not None and all(_row_dims(x.index, rows) == dims for x in reads)
+    return all(_row_dims(x.index, rows) == dims for x in reads)
 
 
 def _localised(
-    task: Task, pieces: Sequence[Piece], rows: tuple[Axis, ...], dims: dict[str, tuple[int, ...] | None]
+    task: Task, pieces: Sequence[Piece], rows: tuple[Axis, ...], dims: Mapping[str, tuple[int, ...]]
 ) -> RowGroup | None:
-    """The group with its inner tensors cut down to one row."""
+    """The group with its inner tensors cut down to one row: without the dimensions `dims` of each."""
     buffers = []
     for name, drop in dims.items():
         tensor = task.tensor(name)
-        shape = tuple(extent for d, extent in enumerate(tensor.shape) if d not in (drop or ()))
+        shape = tuple(extent for d, extent in enumerate(tensor.shape) if d not in drop)
         buffers.append(Buffer(name, shape or (1,), tensor.dtype, Scope.SHARED))
     if sum(b.size_bytes for b in buffers) > ROW_LIMIT_BYTES or prod(a.extent for a in rows) < 2:
         return None
@@ -139,18 +135,14 @@ def _localised(
     def cut(index: tuple[Expr, ...], name: str) -> tuple[Expr, ...]:
         if name not in dims:
             return index
-        return tuple(e for d, e in enumerate(index) if d not in (dims[name] or ())) or (const(0),)
+        return tuple(e for d, e in enumerate(index) if d not in dims[name]) or (const(0),)
 
     def visit(node: Expr) -> Expr:
         return Load(node.tensor, cut(node.index, node.tensor), node.dtype) if isinstance(node, Load) else node
 
-    fresh = [
-        Piece(
-            replace(p.stage, body=transform(p.stage.body, visit)),
-            p.output,
-            cut(p.index, p.output),
-            transform(p.finish, lambda node, own=p: node if own.is_result(node) else visit(node)),  # type: ignore[misc]
-        )
-        for p in pieces
-    ]
-    return RowGroup(tuple(fresh), rows, tuple(buffers))
+    def one_row(piece: Piece) -> Piece:
+        stage = replace(piece.stage, body=transform(piece.stage.body, visit))
+        finish = transform(piece.finish, lambda node: node if piece.is_result(node) else visit(node))
+        return Piece(stage, piece.output, cut(piece.index, piece.output), finish)
+
+    return RowGroup(tuple(map(one_row, pieces)), rows, tuple(buffers))

@@ -23,25 +23,24 @@ from .split import SplitSketch
 from .window import WindowSketch
 from .winograd import WinogradSketch
 
-JOINED: tuple[Sketch, ...] = (ChainSketch(), JointSketch())
-"""For tasks of several products: where one of these applies, no other is worth trying."""
-
-PLANES: tuple[Sketch, ...] = (PlaneSketch(),)
-"""For windows of planes: no other sketch takes them as they lie in memory, so none is worth trying."""
-
-SINGLE: tuple[Sketch, ...] = (
-    WinogradSketch(4),
-    ContractionSketch(flipped=True),
-    ContractionSketch(),
-    WinogradSketch(2),
-    WindowSketch(),
-    RowsSketch(),
-    SplitSketch(),
+GROUPS: tuple[tuple[Sketch, ...], ...] = (
+    (ChainSketch(), JointSketch()),  # for several products or windows
+    (PlaneSketch(),),  # for windows of planes
+    (
+        WinogradSketch(4),
+        ContractionSketch(flipped=True),
+        ContractionSketch(),
+        WinogradSketch(2),
+        WindowSketch(),
+        RowsSketch(),
+        SplitSketch(),
+    ),  # for one product, window or pass over rows
+    (GenericSketch(),),  # for any task
 )
-"""For one product, window or pass over rows."""
+"""The sketches, the most special first. Where some of a group apply, none of the groups after it is worth trying."""
 
-SKETCHES: tuple[Sketch, ...] = (*JOINED, *PLANES, *SINGLE, GenericSketch())
-"""Every sketch, the most special first; the last applies to any task."""
+SKETCHES: tuple[Sketch, ...] = tuple(one for group in GROUPS for one in group)
+"""Every sketch."""
 
 
 def sketch(name: str) -> Sketch:
@@ -53,8 +52,11 @@ def sketch(name: str) -> Sketch:
 
 
 def spaces(task: Task, target: Target) -> tuple[Space, ...]:
-    """The spaces to search for a task, the one whose default an untried task gets first."""
-    for group in (JOINED, PLANES, SINGLE, SKETCHES[-1:]):
+    """The spaces to search for a task, the one whose default an untried task gets first.
+
+    They are of one group and in its order, but for those that are no `first_choice`: these come last.
+    """
+    for group in GROUPS:
         offered = [one.space(task, target) for one in group if one.applies(task, target)]
         if offered:
             return tuple(sorted(offered, key=lambda space: not space.first_choice))

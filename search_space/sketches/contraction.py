@@ -13,7 +13,7 @@ weights are broadcast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from itertools import product as product_of
@@ -23,16 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.expr import Load, Var, free_vars
-from tunewright.codegen.ir import Block, Buffer, Kernel, Packing, Stmt
+from tunewright.codegen.ir import Block, Kernel, Packing
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
 from ..nests.loops import lower
 from ..nests.nest import Edge, Nest, balanced, parted, runs
-from ..nests.phases import buffer, params, plain_phase
+from ..nests.phases import own_buffer, params, plain_phase, temporaries
 from ..nests.pieces import Piece
 from ..products.blocking import Shape, chunk_cycles, tile_cycles
 from ..products.product import BARE, Product, ahead, contiguous, flipped, in_rows, packable, packed, product, unpadded
+from ..products.tiling import block_choices, tiling
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 
@@ -47,7 +48,7 @@ BODY_DEFAULT = 64
 
 
 class ContractionSketch:
-    """See the module. `flipped`: with the axis along the lanes that another operand has, if there are two to choose."""
+    """See the module. `flipped`: with the parts of the two operands exchanged."""
 
     def __init__(self, flipped: bool = False) -> None:
         self.name = "flipped" if flipped else "contraction"
@@ -74,8 +75,8 @@ class ContractionSketch:
         for axis, limit in zip(reversed(found.rows), (28, 4), strict=False):
             knobs.append(Knob(f"tile_{axis}", tuple(range(1, min(found.extent(axis), limit) + 1))))
         if found.rows:
-            knobs.append(Knob("block_rows", _powers(found.extent(found.rows[0]))))
-        knobs.append(Knob("block_columns", _powers(vectors)))
+            knobs.append(Knob("block_rows", block_choices(found.extent(found.rows[0]))))
+        knobs.append(Knob("block_columns", block_choices(vectors)))
         depth = found.piece.stage.reduce[-1].extent
         knobs.append(Knob("unroll", tuple(n for n in (1, 2, 3, 4, 8) if n <= depth and (n != 3 or depth == 3))))
         knobs.append(Knob("columns_inside", (0, 1)))
@@ -100,24 +101,17 @@ class ContractionSketch:
         self.space(task, target).row(schedule)
         found = self._product(task)
         nest = _nest(found, schedule, target)
-        found, scratch, packings, repack = _laid_out(task, found, nest)
-        written = {p.output for p in (*found.before, found.piece, *found.after)}
-        temporaries = [buffer(t) for t in task.temporaries if t.name in written]
-        scratch += [_held(p) for p in found.before if p.output == BARE]
-        steps: list[Stmt] = [plain_phase(p, target) for p in (*found.before, *repack)]
+        found, packings, copying = _laid_out(task, found, nest)
         early = {name: ahead(packing.shape[-1]) for name, packing in packings.items()}
         if packable(task, found.other) and Var(found.piece.stage.reduce[-1].name) in found.other.index:
             tensor = task.tensor(found.other.tensor)
             packings[tensor.name], index = in_rows(found, found.other, tensor)
             found = found.replacing(found.other, Load(tensor.name, index, tensor.dtype))
-        steps.append(lower(replace(nest, piece=found.piece, ahead=early)))
-        steps += [plain_phase(p, target) for p in found.after]
-        return Kernel(params(task, packings), (*temporaries, *scratch), Block(tuple(steps)), packings)
-
-
-def _held(piece: Piece) -> Buffer:
-    """What a piece that is no task's own writes."""
-    return Buffer(piece.output, tuple(a.extent for a in piece.stage.axes), piece.stage.body.dtype)
+        before, after = ([plain_phase(p, target) for p in ps] for ps in ((*found.before, *copying), found.after))
+        main = lower(replace(nest, piece=found.piece, ahead=early))
+        own = map(own_buffer, (*copying, *(p for p in found.before if p.output == BARE)))
+        scratch = (*temporaries(task, (*found.before, found.piece, *found.after)), *own)
+        return Kernel(params(task, packings), scratch, Block((*before, main, *after)), packings)
 
 
 def _cycles(task: Task, found: Product, schedule: Schedule, target: Target) -> float:
@@ -125,42 +119,42 @@ def _cycles(task: Task, found: Product, schedule: Schedule, target: Target) -> f
     return tile_cycles(Shape.of(found, task), target, schedule["vectors"], tile)
 
 
-def _powers(extent: int) -> tuple[int, ...]:
-    """1, 2, 4, ... below the extent, and 0 for all of it."""
-    return (0, *(1 << n for n in range(max(extent - 1, 1).bit_length())))
-
-
 def _default(task: Task, found: Product, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
     """What the rule of `blocking` finds best: first the tile, then the chunks."""
     choices = {knob.name: knob.choices for knob in knobs}
-    shape, lanes = Shape.of(found, task), target.lanes(4)
-    axes = [f"tile_{axis}" for axis in found.rows[-2:]]
-    tiles = list(product_of(choices["vectors"], *(choices[axis] for axis in axes)))
+    shape = Shape.of(found, task)
+    names = ["vectors", *(f"tile_{axis}" for axis in found.rows[-2:])]
+    tiles = list(product_of(*(choices[name] for name in names)))
     fixed = {"block_rows": 0, "block_columns": 0, "unroll": 1, "columns_inside": 0}
-    columns = {name: np.array([tile[n] for tile in tiles]) for n, name in enumerate(["vectors", *axes])}
+    columns = {name: np.array([tile[n] for tile in tiles]) for n, name in enumerate(names)}
     legal = _legal(found, target, columns | {name: np.full(len(tiles), value) for name, value in fixed.items()})
     tile = min(compress(tiles, legal), key=lambda t: tile_cycles(shape, target, t[0], t[1:]))
-    vectors, rows = tile[0], prod(tile[1:])
-    values = dict.fromkeys(choices, 0) | dict(zip(["vectors", *axes], tile, strict=True))
-    cycles = tile_cycles(shape, target, vectors, tile[1:])
-    first = values.get(f"tile_{found.rows[0]}", 1) if found.rows else 1
+    values = dict.fromkeys(choices, 0) | dict(zip(names, tile, strict=True))
+    values |= _default_blocks(shape, target, choices, tile)
+    depth = found.piece.stage.reduce[-1].extent
+    copies = [n for n in choices["unroll"] if n * prod(tile) <= BODY_DEFAULT and depth % n == 0]
+    values["unroll"] = max(copies, default=1)
+    return tuple(values.items())
 
-    def chunk(block: tuple[int, int]) -> float:
-        sizes = (first * block[0] or found.extent(found.rows[0]) if found.rows else 1, vectors * lanes * block[1])
-        return chunk_cycles(shape, target, cycles, sizes[0], sizes[1] or shape.columns)
 
+def _default_blocks(
+    shape: Shape, target: Target, choices: Mapping[str, Sequence[int]], tile: tuple[int, ...]
+) -> dict[str, int]:
+    """The chunks for register tiles of so many vectors by rows: those that take the busiest thread least time."""
+    vectors, *heights = tile
+    cycles = tile_cycles(shape, target, vectors, tuple(heights))
+    width, height = vectors * target.lanes(4), 1 if shape.outer else next(iter(heights), 1)
+    rows = next(iter(shape.outer + shape.rows), 1)  # of the first axis, as is `height`
     blocks = [
         (down, across)
         for down in choices.get("block_rows", (0,))
         for across in choices["block_columns"]
-        if (not down or down * first < found.extent(found.rows[0]))
-        and (not across or across * vectors * lanes < shape.columns)
+        if down * height < rows and across * width < shape.columns
     ]
-    down, across = min(blocks, key=chunk)
-    depth = found.piece.stage.reduce[-1].extent
-    copies = [n for n in choices["unroll"] if n * rows * vectors <= BODY_DEFAULT and depth % n == 0]
-    values |= {"block_columns": across, "unroll": max(copies, default=1)}
-    return tuple((values | ({"block_rows": down} if found.rows else {})).items())
+    down, across = min(
+        blocks, key=lambda b: chunk_cycles(shape, target, cycles, b[0] * height or rows, b[1] * width or shape.columns)
+    )
+    return {"block_columns": across} | ({"block_rows": down} if "block_rows" in choices else {})
 
 
 def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
@@ -214,28 +208,13 @@ def _tile_rows(found: Product, columns: Columns) -> NDArray[np.int64]:
 
 
 def _tiling(found: Product, target: Target, columns: Columns) -> Tiling:
-    stage = found.piece.stage
-    one = np.ones(len(columns["vectors"]), np.int64)
-    extents = {a.name: one * a.extent for a in stage.axes + stage.reduce}
-    tile = {a.name: one for a in stage.axes + stage.reduce}
-    tile[found.vector] = np.minimum(columns["vectors"] * target.lanes(4), extents[found.vector])
-    for axis in found.rows[-2:]:
-        tile[axis] = columns[f"tile_{axis}"]
-    tile[stage.reduce[-1].name] = columns["unroll"]
-    panel = {**tile, **{a.name: extents[a.name] for a in stage.reduce}}
-    chunk = dict(panel)
-    blocks = {found.vector: columns["block_columns"]}
+    tile = {axis: columns[f"tile_{axis}"] for axis in found.rows[-2:]}
+    tile[found.vector] = columns["vectors"] * target.lanes(4)
+    block = dict.fromkeys(found.rows[1:], np.zeros_like(columns["vectors"]))
     if found.rows:
-        blocks[found.rows[0]] = columns["block_rows"]
-        for axis in found.rows[1:]:
-            blocks[axis] = one * 0
-    for axis, block in blocks.items():
-        covered = np.where(block == 0, extents[axis], tile[axis] * block)
-        chunk[axis] = np.minimum(covered, extents[axis])
-    chunks = one
-    for spatial in stage.axes:
-        chunks = chunks * -(-extents[spatial.name] // chunk[spatial.name])
-    return Tiling(stage, (tile, panel, chunk, extents), found.vector, chunks)
+        block[found.rows[0]] = columns["block_rows"]
+    block[found.vector] = columns["block_columns"]
+    return tiling(found.piece.stage, found.vector, tile, block, columns["unroll"])
 
 
 def _nest(found: Product, schedule: Schedule, target: Target) -> Nest:
@@ -253,22 +232,16 @@ def _nest(found: Product, schedule: Schedule, target: Target) -> Nest:
     return Nest(found.piece, lanes, found.vector, tile, block, unroll, order, edges=found.edges)
 
 
-def _laid_out(task: Task, found: Product, nest: Nest) -> tuple[Product, list[Buffer], dict[str, Packing], list[Piece]]:
-    """The contraction reading its panel in the best layout there is, and what makes that layout."""
+def _laid_out(task: Task, found: Product, nest: Nest) -> tuple[Product, dict[str, Packing], list[Piece]]:
+    """The contraction reading its panel in the best layout there is, and what makes that: packings, or phases."""
     tensor = task.tensor(found.panel.tensor)
     if packable(task, found.panel):
         width = -(-nest.tile_extent(found.vector) // nest.lanes) * nest.lanes
         packing, index = packed(found, tensor, width)
-        return found.reading(Load(tensor.name, index, tensor.dtype)), [], {tensor.name: packing}, []
+        return found.reading(Load(tensor.name, index, tensor.dtype)), {tensor.name: packing}, []
     if contiguous(found.panel, found.vector):
-        return found, [], {}, []
+        return found, {}, []
     names = free_vars(*found.panel.index)
     axes = [*(n for n in names if n != found.vector), found.vector]
-    stage = Stage(
-        output="panel",
-        axes=tuple(Axis(n, found.extent(n)) for n in axes),
-        body=found.panel,
-    )
-    place = Load("panel", stage.index, tensor.dtype)
-    copied = Buffer("panel", tuple(a.extent for a in stage.axes), tensor.dtype)
-    return found.reading(place), [copied], {}, [Piece(stage, "panel", stage.index, place)]
+    stage = Stage(output="panel", axes=tuple(Axis(n, found.extent(n)) for n in axes), body=found.panel)
+    return found.reading(Load(stage.output, stage.index, tensor.dtype)), {}, [Piece.of(stage)]

@@ -1,7 +1,7 @@
 """Generic: any task as tiled, vectorised loops, derived from its index expressions alone.
 
-Pieces that pass data within rows only run together, row by row (`search_space.rows`); the others are phases of
-their own. The knobs are for the piece where most of the work is; the rest takes fair numbers (`plain_nest`).
+Pieces that pass data within rows only run together, row by row (`rows.rows`); the others are phases of their
+own. The knobs are for the piece where most of the work is; the rest takes fair numbers (`plain_nest`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tunewright.graph.task import Task
 
 from ..nests.loops import lower
 from ..nests.nest import Nest
-from ..nests.phases import buffer, crossing, plain_nest, plain_phase, vector_axes
+from ..nests.phases import crossing, params, plain_nest, plain_phase, temporaries, vector_axes
 from ..nests.pieces import Piece, pieces
 from ..rows.rows import RowGroup, row_groups, row_loop
 from ..schedule import Schedule
@@ -41,10 +41,18 @@ class Layout:
     """What the knobs refer to: the groups, the piece that they tile, and its axes."""
 
     groups: tuple[RowGroup, ...]
-    main: Piece
-    rows: tuple[str, ...]  # axes whose loop is around the whole group
-    vectors: tuple[str, ...]  # axes that may lie along the lanes, best first
-    row_points: tuple[int, int]  # rows, and evaluations of all bodies in one
+    group: RowGroup  # that of the main piece
+    vectors: tuple[str, ...]  # axes that may lie along the lanes, best first; "" for none
+
+    @property
+    def main(self) -> Piece:
+        """The piece that the knobs are for."""
+        return self.group.main
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The axes whose loop is around the whole group."""
+        return tuple(axis.name for axis in self.group.rows)
 
     def extent(self, axis: str) -> int:
         """Extent of an axis of the main piece; 1 for none."""
@@ -72,11 +80,9 @@ def layout(task: Task, lanes: int) -> Layout:
     """The task's loops before any number is chosen."""
     found = row_groups(task, pieces(task))
     group = max(found, key=lambda g: g.main.stage.points)
-    rows = tuple(axis.name for axis in group.rows)
+    rows = {axis.name for axis in group.rows}
     axes = [a for a in vector_axes(group.main, lanes) if a not in rows]
-    total = prod(axis.extent for axis in group.rows)
-    inside = sum(piece.stage.points for piece in group.pieces) // total
-    return Layout(tuple(found), group.main, rows, tuple(axes[:3]) or ("",), (total, inside))
+    return Layout(tuple(found), group, tuple(axes[:3]) or ("",))
 
 
 class GenericSketch:
@@ -123,9 +129,8 @@ class GenericSketch:
             else:
                 steps += [lower(nest) if nest and p == plan.main else plain_phase(p, target) for p in group.pieces]
         local = {b.name for group in plan.groups for b in group.locals}
-        written = {p.output for group in plan.groups for p in group.pieces}
-        scratch = tuple(buffer(t) for t in task.temporaries if t.name not in local and t.name in written)
-        return Kernel(tuple(buffer(t) for t in task.inputs + task.outputs), scratch, Block(tuple(steps)))
+        scratch = temporaries(task, (p for group in plan.groups for p in group.pieces if p.output not in local))
+        return Kernel(params(task, {}), scratch, Block(tuple(steps)))
 
 
 def _legal(plan: Layout, target: Target, columns: Columns) -> NDArray[np.bool_]:
@@ -147,8 +152,7 @@ def _blocks(plan: Layout, target: Target, columns: Columns) -> list[NDArray[np.i
     """What a number of points a chunk comes to: rows together, or tiles together along each axis; see `with_chunks`."""
     points = columns["chunk_points"]
     if plan.rows:
-        total, inside = plan.row_points
-        return [np.minimum(total, np.maximum(1, points // max(inside, 1)))]
+        return [np.minimum(plan.group.row_count, np.maximum(1, points // max(plan.group.row_points, 1)))]
     stage = plan.main.stage
     tiles = _tile_columns(plan, target, columns)
     blocks = []
@@ -199,12 +203,11 @@ def _nest(plan: Layout, values: Mapping[str, int], target: Target) -> Nest:
 
 def _row_loop(group: RowGroup, main: Piece, nest: Nest | None, chunk_points: int, target: Target) -> Stmt:
     """One parallel loop over the rows, all pieces of the group inside."""
-    points = sum(p.stage.points for p in group.pieces) // prod(axis.extent for axis in group.rows)
     fixed = frozenset(axis.name for axis in group.rows)
     body: Stmt = Block(tuple(lower(nest if nest and p == main else plain_nest(p, target, fixed)) for p in group.pieces))
     for local in group.locals:
         body = Alloc(local, body)
-    return row_loop(group.rows, max(1, chunk_points // max(points, 1)), body)
+    return row_loop(group.rows, max(1, chunk_points // max(group.row_points, 1)), body)
 
 
 def _tiling(plan: Layout, target: Target, columns: Columns) -> Tiling:

@@ -11,21 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, Load, Op, Var, const, op, substitute, transform
+from tunewright.codegen.expr import Const, Expr, Load, Var, const, op, substitute, transform
 from tunewright.codegen.index import vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Scope, Stmt, Store
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
+from ..nests.loops import places
 from ..nests.phases import params
-from ..nests.tile import INNER, TILE, Part, parts_of, unrolled_loop
+from ..nests.tile import ACC, INNER, KEPT, MADE, TILE, Part, parts_of, unrolled_loop
 from ..products.joint import Joint, joint
 from ..products.product import Product, packable, packed
+from ..products.tiling import block_choices, tiling
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 
@@ -37,7 +40,6 @@ BODY_LIMIT = 256
 
 ALONE_POINTS = 1 << 15
 """Multiply-adds up to which one thread is done before several have met: half a microsecond of them."""
-
 
 SHARED_ROWS = 4
 """Rows of a thread's tiles from which on the panels are read often enough for each thread to read all of them."""
@@ -56,15 +58,14 @@ class JointSketch:
         return found.extent(found.vector) * 2 >= target.lanes(4)
 
     def space(self, task: Task, target: Target) -> Space:
-        found = joint(task)
-        assert found is not None
+        found = _joint(task)
         vectors = -(-found.extent(found.vector) // target.lanes(4))
         rows = min(found.extent(found.tiled), MOST_ROWS)
         knobs = (
             Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6) if n <= vectors)),
             Knob("tile_rows", tuple(range(1, rows + 1))),
             Knob("block_rows", (0, 1)),
-            Knob("block_columns", (0, *(1 << n for n in range(max(vectors - 1, 1).bit_length())))),
+            Knob("block_columns", block_choices(vectors)),
             Knob("unroll", tuple(n for n in (1, 2, 4, 8) if n <= found.depth)),
         )
         return Space(
@@ -78,22 +79,26 @@ class JointSketch:
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
-        found = joint(task)
-        assert found is not None
-        return _Loops(task, found, dict(schedule.values), target.lanes(4)).kernel()
+        return _Loops(task, _joint(task), dict(schedule.values), target.lanes(4)).kernel()
 
 
-def _registers(found: Joint, vectors: int, rows: int) -> int:
-    """Accumulators, the rows' scalars, a vector of a panel."""
+def _joint(task: Task) -> Joint:
+    found = joint(task)
+    assert found is not None
+    return found
+
+
+def _registers(found: Joint, vectors: Any, rows: Any) -> Any:
+    """Accumulators, the rows' scalars, a vector of a panel. Takes arrays too."""
     return len(found.products) * vectors * rows + rows + 1
 
 
 def _legal(found: Joint, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Within the registers and the instruction cache, and no two points alike."""
     vectors, rows = columns["vectors"], columns["tile_rows"]
-    copies = len(found.products) * vectors * rows
-    legal = copies + rows + 1 <= target.vector_registers
-    legal &= (columns["unroll"] == 1) | (copies * columns["unroll"] <= BODY_LIMIT)
+    legal = _registers(found, vectors, rows) <= target.vector_registers
+    bodies = len(found.products) * vectors * rows * columns["unroll"]
+    legal &= (columns["unroll"] == 1) | (bodies <= BODY_LIMIT)
     legal &= columns["block_columns"] < -(-found.extent(found.vector) // (vectors * target.lanes(4)))
     return np.asarray(legal & ((columns["block_rows"] == 0) | (rows < found.extent(found.tiled))))
 
@@ -111,7 +116,7 @@ def _default(found: Joint, target: Target) -> dict[str, int]:
     pieces = -(-rows // (high * wanted)) * wanted
     by_rows = wanted > 1 and -(-rows // pieces) >= SHARED_ROWS
     tiles = -(-vectors // wide)
-    blocks = [1 << n for n in range(max(tiles - 1, 1).bit_length()) if 1 << n < tiles]
+    blocks = [n for n in block_choices(tiles) if 0 < n < tiles]
     even = [n for n in blocks if tiles % (n * wanted) == 0]
     return {
         "vectors": wide,
@@ -123,27 +128,11 @@ def _default(found: Joint, target: Target) -> dict[str, int]:
 
 
 def _tiling(found: Joint, target: Target, columns: Columns) -> Tiling:
-    stage = found.products[0].piece.stage
-    one = np.ones(len(columns["vectors"]), np.int64)
-    extents = {a.name: one * a.extent for a in stage.axes + stage.reduce}
-    tile = dict.fromkeys(extents, one)
-    tile[found.vector] = np.minimum(columns["vectors"] * target.lanes(4), extents[found.vector])
+    tile, block = {found.vector: columns["vectors"] * target.lanes(4)}, {found.vector: columns["block_columns"]}
     if found.tiled:
-        tile[found.tiled] = columns["tile_rows"]
-    tile[stage.reduce[-1].name] = columns["unroll"]
-    panel = {**tile, **{a.name: extents[a.name] for a in stage.reduce}}
-    chunk = dict(panel)
-    for axis, block in ((found.vector, columns["block_columns"]), (found.tiled, columns["block_rows"])):
-        if axis:
-            chunk[axis] = np.minimum(np.where(block == 0, extents[axis], tile[axis] * block), extents[axis])
-    chunks = one
-    for spatial in stage.axes:
-        chunks = chunks * -(-extents[spatial.name] // chunk[spatial.name])
-    return Tiling(stage, (tile, panel, chunk, extents), found.vector, chunks)
+        tile[found.tiled], block[found.tiled] = columns["tile_rows"], columns["block_rows"]
+    return tiling(found.products[0].piece.stage, found.vector, tile, block, columns["unroll"])
 
-
-ACC, KEPT, MADE = ".acc", ".kept", ".made"
-"""Registers: the sums of a product, a vector of its panel, what a stage after the products has made."""
 
 COLUMN, ROW = "column", "row"
 """Loops over the tiles of a chunk."""
@@ -195,13 +184,11 @@ class _Loops:
 
     def _laid_out(self, one: Product) -> tuple[Load, Load]:
         """The scalar and the panel of a product, as they are read."""
-        assert isinstance(one.piece.stage.body, Op)
-        (scalar,) = (x for x in one.piece.stage.body.args if isinstance(x, Load) and x != one.panel)
         if not packable(self.task, one.panel):
-            return scalar, one.panel
+            return one.other, one.panel
         tensor = self.task.tensor(one.panel.tensor)
         self.packings[tensor.name], index = packed(one, tensor, self.columns.size)
-        return scalar, Load(tensor.name, index, tensor.dtype)
+        return one.other, Load(tensor.name, index, tensor.dtype)
 
     def kernel(self) -> Kernel:
         return Kernel(params(self.task, self.packings), (), Block((self._chunks(),)), self.packings)
@@ -210,17 +197,13 @@ class _Loops:
         """Chunks are some tiles of rows and columns, at one place of all outer rows."""
         outer = self.found.rows[:-1]
         counts = [*map(self.found.extent, outer), self.rows.chunks, self.columns.chunks]
-        total = stride = prod(counts)
-        numbers: list[Expr] = []
-        for count in counts:
-            stride //= count
-            place = Var("chunk") // stride
-            numbers.append(const(0) if count == 1 else place if stride * count == total else place % count)
+        total = prod(counts)
+        numbers = [const(0) if n == 1 else at for n, at in zip(counts, places(Var("chunk"), counts), strict=True)]
         row, column = self.rows.place(numbers[-2], ROW), self.columns.place(numbers[-1], COLUMN)
-        places = dict(zip(outer, numbers, strict=False))
+        around = dict(zip(outer, numbers, strict=False))
 
         def across(height: int) -> Stmt:
-            return self.columns.split(column, lambda width: self._tile(places, row, column, height, width))
+            return self.columns.split(column, lambda width: self._tile(around, row, column, height, width))
 
         body = self.rows.split(row, across)
         if self.rows.inside > 1:
@@ -296,28 +279,23 @@ class _Tile:
 
     def _finish(self, part: Part) -> Stmt:
         """What follows the products, at one row and vector. What it makes stays in registers for what follows that."""
-        sums = {one.piece.output: acc for one, acc in zip(self.found.products, self.sums, strict=True)}
-        made: dict[str, Buffer] = {}
+        done = {p.piece.output: self._sum(acc, part) for p, acc in zip(self.found.products, self.sums, strict=True)}
+        made: list[Buffer] = []
         steps: list[Stmt] = []
+
+        def known(node: Expr) -> Expr:
+            return done.get(node.tensor, node) if isinstance(node, Load) else node
+
         for number, stage in enumerate(self.found.after):
-            value = transform(
-                self._laid(stage.body, part),
-                lambda x: (
-                    self._sum(sums[x.tensor], part)
-                    if isinstance(x, Load) and x.tensor in sums
-                    else self._whole(made[x.tensor])
-                    if isinstance(x, Load) and x.tensor in made
-                    else x
-                ),
-            )
-            register = Buffer(f"{MADE}{number}", (self.lanes,), stage.body.dtype, Scope.REGISTER)
-            steps.append(Store(register.name, self._whole(register).index, value))
-            made[stage.output] = register
+            made.append(Buffer(f"{MADE}{number}", (self.lanes,), stage.body.dtype, Scope.REGISTER))
+            value = self._whole(made[-1])
+            steps.append(Store(value.tensor, value.index, transform(self._laid(stage.body, part), known)))
+            done[stage.output] = value
             if stage.output in self.found.outputs:
                 index = tuple(self._laid(e, part) for e in stage.index)
                 count = part.count if any(e.lanes > 1 for e in index) else None
-                steps.append(Store(stage.output, index, self._whole(register), count))
+                steps.append(Store(stage.output, index, value, count))
         body: Stmt = Block(tuple(steps))
-        for register in made.values():
+        for register in made:
             body = Alloc(register, body)
         return body

@@ -1,7 +1,7 @@
 """Rows: softmax, normalisations and the like, several steps over the same rows in as few passes as there can be.
 
 The rows of a group go through each pass one after the other, and share what comes between passes: folds across the
-lanes, roots, quotients (`search_space.passes`).
+lanes, roots, quotients (`rows.passes`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from tunewright.codegen.ir import Block, Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Task
 
-from ..nests.phases import buffer
-from ..rows.passes import COLUMN, GROUP, Passes, Plan, plan
+from ..nests.phases import params
+from ..rows.passes import GROUP, Passes
 from ..rows.rows import row_loop
+from ..rows.steps import COLUMN, Plan, plan
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 
@@ -45,35 +46,37 @@ class RowsSketch:
         return target.kind == "cpu" and plan(task, target.lanes(4)) is not None
 
     def space(self, task: Task, target: Target) -> Space:
-        found = plan(task, target.lanes(4))
-        assert found is not None
-        vectors = -(-found.columns // target.lanes(4))
-        most = min(found.row_count, target.lanes(4)) if found.alike else 1
-        passes = 1 + max(s.level for s in found.steps)
+        found = _plan(task, target)
+        vectors = -(-found.columns // found.lanes)
+        most = min(found.row_count, found.lanes) if found.alike else 1
         knobs = (
             Knob("vectors", tuple(sorted({n for n in (1, 2, 4, 8, 16) if n < vectors} | {min(vectors, 16)}))),
             Knob("rows", tuple(1 << n for n in range(most.bit_length()))),
             Knob("chunk_rows", tuple(1 << n for n in range(found.row_count.bit_length()))),
-            Knob("ahead", (0, 1) if passes > 1 else (0,)),
+            Knob("ahead", (0, 1) if found.passes > 1 else (0,)),
         )
         return Space(
             sketch=self.name,
             version=self.version,
             knobs=knobs,
             legal=lambda columns: _legal(found, columns),
-            tiling=lambda columns: _tiling(found, target, columns),
+            tiling=lambda columns: _tiling(found, columns),
             default=Schedule(self.name, self.version, _default(found, vectors, most, target)),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
-        found = plan(task, target.lanes(4))
-        assert found is not None
+        found = _plan(task, target)
         group = schedule["rows"]
         body = Passes(found, schedule["vectors"], group, schedule["ahead"]).lower()
         groups = (Axis(GROUP, -(-found.row_count // group)),)
-        params = tuple(buffer(t) for t in task.inputs + task.outputs)
-        return Kernel(params, (), Block((row_loop(groups, schedule["chunk_rows"] // group, body),)))
+        return Kernel(params(task, {}), (), Block((row_loop(groups, schedule["chunk_rows"] // group, body),)))
+
+
+def _plan(task: Task, target: Target) -> Plan:
+    found = plan(task, target.lanes(4))
+    assert found is not None
+    return found
 
 
 def _legal(found: Plan, columns: Columns) -> NDArray[np.bool_]:
@@ -89,23 +92,18 @@ def _default(found: Plan, vectors: int, most: int, target: Target) -> tuple[tupl
     near = target.l1_bytes // 2 // max(found.again_bytes, 1)
     group = 1 << (max(1, min(chunk, most, near)).bit_length() - 1)
     own = target.threads == 1 or chunk >= GROUPS_AHEAD * group
-    ahead = int(own and any(s.level for s in found.steps))
-    return (
-        ("vectors", min(vectors, ROUND)),
-        ("rows", group),
-        ("chunk_rows", chunk),
-        ("ahead", ahead),
-    )
+    ahead = int(own and found.passes > 1)
+    return ("vectors", min(vectors, ROUND)), ("rows", group), ("chunk_rows", chunk), ("ahead", ahead)
 
 
-def _tiling(found: Plan, target: Target, columns: Columns) -> Tiling:
+def _tiling(found: Plan, columns: Columns) -> Tiling:
     stage = found.main.stage
     one = np.ones(len(columns["vectors"]), np.int64)
     along = {a.name: one * a.extent for a in (*stage.axes, *stage.reduce)}
     rows = [a.name for a in found.rows]
     tile = along | dict.fromkeys(rows, one)
     whole = dict(tile)
-    tile[COLUMN] = np.minimum(columns["vectors"] * target.lanes(4), found.columns)
+    tile[COLUMN] = np.minimum(columns["vectors"] * found.lanes, found.columns)
     chunk = dict(whole)
     left: NDArray[np.int64] = columns["chunk_rows"]
     for axis in reversed(found.rows):

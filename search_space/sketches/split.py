@@ -20,7 +20,7 @@ from tunewright.graph.task import Axis, Stage, Task
 
 from ..nests.loops import lower
 from ..nests.nest import Nest
-from ..nests.phases import buffer, plain_nest, plain_phase, vector_axes
+from ..nests.phases import own_buffer, params, plain_nest, plain_phase, temporaries, vector_axes
 from ..nests.pieces import Piece, pieces
 from ..rows.rows import row_groups
 from ..schedule import Schedule
@@ -83,16 +83,17 @@ class SplitSketch:
             sketch=self.name,
             version=self.version,
             knobs=knobs,
-            legal=lambda columns: columns["vectors"] > 0,
+            legal=lambda columns: np.ones(len(columns["vectors"]), np.bool_),
             tiling=lambda columns: _tiling(main, target, columns),
             default=Schedule(self.name, self.version, values),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
+        found = folds(task, target.lanes(4))
         steps: list[Stmt] = []
         made: list[Buffer] = []
-        for piece, splits in folds(task, target.lanes(4)):
+        for piece, splits in found:
             parts = _parts(piece, schedule["parts"])
             if not splits:
                 steps.append(plain_phase(piece, target))
@@ -100,11 +101,10 @@ class SplitSketch:
                 steps.append(lower(_nest(piece, schedule, target)))
             else:
                 first, then = halves(piece, parts)
-                made.append(Buffer(first.output, tuple(a.extent for a in first.stage.axes), first.stage.body.dtype))
+                made.append(own_buffer(first))
                 steps += [lower(_nest(first, schedule, target)), plain_phase(then, target)]
-        written = {piece.output for piece, _ in folds(task, target.lanes(4))}
-        scratch = [buffer(t) for t in task.temporaries if t.name in written]
-        return Kernel(tuple(buffer(t) for t in task.inputs + task.outputs), (*scratch, *made), Block(tuple(steps)))
+        scratch = (*temporaries(task, (piece for piece, _ in found)), *made)
+        return Kernel(params(task, {}), scratch, Block(tuple(steps)))
 
 
 def _longest(stage: Stage) -> Axis:
@@ -123,16 +123,16 @@ def halves(piece: Piece, parts: int) -> tuple[Piece, Piece]:
     axis = _longest(stage)
     inside = axis.extent // parts
     part = Axis(PART, parts)
-    first = Stage(
+    parted = Stage(
         output=f"{PART}.{stage.output}",
         axes=(part, *stage.axes),
         body=substitute(stage.body, {axis.name: Var(PART) * inside + Var(axis.name)}),
         reduce=tuple(replace(a, extent=inside) if a is axis else a for a in stage.reduce),
         combiner=stage.combiner,
     )
-    result = Load(first.output, first.index, stage.body.dtype)
+    result = Load(parted.output, parted.index, stage.body.dtype)
     then = replace(stage, body=result, reduce=(part,))
-    return Piece(first, first.output, first.index, result), replace(piece, stage=then)
+    return Piece.of(parted), replace(piece, stage=then)
 
 
 def _nest(piece: Piece, schedule: Schedule, target: Target) -> Nest:

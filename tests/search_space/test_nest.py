@@ -1,11 +1,16 @@
-"""Tiles along an axis, and the edges that windows reach beyond."""
+"""Tiles along an axis, the edges that windows reach beyond, and tiles turned in registers."""
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Ramp, const, evaluate
 from tunewright.search_space.nests.nest import Edge, balanced, parted, runs
+from tunewright.search_space.nests.tile import transposed
 
 EXTENTS = st.integers(1, 300)
 
@@ -62,3 +67,11 @@ def test_parts_of_a_run_are_its_tiles(edge: Edge, extent: int, wanted: int) -> N
                 edge.whole(t * part.size + part.offset, part.size) for t in range(part.first, part.first + part.count)
             )
             assert part.size == 1 or part.count == 1 or inside
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_rounds_of_zips_transpose_a_square(lanes: int) -> None:
+    rows = [Load("x", (const(n), Ramp(const(0), lanes)), DType.F32) for n in range(lanes)]
+    square = np.arange(lanes**2, dtype=np.float32).reshape(lanes, lanes)
+    columns = [evaluate(c, {}, lambda node, index: square[index[0], index[1]]) for c in transposed(rows)]
+    assert np.array_equal(np.stack(columns), square.T)

@@ -15,8 +15,8 @@ from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
-from tunewright.search_space.nests.tile import transposed
-from tunewright.search_space.rows.passes import across, plan
+from tunewright.search_space.rows.passes import across
+from tunewright.search_space.rows.steps import plan
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower
 from tunewright.search_space.sketches.split import folds
@@ -31,14 +31,6 @@ def task_of(node: str, shape: list[int]) -> Task:
         s for s in partition(rewrite(load(onnx.parser.parse_model(text).SerializeToString()))) if isinstance(s, Call)
     ]
     return call.task
-
-
-@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
-def test_rounds_of_zips_transpose_a_square(lanes: int) -> None:
-    rows = [Load("x", (const(n), Ramp(const(0), lanes)), DType.F32) for n in range(lanes)]
-    square = np.arange(lanes**2, dtype=np.float32).reshape(lanes, lanes)
-    columns = [evaluate(c, {}, lambda node, index: square[index[0], index[1]]) for c in transposed(rows)]
-    assert np.array_equal(np.stack(columns), square.T)
 
 
 def test_softmax_goes_along_a_row_three_times() -> None:
