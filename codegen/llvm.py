@@ -15,7 +15,7 @@ changed it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from math import prod
@@ -24,10 +24,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .accesses import Picked, load, store
 from .address import Address, AddressBook
 from .dtype import DType
 from .expr import HORIZONTAL, Const, Expr, Load, Number, Op, Ramp, Var, apply
-from .instructions import literal, memory_type, select, splat, suffix, type_name, vector_in_memory
+from .instructions import literal, memory_type, select, splat, type_name
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
 from .math import expand
 from .target import Target
@@ -315,72 +316,36 @@ class _Function:
 
     def _fetch(self, memory: Memory, place: Place) -> str:
         """Load a place: the name of the value."""
-        pointer, offset, lanes, used = place
-        where, size, dtype = self._at(pointer, offset), memory.size_bytes, memory.dtype
-        kind = memory_type(dtype, lanes)
-        if used == lanes:
-            name = self._fresh(f"load {kind}, ptr {where}, align {size}")
-        elif self._masks:
-            operands = f"ptr align {size} {where}, {_mask(lanes, used)}, {kind} zeroinitializer"
-            name = self._fresh(f"call {kind} @llvm.masked.load.{suffix(dtype, lanes)}.p0({operands})")
-        else:
-            part = vector_in_memory(dtype, used)
-            short = self._fresh(f"load {part}, ptr {where}, align {size}")
-            picks = _picks(min(lane, used) for lane in range(lanes))
-            name = self._fresh(f"shufflevector {part} {short}, {part} zeroinitializer, {picks}")
-        return self._fresh(f"icmp ne {kind} {name}, zeroinitializer") if dtype is DType.BOOL else name
+        where = self._at(place.pointer, place.offset)
+        return load(memory.dtype, place.lanes, place.used, where, self._masks, self._fresh)
 
     def _put(self, memory: Memory, place: Place, text: str) -> None:
         """Store a value to a place."""
-        pointer, offset, lanes, used = place
-        where, size, dtype = self._at(pointer, offset), memory.size_bytes, memory.dtype
-        kind = memory_type(dtype, lanes)
+        where = self._at(place.pointer, place.offset)
+        dtype, lanes = memory.dtype, place.lanes
         if dtype is DType.BOOL:
-            text = self._once(f"zext {type_name(dtype, lanes)} {text} to {kind}", LOCAL)
-        if used == lanes:
-            self._lines.append(f"  store {kind} {text}, ptr {where}, align {size}")
-        elif self._masks:
-            operands = f"{kind} {text}, ptr align {size} {where}, {_mask(lanes, used)}"
-            self._lines.append(f"  call void @llvm.masked.store.{suffix(dtype, lanes)}.p0({operands})")
-        else:
-            part = vector_in_memory(dtype, used)
-            short = self._fresh(f"shufflevector {kind} {text}, {kind} poison, {_picks(range(used))}")
-            self._lines.append(f"  store {part} {short}, ptr {where}, align {size}")
+            text = self._once(f"zext {type_name(dtype, lanes)} {text} to {memory_type(dtype, lanes)}", LOCAL)
+        self._lines.append(f"  {store(dtype, lanes, place.used, where, text, self._masks, self._fresh)}")
 
     def _gather(self, node: Load, memory: Memory, address: Address) -> Value:
-        kind, element = type_name(node.dtype, node.lanes), type_name(node.dtype)
-        text = "poison" if address.used == address.lanes else "zeroinitializer"
         places = self._elements(node, memory, address)
         if not memory.register and len({place.pointer for place in places}) == 1:
-            offsets = [(place.offset - places[0].offset) // memory.size_bytes for place in places]
-            if len(places) > 2 and max(offsets) - min(offsets) < 2 * node.lanes:
-                return self._picked(memory, places[0]._replace(lanes=node.lanes), offsets)
+            picked = Picked.of([(p.offset - places[0].offset) // memory.size_bytes for p in places], node.lanes)
+            if picked is not None:
+                return self._picked(memory, places[0]._replace(lanes=node.lanes, used=picked.used), picked)
+        kind, element = type_name(node.dtype, node.lanes), type_name(node.dtype)
+        text = "poison" if address.used == address.lanes else "zeroinitializer"
         for lane, place in enumerate(places):
             value = self._read(memory, place)
             text = self._once(f"insertelement {kind} {text}, {element} {value.text}, i64 {lane}", LOCAL)
         return Value(text, node.dtype, node.lanes, LOCAL)
 
-    def _picked(self, memory: Memory, first: Place, offsets: Sequence[int]) -> Value:
-        """Elements that lie close together, so many elements from the first one each, out of one or two vectors.
-
-        The vectors begin at the lowest and end at the highest, so that nothing else than what is between is read.
-        """
-        lanes, dtype = first.lanes, memory.dtype
-        low, span = min(offsets), max(offsets) - min(offsets) + 1
-        base = first._replace(offset=first.offset + low * memory.size_bytes, used=min(lanes, span))
-        parts = [self._read(memory, base)]
-        if span > lanes:
-            parts.append(self._read(memory, base._replace(offset=base.offset + (span - lanes) * memory.size_bytes)))
-        picks = [n - low if n - low < lanes else n - low - (span - lanes) + lanes for n in offsets]
-        kind = type_name(dtype, lanes)
-        second = parts[1].text if len(parts) > 1 else "zeroinitializer"
-        spare = lanes - len(picks)
-        picks += [lanes] * spare  # a lane of zeros, or whatever, to be replaced by zeros
-        text = self._once(f"shufflevector {kind} {parts[0].text}, {kind} {second}, {_picks(picks)}", LOCAL)
-        if spare and len(parts) > 1:
-            kept = _mask(lanes, lanes - spare)
-            text = self._once(f"select {kept}, {kind} {text}, {kind} zeroinitializer", LOCAL)
-        return Value(text, dtype, lanes, LOCAL)
+    def _picked(self, memory: Memory, first: Place, picked: Picked) -> Value:
+        """Elements picked out of vectors, whose starts count from the first of these places."""
+        starts = (first.offset + start * memory.size_bytes for start in picked.starts)
+        vectors = [self._read(memory, first._replace(offset=offset)).text for offset in starts]
+        text = picked.value(memory.dtype, first.lanes, vectors, partial(self._once, depth=LOCAL))
+        return Value(text, memory.dtype, first.lanes, LOCAL)
 
     def _scatter(self, stmt: Store, memory: Memory, address: Address, value: Value) -> None:
         kind = type_name(value.dtype, value.lanes)
@@ -503,18 +468,6 @@ class _Function:
 def _seen(buffer: Buffer, pointer: str) -> Memory:
     register = buffer.scope is Scope.REGISTER
     return Memory(buffer, pointer, pointer, buffer.dtype, buffer.dtype.size_bytes, register)
-
-
-def _mask(lanes: int, used: int) -> str:
-    """The leading lanes, as the mask of a load or store."""
-    bits = ", ".join("i1 true" if lane < used else "i1 false" for lane in range(lanes))
-    return f"<{lanes} x i1> <{bits}>"
-
-
-def _picks(lanes: Iterable[int]) -> str:
-    """A shuffle's choice of lanes."""
-    picks = [f"i32 {lane}" for lane in lanes]
-    return f"<{len(picks)} x i32> <{', '.join(picks)}>"
 
 
 def _folded(node: Op, numbers: Sequence[Number]) -> Number:
