@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any
 from .artifact import Artifact, Phase
 from .ir import For, Kernel, LoopKind
 from .llvm import emit
+from .private_folder import PrivateFolder
 from .target import Target
 from .verify import verify
 
@@ -35,9 +34,6 @@ CACHE_BYTES = 1 << 30
 PUTS = 500
 """Objects put between two looks at the size of a cache that is open for long."""
 
-DRAFT_S = 3600.0
-"""Age from which on a draft is known to be left over by a process that died."""
-
 PLACEHOLDER = "kernel"
 """The symbol while the text, which decides the symbol, is written."""
 
@@ -52,14 +48,11 @@ class ObjectCache:
     """Object code on disk, for this user alone. A file that was cut short or changed counts as absent.
 
     Where it exceeds `limit_bytes`, what was not used for longest goes. Several processes may use it at once.
-    Creates the folder. Raises PermissionError if it belongs to another user, who could plant code there.
+    Raises as `PrivateFolder`.
     """
 
     def __init__(self, folder: Path, limit_bytes: int = CACHE_BYTES) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
-            raise PermissionError(f"cache folder {folder} belongs to another user")
-        folder.chmod(0o700)
+        self._files = PrivateFolder(folder)
         self.folder = folder
         self._limit_bytes = limit_bytes
         self._puts = 0
@@ -84,41 +77,13 @@ class ObjectCache:
     def put(self, key: str, code: bytes) -> None:
         """Keep object code, in one step for readers. A full disk is no error: the cache only saves time."""
         with suppress(OSError):
-            handle, name = tempfile.mkstemp(dir=self.folder, suffix=".tmp")  # readable by its owner alone
-            draft = Path(name)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(hashlib.sha256(code).digest() + code)
-                draft.replace(self.path(key))
-            finally:
-                draft.unlink(missing_ok=True)
+            self._files.write(self.path(key), [hashlib.sha256(code).digest(), code])
         self._puts += 1
         if self._puts % PUTS == 0:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Drop left-over drafts, and objects above the limit. Another process may do the same meanwhile."""
-        now_s = time.time()
-        for path, status in self._files("*.tmp"):
-            if now_s - status.st_mtime > DRAFT_S:
-                _drop(path)
-        objects = sorted(self._files("*.o"), key=lambda file: file[1].st_mtime)
-        excess_bytes = sum(status.st_size for _, status in objects) - self._limit_bytes
-        for path, status in objects:
-            if excess_bytes <= 0:
-                return
-            _drop(path)
-            excess_bytes -= status.st_size
-
-    def _files(self, pattern: str) -> Iterator[tuple[Path, os.stat_result]]:
-        for path in self.folder.glob(pattern):
-            with suppress(OSError):  # it is gone by now
-                yield path, path.stat()
-
-
-def _drop(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
+        self._files.tidy(self._limit_bytes, "*.o")
 
 
 def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> Artifact:

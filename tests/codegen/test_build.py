@@ -17,6 +17,7 @@ from tunewright.codegen.build import BuildError, ObjectCache, assembly, build, s
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Ramp, Var, const
 from tunewright.codegen.ir import Block, Buffer, For, Kernel, LoopKind, Packing, Store
+from tunewright.codegen.private_folder import DRAFT_S
 from tunewright.codegen.runtime.library import Library
 from tunewright.codegen.target import Target
 
@@ -235,7 +236,7 @@ def test_a_cache_that_stays_open_keeps_to_its_size(tmp_path, monkeypatch):
 
 
 def test_drafts_of_processes_that_died_are_dropped(cache):
-    for name, age_s in (("old.tmp", 2 * building.DRAFT_S), ("new.tmp", 0)):
+    for name, age_s in (("old.tmp", 2 * DRAFT_S), ("new.tmp", 0)):
         (cache.folder / name).touch()
         os.utime(cache.folder / name, (time.time() - age_s,) * 2)
     ObjectCache(cache.folder)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.private_folder import PrivateFolder
 from tunewright.codegen.runtime.memory import HUGE_BYTES, aligned_block
 
 from .coverage import Coverage
@@ -35,9 +34,6 @@ MAGIC = b"tunewright image 1\n"
 
 PAGE_BYTES = 4096
 """Where constants begin in a file, in multiples."""
-
-DRAFT_S = 3600.0
-"""Age from which on a draft is known to be left over by a process that died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +56,10 @@ class Kept:
 
 
 class ImageStore:
-    """Images and answers in a folder for this user alone: there is code in them.
-
-    Creates the folder. Raises OSError if it can't be, or belongs to another user.
-    """
+    """Images and answers in a folder for this user alone: there is code in them. Raises as `PrivateFolder`."""
 
     def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
-            raise PermissionError(f"folder {folder} belongs to another user")
-        folder.chmod(0o700)
-        self._folder = folder
+        self._files = PrivateFolder(folder)
         self._limit_bytes = limit_bytes
 
     def answer(self, asked: str) -> Answer | None:
@@ -85,7 +74,7 @@ class ImageStore:
     def remember(self, asked: str, answer: Answer) -> None:
         """Keep an answer. A full disk is no error."""
         with suppress(OSError):
-            self._write(self._answer(asked), [json.dumps(asdict(answer)).encode()])
+            self._files.write(self._answer(asked), [json.dumps(asdict(answer)).encode()], lasting=True)
 
     def get(self, name: str, readers: int = 1) -> Kept | None:
         """The image of that name, if it is there and whole. `readers` threads read."""
@@ -103,43 +92,16 @@ class ImageStore:
         if form is None:
             return False
         if not self._image(name).exists():
-            self._tidy(image.constants.nbytes)
+            self._files.tidy(self._limit_bytes - image.constants.nbytes)
             with suppress(OSError):
-                self._write(self._image(name), _parts(*form, pool_code, image.constants))
+                self._files.write(self._image(name), _parts(*form, pool_code, image.constants), lasting=True)
         return self._image(name).exists()
 
     def _answer(self, asked: str) -> Path:
-        return self._folder / f"{_digest(asked)}.json"
+        return self._files.path / f"{_digest(asked)}.json"
 
     def _image(self, name: str) -> Path:
-        return self._folder / f"{_digest(name)}.image"
-
-    def _write(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
-        handle, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")  # readable by its owner alone
-        draft = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())  # a name must never lead to constants that a crash has lost
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-
-    def _tidy(self, coming_bytes: int) -> None:
-        """Drop left-over drafts and what was not used for longest above the limit. Others may do the same meanwhile."""
-        found = []
-        for path in self._folder.iterdir():
-            with suppress(OSError):  # it is gone by now
-                status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
-        excess_bytes = sum(size_bytes for _, size_bytes, _ in found) + coming_bytes - self._limit_bytes
-        for changed_s, size_bytes, path in sorted(found):
-            left_over = path.suffix == ".tmp" and time.time() - changed_s > DRAFT_S
-            if excess_bytes > 0 or left_over:
-                with suppress(OSError):
-                    path.unlink()
-                excess_bytes -= size_bytes
+        return self._files.path / f"{_digest(name)}.image"
 
 
 def _parts(
