@@ -10,6 +10,8 @@ import pytest
 
 from tunewright.codegen.runtime.library import ARCHITECTURES, Library, pool_functions, pool_text
 
+from .phases import compiled
+
 ANSWER = """
 @number = private constant [2 x i64] [i64 {number}, i64 0]
 @calls = internal global i64 0
@@ -26,17 +28,6 @@ define i64 @answer() nounwind {{
   ret i64 %all
 }}
 """
-
-
-def compiled(text: str, triple: str = "") -> bytes:
-    import llvmlite.binding as llvm
-
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    target = llvm.Target.from_triple(triple or llvm.get_default_triple())
-    machine = target.create_target_machine(opt=1, reloc="pic", codemodel="small")
-    code: bytes = machine.emit_object(llvm.parse_assembly(text))
-    return code
 
 
 def call(address: int) -> int:
