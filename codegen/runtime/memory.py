@@ -1,8 +1,7 @@
-"""Memory for tensors: aligned arrays, and arrays between guards that tell of writes out of bounds."""
+"""Memory for tensors: aligned arrays, recycled ones, and ones between guards that tell of writes out of bounds."""
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from math import prod
 
@@ -33,8 +32,19 @@ def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN
 
 
 def aligned_block(size_bytes: int) -> NDArray[np.uint8]:
-    """Aligned bytes for many tensors, not initialised, in huge pages where they fill some."""
+    """Aligned bytes, not initialised, in huge pages where they fill some."""
     return _aligned_bytes(size_bytes, HUGE_BYTES if size_bytes >= 2 * HUGE_BYTES else ALIGN_BYTES)
+
+
+class _Block:
+    """Memory, and how numpy wants to be told of it."""
+
+    __slots__ = ("address", "interface", "memory")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.memory = aligned_block(size_bytes)
+        self.address: int = self.memory.ctypes.data
+        self.interface = {"version": 3, "typestr": "|u1", "shape": (size_bytes,), "data": (self.address, False)}
 
 
 class _Loan:
@@ -51,17 +61,6 @@ class _Loan:
             self._idle.append(self._block)
 
 
-class _Block:
-    """Memory, and how numpy wants to be told of it."""
-
-    __slots__ = ("address", "interface", "memory")
-
-    def __init__(self, size_bytes: int) -> None:
-        self.memory = aligned_block(size_bytes)
-        self.address: int = self.memory.ctypes.data
-        self.interface = {"version": 3, "typestr": "|u1", "shape": (size_bytes,), "data": (self.address, False)}
-
-
 class Recycler:
     """Makes arrays of one size again and again, in memory that is free for the next once no array or view is left.
 
@@ -69,7 +68,7 @@ class Recycler:
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
-        self.shape, self.dtype = shape, dtype.numpy
+        self._shape, self._dtype = shape, dtype.numpy
         self._size_bytes = prod(shape) * dtype.size_bytes
         self._idle: list[_Block] = []
 
@@ -79,14 +78,7 @@ class Recycler:
             block = self._idle.pop()
         except IndexError:
             block = _Block(self._size_bytes)
-        return np.ndarray(self.shape, self.dtype, np.asarray(_Loan(block, self._idle))), block.address
-
-
-def trim_heap() -> None:
-    """Give freed memory back to the system where the C library can be told to: glibc's keeps large blocks for later."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+        return np.ndarray(self._shape, self._dtype, np.asarray(_Loan(block, self._idle))), block.address
 
 
 def room_bytes(size_bytes: int) -> int:

@@ -72,7 +72,7 @@ class _Cells:
         for dtype, end_bytes in self._ends_bytes.items():
             if array.dtype != dtype.numpy or array.nbytes < end_bytes:
                 raise ValueError(f"{end_bytes} bytes of {dtype} can't be in {array.dtype}{list(array.shape)}")
-        return address_of(array)
+        return _address_of(array)
 
 
 class Program:
@@ -239,10 +239,10 @@ def _checked(buffer: Buffer, array: NDArray[np.generic]) -> int:
     """The address of an array that is to be the memory of `buffer`."""
     if array.dtype != buffer.dtype.numpy or array.nbytes != buffer.size_bytes:
         raise ValueError(f"{buffer} can't be an array of {array.dtype}{list(array.shape)}")
-    return address_of(array)
+    return _address_of(array)
 
 
-def address_of(array: NDArray[np.generic]) -> int:
+def _address_of(array: NDArray[np.generic]) -> int:
     """Where an array begins that kernels can read. Raises ValueError for any other."""
     if not (array.flags.c_contiguous and array.flags.aligned):
         shape = list(array.shape)

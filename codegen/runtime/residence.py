@@ -1,4 +1,4 @@
-"""What of a library's file is in memory: most of it took part in loading alone, or in compiling."""
+"""Memory that a process has and needs no more goes back to the system: of the heap, and of the compiler's code."""
 
 from __future__ import annotations
 
@@ -17,18 +17,24 @@ COMPILER = "libllvmlite"
 _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
 
 
+def trim_heap() -> None:
+    """Give back what was freed where the C library can be told to: glibc's keeps large blocks for later."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def trim_compiler() -> None:
     """Give back LLVM's pages, as far as they are as in its file: what is still wanted is there again when touched.
 
-    They are some 40 MB once it is loaded, and twice that when it has compiled. Nothing happens where the system is not
-    Linux.
+    Most took part in loading alone, or in compiling: some 40 MB once it is loaded, and twice that when it has compiled.
+    Nothing happens where the system is not Linux.
     """
-    advice = getattr(mmap, "MADV_DONTNEED", None)
-    advise = getattr(ctypes.CDLL(None), "madvise", None)
-    if advice is None or advise is None or not MAPPINGS.exists():
+    if not MAPPINGS.exists():
         return
+    advise = ctypes.CDLL(None).madvise
     for begin, end in unwritten(MAPPINGS.read_text(encoding="utf-8", errors="replace"), COMPILER):
-        advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), ctypes.c_int(advice))
+        advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), ctypes.c_int(mmap.MADV_DONTNEED))
 
 
 def unwritten(mappings: str, library: str) -> Iterator[tuple[int, int]]:

@@ -104,6 +104,17 @@ def test_results_are_the_callers_to_keep() -> None:
     assert again[63, 1] == 6
 
 
+def test_a_model_without_kernels_takes_no_time_of_theirs() -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.STRING, [2]) for name in "xy")
+    nodes = [helper.make_node("StringNormalizer", ["x"], ["y"], case_change_action="UPPER")]
+    graph = helper.make_graph(nodes, "texts", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feed = {"x": np.array(["a", "b"], object)}
+    with InferenceSession.of(open_model(model.SerializeToString()), detect(1), {}) as session:
+        assert session.run(None, feed)[0].tolist() == ["A", "B"]
+        assert session.kernels_s(feed) == 0
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -14,9 +14,10 @@ from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.build import ObjectCache, build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Packing
-from tunewright.codegen.runtime.memory import aligned_block, room_bytes, trim_heap
+from tunewright.codegen.runtime.memory import aligned_block, room_bytes
 from tunewright.codegen.runtime.plan import Access, Memory, plan
 from tunewright.codegen.runtime.plan import View as MemoryView
+from tunewright.codegen.runtime.residence import trim_heap
 from tunewright.codegen.target import Target
 from tunewright.graph.fusion import Call, Fallback
 from tunewright.graph.ops import View
@@ -54,7 +55,7 @@ def compile_model(
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A constant in one layout, at `offset_bytes` of all."""
+    """A constant in one layout, at `offset_bytes` of all. The next one begins where the room for it ends."""
 
     tensor: str
     shape: tuple[int, ...]  # that a task sees it under
@@ -63,11 +64,14 @@ class _Packed:
     size_bytes: int
 
     def write(self, array: Array, block: NDArray[np.uint8]) -> None:
-        room = block[self.offset_bytes : self.offset_bytes + self.size_bytes].view(array.dtype)
+        """Fill the room, with zeros behind the constant: it is kept on disk with whatever is in there."""
+        end_bytes = self.offset_bytes + self.size_bytes
+        room = block[self.offset_bytes : end_bytes].view(array.dtype)
         if self.packing is None:
             room.reshape(array.shape)[...] = array
         else:
             room.reshape(self.packing.shape)[...] = self.packing.arranged(array.reshape(self.shape))
+        block[end_bytes : self.offset_bytes + room_bytes(self.size_bytes)] = 0
 
 
 class _Release:

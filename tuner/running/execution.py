@@ -83,7 +83,7 @@ class CompiledModel:
                 return self._rooms[spot.number]
 
     def _whole(self, value: Value) -> Array | str | None:
-        """A tensor in memory that is the same in every run; the name of that which is nothing else; None for others."""
+        """An output in memory that is the same in every run, or the name of what each makes for it alone, or None."""
         block = None if value.spot is None else self._block(value.spot)
         if block is not None:
             return _seen(block, value)
@@ -113,11 +113,13 @@ class CompiledModel:
         A sample is the mean of `repeats` runs in a row of each native program, summed over them.
         """
         with self._turn:
-            _, addresses = self._bound(inputs)
-            parts = [part for part in self._parts if isinstance(part, Program)]
-            bindings = [{name: addresses[name] for name in part.names} for part in parts]
-            taken = [part.time(samples, repeats, bindings=bound) for part, bound in zip(parts, bindings, strict=True)]
-            return [sum(sample) for sample in zip(*taken, strict=True)]
+            _bound, addresses = self._bound(inputs)  # the arrays at these addresses must outlive the loop
+            sums_s = np.zeros(samples)
+            for part in self._parts:
+                if isinstance(part, Program):
+                    sums_s += part.time(samples, repeats, bindings={name: addresses[name] for name in part.names})
+            found: list[float] = sums_s.tolist()
+            return found
 
     def _bound(self, inputs: Sequence[Array]) -> tuple[dict[str, Array], dict[str, int]]:
         """Memory of what has another one in each run, and where it begins; copies the other inputs."""

@@ -15,9 +15,8 @@ import numpy as np
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.library import pool_functions
-from tunewright.codegen.runtime.memory import trim_heap
 from tunewright.codegen.runtime.pool import shared_pool
-from tunewright.codegen.runtime.residence import trim_compiler
+from tunewright.codegen.runtime.residence import trim_compiler, trim_heap
 from tunewright.graph.ir import TensorType
 
 from ..errors import InputError
@@ -39,9 +38,8 @@ if TYPE_CHECKING:  # what a session that starts from an image does without, to s
 
 _schedule_log = logging.getLogger("tunewright.schedule")
 
-
 SAMPLES, SAMPLE_S = 21, 2e-3
-"""How often the kernels are timed, and how long each time at least."""
+"""How often the kernels are timed, and about how long each time."""
 
 OTHER_NAMES = {"float32": "float", "float64": "double"}
 """ONNX Runtime's names of element types where they are not numpy's."""
@@ -182,7 +180,7 @@ class InferenceSession:
     def kernels_s(self, input_feed: Mapping[str, Any]) -> float:
         """Seconds of a run that its kernels take: the median of samples from a native loop, with warm caches.
 
-        Raises as `run` does.
+        Raises InputError where inputs are missing, or of another type or shape than the model's.
         """
         arrays = self._arrays(input_feed)
         [once_s] = self._model.times_s(arrays, samples=1, repeats=2)

@@ -11,8 +11,7 @@ from typing import Any
 
 from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.runtime.library import pool_object
-from tunewright.codegen.runtime.memory import trim_heap
-from tunewright.codegen.runtime.residence import trim_compiler
+from tunewright.codegen.runtime.residence import trim_compiler, trim_heap
 from tunewright.codegen.target import Target
 from tunewright.graph.fusion import Call, Fallback
 from tunewright.graph.ops import View
