@@ -37,7 +37,7 @@ def load(
     path that can't be read. Hostile models belong into a process with limits: parsing, inference and folding run here.
     """
     place = source if isinstance(source, bytes) else _path(source)
-    with RawData.of(place) as raw:
+    with RawData(place) as raw:
         model = _parsed(raw.rest())
         check_structure(model)
         if model.functions:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
@@ -32,12 +32,13 @@ _GRAPH, _WEIGHTS, _RAW_DATA = 7, 5, 9
 """Field numbers in onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data."""
 
 _VARINT, _NESTED = 0, 2
-"""Types of protobuf's wire format."""
+"""Kinds of fields in protobuf's wire format."""
 
 _FIXED_BYTES = {1: 8, 5: 4}
-"""Those of numbers of fixed size, and that size."""
+"""The kinds that are numbers of fixed size, and that size."""
 
 _MAX_HEAD_BYTES = 20
+"""A tag and a length, each of ten digits at most."""
 
 
 class _Strange(Exception):
@@ -55,21 +56,19 @@ class _Field:
     stop: int
 
 
-@dataclass(slots=True)
 class RawData:
-    """The bytes of a model, and of the raw data that was cut out of it. A file stays open until `close`."""
+    """A model's bytes, or a file of them, and where in there the raw data is that was cut out.
 
-    _source: bytes | BufferedReader
-    _places: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # token -> begin and size
-    _fields_left: int = MAX_FIELDS
+    A file stays open until `close`. Raises OSError where it can't be opened.
+    """
 
-    @staticmethod
-    def of(source: bytes | Path) -> RawData:
-        """Of a model's bytes, or of a file. Raises OSError."""
-        return RawData(source if isinstance(source, bytes) else source.open("rb"))
+    def __init__(self, source: bytes | Path) -> None:
+        self._source: bytes | BufferedReader = source if isinstance(source, bytes) else source.open("rb")
+        self._places: dict[bytes, tuple[int, int]] = {}  # token -> begin and size
+        self._fields_left = MAX_FIELDS
 
     def rest(self) -> bytes:
-        """The model with tokens in the place of large raw data; the model itself where it is no such or an odd one."""
+        """The model with tokens in the place of large raw data; as it is where it isn't understood."""
         size_bytes = len(self._source) if isinstance(self._source, bytes) else os.fstat(self._source.fileno()).st_size
         try:
             return self._cut(0, size_bytes, (_GRAPH, _WEIGHTS, _RAW_DATA))
@@ -82,9 +81,9 @@ class RawData:
         return self._places[raw][1] if raw in self._places else len(raw)
 
     def array(self, raw: bytes) -> Array:
-        """The raw data of a tensor, as bytes; read-only where it is part of what is in memory anyway.
+        """What a tensor has as its raw data, or what the token in its place leads to, byte by byte.
 
-        Raises OSError, and EOFError where the file was cut short meanwhile.
+        Read-only where that is part of what is in memory anyway. Raises OSError, and EOFError where the file was cut short meanwhile.
         """
         if raw not in self._places:
             return np.frombuffer(raw, np.uint8)

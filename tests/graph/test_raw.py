@@ -1,3 +1,7 @@
+"""Raw data of weights: read apart from the protobuf, and the same as if it had not been."""
+
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +12,7 @@ from tunewright.graph.onnx_import import ModelError, load
 from tunewright.graph.onnx_import.raw import LEAST_BYTES, TOKEN_BYTES, RawData
 
 LARGE = np.arange(LEAST_BYTES // 4, dtype=np.float32)
-SMALL = np.ones(8, np.float32)
+SMALL = np.ones(1, np.float32)
 
 
 def model(*weights: np.ndarray) -> ModelProto:
@@ -24,7 +28,7 @@ def model(*weights: np.ndarray) -> ModelProto:
 
 @pytest.fixture(params=["bytes", "file"])
 def whole(request: pytest.FixtureRequest, tmp_path: Path) -> bytes | Path:
-    data: bytes = model(LARGE, SMALL[:1], -LARGE).SerializeToString()
+    data: bytes = model(LARGE, SMALL, -LARGE).SerializeToString()
     if request.param == "bytes":
         return data
     path = tmp_path / "model.onnx"
@@ -33,22 +37,22 @@ def whole(request: pytest.FixtureRequest, tmp_path: Path) -> bytes | Path:
 
 
 def test_large_weights_are_read_apart(whole: bytes | Path) -> None:
-    with RawData.of(whole) as raw:
+    with RawData(whole) as raw:
         rest = raw.rest()
         first, small, last = ModelProto.FromString(rest).graph.initializer
         assert len(rest) < LEAST_BYTES
         assert len(first.raw_data) == TOKEN_BYTES and raw.size_bytes(first.raw_data) == LARGE.nbytes
         assert np.array_equal(raw.array(first.raw_data).view(np.float32), LARGE)
         assert np.array_equal(raw.array(last.raw_data).view(np.float32), -LARGE)
-        assert np.array_equal(raw.array(small.raw_data).view(np.float32), SMALL[:1])
+        assert np.array_equal(raw.array(small.raw_data).view(np.float32), SMALL)
 
 
 def test_all_else_stays_as_it_is(whole: bytes | Path) -> None:
-    with RawData.of(whole) as raw:
+    with RawData(whole) as raw:
         rest = ModelProto.FromString(raw.rest())
         for tensor in rest.graph.initializer:
             tensor.raw_data = raw.array(tensor.raw_data).tobytes()
-    assert rest == model(LARGE, SMALL[:1], -LARGE)
+    assert rest == model(LARGE, SMALL, -LARGE)
 
 
 def test_a_graph_has_the_values(whole: bytes | Path) -> None:
@@ -70,7 +74,7 @@ def test_a_graph_has_the_values(whole: bytes | Path) -> None:
     ],
 )
 def test_odd_bytes_are_left_to_the_parser(data: bytes) -> None:
-    assert RawData.of(data).rest() == data
+    assert RawData(data).rest() == data
     with pytest.raises(ModelError):
         load(data)
 
@@ -85,7 +89,7 @@ def test_a_damaged_weight_is_refused() -> None:
 def test_a_file_that_is_cut_short_meanwhile_is_no_array(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(model(LARGE).SerializeToString())
-    with RawData.of(path) as raw:
+    with RawData(path) as raw:
         (tensor,) = ModelProto.FromString(raw.rest()).graph.initializer
         path.write_bytes(b"")
         with pytest.raises(EOFError):
