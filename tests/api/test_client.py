@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ import pytest
 
 from tunewright.api.client import Client, Job, JobEvent, ServiceError
 from tunewright.api.client import JobTask as Task
-from tunewright.api.client.connection import key_for
+from tunewright.api.client.connection import http_client, key_for
 from tunewright.db.access import Scope
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
 from tunewright.tuner.errors import Refused
@@ -362,6 +363,19 @@ def test_keys_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("TUNEWRIGHT_API_KEY", "tw_mine")
     assert key_for("http://127.0.0.1:8433") == "tw_mine"
     assert key_for("https://tuner.example.org") == "tw_mine"
+
+
+@pytest.mark.parametrize(("server", "is_read"), [("http://10.0.0.1:8433", False), ("https://10.0.0.1", True)])
+def test_authorities_are_read_where_there_is_tls(server: str, is_read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def create(**given: object) -> ssl.SSLContext:
+        made.append(given)
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    monkeypatch.setattr(ssl, "create_default_context", create)
+    http_client(server, None, 1.0).close()
+    assert bool(made) is is_read
 
 
 def test_importing_it_is_light() -> None:
