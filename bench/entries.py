@@ -29,10 +29,10 @@ class Entries:
         """The entry, if there is one."""
         return self._entries.get(case, {}).get(str(threads))
 
-    def put(self, case: str, threads: int, entry: Entry, summary: Mapping[str, Any] | None = None) -> None:
-        """Keep an entry in place of an older one, in the file at once."""
+    def put(self, case: str, threads: int, entry: Entry) -> None:
+        """Keep an entry in place of an older one, in the file at once; what was said of all together goes."""
         self._entries.setdefault(case, {})[str(threads)] = entry
-        self.write(summary or {})
+        self.write({})
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Renew the file, with what there is to say of all entries together."""

@@ -20,7 +20,7 @@ MIN_ROUNDS, MAX_ROUNDS = 9, 200
 """A 95% interval that leaves out the extremes takes nine samples."""
 
 WAKE_S = 0.002
-"""How long calls at the begin of a turn are not timed; at least one isn't."""
+"""How long calls at the beginning of a turn are not timed; at least one is not."""
 
 TURN_S = 0.02
 """A turn has as many timed calls as fit in here, within these bounds."""

@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 
 LIMIT_S = 300.0
+"""What loading a model and running it once may take."""
 
 OURS = "tunewright"
+"""What we are called among the peers."""
 
 STATUS = Path("/proc/self/status")
 """Where Linux says what the process takes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,8 +17,12 @@ from tunewright.bench.campaign import Campaign, entries_of, panels, run
 from tunewright.bench.entries import ROOT, Entries, best_peer, gain
 from tunewright.bench.plot import draw_shares, draw_speeds
 from tunewright.bench.suite.network import Network
-from tunewright.search_space.measurement import Status
+from tunewright.codegen.host import detect
+from tunewright.db.sql_store import open_store
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.commands import tune
+from tunewright.tuner.model import open_model
 from tunewright.workers.process import Child, Failed
 
 
@@ -65,6 +70,23 @@ def test_a_case_is_measured_once(planned: Campaign, monkeypatch: pytest.MonkeyPa
         assert run(planned, entries_of(planned), console) == 0
         with pytest.raises(AssertionError, match="measured again"):
             run(replace(planned, trials=4), entries_of(planned), console)
+
+
+def test_the_direct_kernel_is_timed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To build it and to time it each wait for the other, of whatever process: neither may begin inside the other."""
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    model, target = open_model(product()), detect(1)
+    [(task, _)] = model.tasks.values()
+    good = Measurement(Status.OK, (1e-6,), 1e-6)
+    found: list[float | None] = []
+    with open_store(f"sqlite:///{tmp_path / 'ops.db'}") as store:
+        store.add_target(target)
+        store.add_task(task)
+        store.record(Record(task.key, target.key, default_schedule(task, target), good))
+        timing = Thread(target=lambda: found.append(ops._direct_s(store, model, target)), daemon=True)
+        timing.start()
+        timing.join(60)
+    assert found and found[0]
 
 
 def test_nothing_is_begun_when_the_time_is_over(planned: Campaign) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from .. import peers
 from ..latency import Latency, rest, side_by_side
 from ..peak_memory import OURS, PeakMemory, peak_memory
 from ..place import DEFAULT_PLACE, Place, Prepared
+from ..running.coverage import Coverage
 from ..running.session import InferenceSession, object_cache
 from ..settings import settings
 from ..text import duration, printable, ratio, slow_nodes, times
@@ -44,13 +46,56 @@ def bench(
 ) -> dict[str, Any]:
     """Latencies of one run of the model, ours and the peers', and how far our outputs are from theirs.
 
-    With `default` ours on default schedules too; without `memory` nothing of what the runtimes take of it.
+    And what the kernels take of ours; with `default` ours on default schedules; with `memory` what the runtimes take of
+    the machine's.
     """
     peers.check_peers(against)
     prepared = place.prepare(model, dims or {}, threads)
     dims = prepared.dims
     arrays, _ = subject.feeds(prepared.model, ())
     opened, failures = _open(against, model, arrays, prepared.target.threads, dims)
+    measured = _side_by_side(prepared, arrays, opened, default=default)
+    latencies = measured.latencies
+    light = [name for name in opened if name not in peers.ASKED_FOR]
+    taken = _memory(light, model, arrays, prepared, place) if memory else {}
+    here = machine()
+    return {
+        "model": prepared.model.label,
+        "threads": prepared.target.threads,
+        "tunewright_ms": latencies[OURS].median_ms,
+        "kernels_ms": 1e3 * measured.kernels_s,
+        "default_ms": latencies[DEFAULT].median_ms if default else None,
+        "peers": {name: latencies[name].median_ms for name in opened},
+        **measured.errors,
+        "failures": failures,
+        "tasks": subject.shares(measured.coverage),
+        "notes": list(prepared.notes),
+        "fallback": dict(measured.coverage.fallback),
+        "samples": len(latencies[OURS].samples_s),
+        "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
+        "intervals_ms": {name: _interval_ms(latency) for name, latency in latencies.items()},
+        "peak_mb": {name: peak.peak_bytes / 1e6 for name, peak in taken.items()},
+        "libraries_mb": {name: peak.libraries_bytes / 1e6 for name, peak in taken.items()},
+        "versions": {OURS: here["tunewright"]} | {name: peer.version for name, peer in opened.items()},
+        "machine": here,
+        "target": str(prepared.target),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What comes of running us and the peers beside each other."""
+
+    latencies: Mapping[str, Latency]
+    kernels_s: float  # what ours take of a run
+    errors: Mapping[str, Any]
+    coverage: Coverage
+
+
+def _side_by_side(
+    prepared: Prepared, arrays: Mapping[str, Any], opened: Mapping[str, peers.Peer], *, default: bool
+) -> _Measured:
+    """Run the model in a session of ours, on default schedules too where it says so, and in the peers."""
     with ExitStack() as stack:
         tuned = stack.enter_context(subject.session_of(prepared))
         calls: dict[str, Callable[[], Any]] = {OURS: lambda: tuned.run(None, arrays)}
@@ -59,37 +104,11 @@ def bench(
             calls[DEFAULT] = lambda: untuned.run(None, arrays)
         calls |= {name: peer.run for name, peer in opened.items()}
         errors = _errors(calls[OURS](), opened)
-        with ExitStack() as alone:
-            with suppress(OSError):  # nobody who can't write to the folder tunes with it
-                alone.enter_context(HostLock(settings().objects).timing())
-            latencies = side_by_side(calls)
-            rest()
-            kernels_s = tuned.kernels_s(arrays)
-        coverage = tuned.coverage()
-    light = [name for name in opened if name not in peers.ASKED_FOR]
-    taken = _memory(light, model, arrays, prepared, place) if memory else {}
-    here = machine()
-    return {
-        "model": prepared.model.label,
-        "threads": prepared.target.threads,
-        "tunewright_ms": latencies[OURS].median_ms,
-        "kernels_ms": 1e3 * kernels_s,
-        "default_ms": latencies[DEFAULT].median_ms if default else None,
-        "peers": {name: latencies[name].median_ms for name in opened},
-        **errors,
-        "failures": failures,
-        "tasks": subject.shares(coverage),
-        "notes": list(prepared.notes),
-        "fallback": dict(coverage.fallback),
-        "samples": len(latencies[OURS].samples_s),
-        "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
-        "intervals_ms": {name: _interval_ms(latency) for name, latency in latencies.items()},
-        "peak_mb": {name: found.peak_bytes / 1e6 for name, found in taken.items()},
-        "libraries_mb": {name: found.libraries_bytes / 1e6 for name, found in taken.items()},
-        "versions": {OURS: here["tunewright"]} | {name: peer.version for name, peer in opened.items()},
-        "machine": here,
-        "target": str(prepared.target),
-    }
+        with suppress(OSError):  # nobody who can't write to the folder tunes with it
+            stack.enter_context(HostLock(settings().objects).timing())
+        latencies = side_by_side(calls)
+        rest()
+        return _Measured(latencies, tuned.kernels_s(arrays), errors, tuned.coverage())
 
 
 def _errors(outputs: Sequence[Any], opened: Mapping[str, peers.Peer]) -> dict[str, Any]:
