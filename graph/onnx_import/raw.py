@@ -83,7 +83,8 @@ class RawData:
     def array(self, raw: bytes) -> Array:
         """What a tensor has as its raw data, or what the token in its place leads to, byte by byte.
 
-        Read-only where that is part of what is in memory anyway. Raises OSError, and EOFError where the file was cut short meanwhile.
+        Read-only where that is part of what is in memory anyway. Raises OSError, and EOFError where the file was cut
+        short meanwhile.
         """
         if raw not in self._places:
             return np.frombuffer(raw, np.uint8)
