@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from tunewright.codegen.expr import Expr, free_vars, loads
+from tunewright.codegen.expr import Expr, free_vars
 from tunewright.codegen.index import linear
 from tunewright.codegen.ir import Buffer, Packing, Stmt
 from tunewright.codegen.target import Target
@@ -65,15 +65,17 @@ def vector_axes(piece: Piece, lanes: int) -> list[str]:
     return sorted((a for a in scores if scores[a] > 0), key=lambda a: -scores[a])
 
 
+def contiguous(index: Sequence[Expr], axis: str) -> bool:
+    """Whether neighbours along the axis are neighbours in memory, if these are their places in a tensor."""
+    last = linear(index[-1]) if index else None
+    return last is not None and last.coefficients.get(axis) == 1 and axis not in free_vars(*index[:-1])
+
+
 def _ease(index: Sequence[Expr], axis: str) -> float:
     """1 for contiguous along the axis, a half for constant, less than nothing for a gather."""
-    exprs = [e for e in index if axis in free_vars(e)]
-    if not exprs:
+    if axis not in free_vars(*index):
         return 0.5
-    last = index[-1]
-    form = linear(last)
-    contiguous = len(exprs) == 1 and exprs[0] is last and form is not None and form.coefficients.get(axis) == 1
-    return 1.0 if contiguous and not loads(last) else -1.0
+    return 1.0 if contiguous(index, axis) else -1.0
 
 
 def _turned(index: Sequence[Expr], vector: str, axes: Sequence[Axis]) -> str:

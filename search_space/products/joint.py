@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Op, Var, free_vars, loads
-from tunewright.codegen.index import linear
+from tunewright.codegen.expr import Var, free_vars, loads
 from tunewright.graph.task import Stage, Task
 
+from ..nests.phases import contiguous
 from ..nests.pieces import Piece
-from .product import Product, contiguous, packable
+from .product import Product, factors, packable
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +73,10 @@ def joint(task: Task) -> Joint | None:
     vector = shape[0][-1].name
     if any(_last(s) != vector for s in after if s.output in given):
         return None
-    products = [_product(task, stage, vector) for stage in sums]
-    if any(one is None for one in products) or inner & {x.tensor for s in sums for x in loads(s.body)}:
+    products = [one for stage in sums if (one := _product(task, stage, vector)) is not None]
+    if len(products) < len(sums) or inner & {x.tensor for s in sums for x in loads(s.body)}:
         return None
-    return Joint(tuple(one for one in products if one is not None), after, frozenset(given))
+    return Joint(tuple(products), after, frozenset(given))
 
 
 def _last(stage: Stage) -> str:
@@ -87,19 +86,13 @@ def _last(stage: Stage) -> str:
 
 def _product(task: Task, stage: Stage, vector: str) -> Product | None:
     """A stage as a product of scalars and a panel whose vectors can be read as they lie; None if it is no such."""
-    match stage.body:
-        case Op("mul", (Load() as left, Load() as right), DType.F32) if stage.combiner == "sum":
-            pass
-        case _:
-            return None
-    if (vector in free_vars(left)) == (vector in free_vars(right)):
+    operands = factors(stage)
+    if operands is None or sum(vector in free_vars(load) for load in operands) != 1:
         return None
+    left, right = operands
     panel, other = (right, left) if vector in free_vars(right) else (left, right)
-    if any(linear(e) is None for load in (left, right) for e in load.index):
-        return None
     axes = [a.name for a in stage.axes if a.name != vector]
     if set(free_vars(panel)) & set(axes[-1:]):  # a vector of the panel serves several rows
         return None
-    piece = Piece(stage, stage.output, stage.index, Load(stage.output, stage.index, stage.body.dtype))
-    found = Product.of(piece, panel, other, vector)
-    return found if packable(task, found.panel) or contiguous(panel, vector) else None
+    found = Product.of(Piece.of(stage), panel, other, vector)
+    return found if packable(task, panel) or contiguous(panel.index, vector) else None

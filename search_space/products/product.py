@@ -20,6 +20,7 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor
 from ..nests.direction import direction_along
 from ..nests.nest import Edge
 from ..nests.padding import Padded, source
+from ..nests.phases import contiguous
 from ..nests.pieces import Piece, pieces
 from ..nests.tile import INNER, TILE
 
@@ -108,36 +109,38 @@ def product(task: Task) -> Product | None:
 
 @lru_cache(maxsize=256)
 def flipped(task: Task) -> Product | None:
-    """The product the other way: its panel is no constant, but read and written in vectors; None if there is no other.
+    """The product with its operands' parts exchanged; None if it can't be read and written in vectors this way.
 
-    A map of pixels lies along the lanes then, where channels come first.
+    The other operand is the panel then, read as it lies: where channels come first, a map of pixels is along the lanes.
     """
     best = product(task)
     for way in _ways(task):
-        into, panel = way.piece.index[-1:], way.panel
-        if best is None or way.vector == best.vector or into != (Var(way.vector),):
-            continue
-        made = any(p.output == panel.tensor for p in way.before)
-        if way.rows and not way.columns and contiguous(panel, way.vector) and not made:
+        other = best is not None and way.vector != best.vector
+        given = all(p.output != way.panel.tensor for p in way.before)
+        in_place = contiguous(way.panel.index, way.vector) and way.piece.index[-1:] == (Var(way.vector),)
+        if other and given and in_place and way.rows and not way.columns:
             return way
     return None
 
 
 def _ways(task: Task) -> list[Product]:
-    """Each way to see the task's main piece as a product."""
+    """Each way to see the task's main piece as a product: by the axes that may lie along the lanes."""
     parts = pieces(task)
     main = max(range(len(parts)), key=lambda n: parts[n].stage.points)
-    piece = parts[main]
-    stage = piece.stage
-    match stage.body:
-        case Op("mul", (Load() as left, Load() as right), DType.F32) if stage.combiner == "sum":
-            pass
-        case _:
-            return []
-    if any(linear(e) is None for load in (left, right) for e in load.index):
+    operands = factors(parts[main].stage)
+    if operands is None:
         return []
-    ways = [_seen(parts, main, left, right, vector) for vector in _last_axes(piece)]
+    ways = [_seen(parts, main, *operands, vector) for vector in _last_axes(parts[main])]
     return [way for way in ways if way is not None]
+
+
+def factors(stage: Stage) -> tuple[Load, Load] | None:
+    """The two float32 loads at linear places whose products a stage sums; None if it does anything else."""
+    match stage:
+        case Stage(body=Op("mul", (Load() as left, Load() as right), DType.F32), combiner="sum"):
+            known = all(linear(e) is not None for load in (left, right) for e in load.index)
+            return (left, right) if known else None
+    return None
 
 
 @lru_cache(maxsize=256)
@@ -160,7 +163,7 @@ def unpadded(task: Task, found: Product) -> Product:
     assert isinstance(operand, Load)
     last = found.piece.stage.reduce[-1]
     before = [p for p in found.before if p is not seen.piece]
-    if not contiguous(operand, last.name) and last.extent > FEW:
+    if not contiguous(operand.index, last.name) and last.extent > FEW:
         operand, copying = _bare(seen, read)
         before.append(copying)
     return replace(found.replacing(read, operand), before=tuple(before), edges=tuple(e for e in edges if e))
@@ -172,7 +175,7 @@ def _bare(seen: Padded, read: Load) -> tuple[Load, Piece]:
     first = [inside.start for inside in seen.inside]
     stage = Stage(BARE, axes, seen.at([Var(a.name) + low for a, low in zip(axes, first, strict=True)]))
     index = tuple(at - low for at, low in zip(read.index, first, strict=True))
-    return Load(BARE, index, read.dtype), Piece(stage, BARE, stage.index, Load(BARE, stage.index, read.dtype))
+    return Load(BARE, index, read.dtype), Piece.of(stage)
 
 
 def _edge(found: Product, at: Expr, inside: range, dimension: int) -> Edge | None:
@@ -201,7 +204,7 @@ def _panel_rank(task: Task, way: Product) -> int:
     """A panel packed beforehand is best, one that must be transposed first worst. Of equals the first is taken."""
     if task.tensor(way.panel.tensor).constant:
         return 2
-    return int(contiguous(way.panel, way.vector))
+    return int(contiguous(way.panel.index, way.vector))
 
 
 def packable(task: Task, load: Load) -> bool:
@@ -239,21 +242,15 @@ def packed(found: Product, tensor: Tensor, width: int) -> tuple[Packing, tuple[E
     return packing, tuple(parts[part][1] for part in order)
 
 
-def in_rows(found: Product, load: Load, tensor: Tensor) -> tuple[Packing, tuple[Expr, ...]]:
-    """A constant with the reduction's last axis innermost, and where it is read.
+def in_rows(found: Product, tensor: Tensor) -> tuple[Packing, tuple[Expr, ...]]:
+    """The operand that is broadcast with the reduction's last axis innermost, and where it is read.
 
     Its rows have an odd number of lines, so that neighbours never meet in a set of a cache.
     """
-    last = found.piece.stage.reduce[-1].name
-    (inner,) = [d for d, e in enumerate(load.index) if e == Var(last)]
-    order = (*(d for d in range(len(load.index)) if d != inner), inner)
+    index = found.other.index
+    inner = index.index(Var(found.piece.stage.reduce[-1].name))
+    order = (*(d for d in range(len(index)) if d != inner), inner)
     lines = -(-tensor.shape[inner] // LINE) | 1
     padded = tuple(lines * LINE if d == inner else tensor.shape[d] for d in order)
     packing = Packing(order, padded, tuple((extent,) for extent in padded), tuple(range(len(order))))
-    return packing, tuple(load.index[d] for d in order)
-
-
-def contiguous(load: Load, axis: str) -> bool:
-    """Whether neighbours along the axis are neighbours in memory."""
-    last = linear(load.index[-1])
-    return last is not None and last.coefficients.get(axis) == 1 and axis not in free_vars(*load.index[:-1])
+    return packing, tuple(index[d] for d in order)

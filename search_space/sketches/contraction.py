@@ -29,10 +29,10 @@ from tunewright.graph.task import Axis, Stage, Task
 
 from ..nests.loops import lower
 from ..nests.nest import Edge, Nest, balanced, parted, runs
-from ..nests.phases import own_buffer, params, plain_phase, temporaries
+from ..nests.phases import contiguous, own_buffer, params, plain_phase, temporaries
 from ..nests.pieces import Piece
 from ..products.blocking import Shape, chunk_cycles, tile_cycles
-from ..products.product import BARE, Product, ahead, contiguous, flipped, in_rows, packable, packed, product, unpadded
+from ..products.product import BARE, Product, ahead, flipped, in_rows, packable, packed, product, unpadded
 from ..products.tiling import block_choices, tiling
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
@@ -105,7 +105,7 @@ class ContractionSketch:
         early = {name: ahead(packing.shape[-1]) for name, packing in packings.items()}
         if packable(task, found.other) and Var(found.piece.stage.reduce[-1].name) in found.other.index:
             tensor = task.tensor(found.other.tensor)
-            packings[tensor.name], index = in_rows(found, found.other, tensor)
+            packings[tensor.name], index = in_rows(found, tensor)
             found = found.replacing(found.other, Load(tensor.name, index, tensor.dtype))
         before, after = ([plain_phase(p, target) for p in ps] for ps in ((*found.before, *copying), found.after))
         main = lower(replace(nest, piece=found.piece, ahead=early))
@@ -239,7 +239,7 @@ def _laid_out(task: Task, found: Product, nest: Nest) -> tuple[Product, dict[str
         width = -(-nest.tile_extent(found.vector) // nest.lanes) * nest.lanes
         packing, index = packed(found, tensor, width)
         return found.reading(Load(tensor.name, index, tensor.dtype)), {tensor.name: packing}, []
-    if contiguous(found.panel, found.vector):
+    if contiguous(found.panel.index, found.vector):
         return found, {}, []
     names = free_vars(*found.panel.index)
     axes = [*(n for n in names if n != found.vector), found.vector]
