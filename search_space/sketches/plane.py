@@ -26,6 +26,7 @@ from tunewright.codegen.ir import Block, For, If, Kernel, LoopKind, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
+from ..nests.digits import digits
 from ..nests.phases import buffer, plain_phase
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
@@ -240,13 +241,9 @@ class _Loops:
 
     def plane(self, number: Expr, block: Expr) -> Stmt:
         """One plane, or a block of its rows."""
-        places: dict[str, Expr] = {}
-        stride = self.count
-        for axis in self.found.still:
-            stride //= axis.extent
-            outer = number // stride
-            places[axis.name] = outer if stride * axis.extent == self.count else outer % axis.extent
-        return self.held.keep(places, self.rows(places, block))
+        still = self.found.still
+        plane = dict(zip((a.name for a in still), digits(number, [a.extent for a in still]), strict=True))
+        return self.held.keep(plane, self.rows(plane, block))
 
     def rows(self, plane: Mapping[str, Expr], block: Expr) -> Stmt:
         """The row tiles, those of each run with code of their own."""

@@ -28,6 +28,7 @@ from tunewright.codegen.ir import Block, For, If, Kernel, LoopKind, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
+from ..nests.digits import digits
 from ..nests.phases import buffer, plain_phase
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
@@ -215,14 +216,10 @@ class _Loops:
         """The phase."""
         counts = [d.extent for d in self.plan.others]
         counts += [-(-self.row_tiles // self.row_block), -(-self.channel_tiles // self.channel_block)]
-        total = stride = prod(counts)
+        total = prod(counts)
         self.ranges["chunk"] = (0, total - 1)
-        numbers: list[Expr] = []
-        for count in counts:
-            stride //= count
-            outer = Var("chunk") // stride
-            numbers.append(const(0) if count == 1 else outer if stride * count == total else outer % count)
-        *others, row, channel = numbers
+        numbers = zip(counts, digits(Var("chunk"), counts), strict=True)
+        *others, row, channel = [const(0) if count == 1 else number for count, number in numbers]
         body = self.chunk(others, row, channel)
         return For("chunk", total, body, LoopKind.PARALLEL) if total > 1 else body
 

@@ -28,6 +28,7 @@ from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKin
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
+from ..nests.digits import digits
 from ..nests.direction import direction_along
 from ..nests.loops import lower
 from ..nests.nest import Nest, balanced
@@ -194,14 +195,8 @@ class Plan:
         """Where a tile begins, by its number: all axes of the output but the channels."""
         found = self.convolution
         steps = [*((a.name, 1) for a in found.others), *((axis, self.m) for axis, _ in found.directions)]
-        places: dict[str, Expr] = {}
-        stride = self.tiles
-        for (name, step), count in zip(steps, found.grid(self.m), strict=True):
-            outermost = stride == self.tiles
-            stride //= count
-            place = tile // stride if outermost else tile // stride % count
-            places[name] = place * step
-        return places
+        numbers = digits(tile, found.grid(self.m))
+        return {name: number * step for (name, step), number in zip(steps, numbers, strict=True)}
 
 
 def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
