@@ -15,7 +15,7 @@ from ..artifact import Artifact
 from ..dtype import DType
 from ..ir import Buffer
 from .library import Library, pool_functions
-from .memory import aligned_empty, room_bytes
+from .memory import address_of, aligned_empty, room_bytes
 from .pool import ThreadPool
 
 _FOREVER_NS = 2**63 - 1
@@ -72,7 +72,7 @@ class _Cells:
         for dtype, end_bytes in self._ends_bytes.items():
             if array.dtype != dtype.numpy or array.nbytes < end_bytes:
                 raise ValueError(f"{end_bytes} bytes of {dtype} can't be in {array.dtype}{list(array.shape)}")
-        return _address_of(array)
+        return _readable_at(array)
 
 
 class Program:
@@ -239,16 +239,15 @@ def _checked(buffer: Buffer, array: NDArray[np.generic]) -> int:
     """The address of an array that is to be the memory of `buffer`."""
     if array.dtype != buffer.dtype.numpy or array.nbytes != buffer.size_bytes:
         raise ValueError(f"{buffer} can't be an array of {array.dtype}{list(array.shape)}")
-    return _address_of(array)
+    return _readable_at(array)
 
 
-def _address_of(array: NDArray[np.generic]) -> int:
+def _readable_at(array: NDArray[np.generic]) -> int:
     """Where an array begins that kernels can read. Raises ValueError for any other."""
     if not (array.flags.c_contiguous and array.flags.aligned):
         shape = list(array.shape)
         raise ValueError(f"a buffer can't be an array of {shape} that is not contiguous or not aligned to its elements")
-    address: int = array.ctypes.data
-    return address
+    return address_of(array)
 
 
 def _packed(buffers: Sequence[Buffer], start: int) -> Iterator[int]:

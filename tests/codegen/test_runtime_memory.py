@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.runtime.memory import GUARD_BYTES, IDLE_BLOCKS, Recycler, aligned_empty, guarded_empty
+from tunewright.codegen.runtime.memory import (
+    GUARD_BYTES,
+    IDLE_BLOCKS,
+    Recycler,
+    address_of,
+    aligned_empty,
+    guarded_empty,
+)
 
 SHAPES = st.lists(st.integers(0, 7), max_size=3).map(tuple)
 
@@ -57,6 +64,14 @@ def test_a_guard_overwritten_with_one_value_is_seen(value):
 def test_a_guarded_array_starts_as_nan():
     assert np.isnan(guarded_empty((5,), DType.F32).array).all()
     assert (guarded_empty((5,), DType.I64).array == -1).all()
+
+
+@given(shape=SHAPES, dtype=st.sampled_from(DType), writeable=st.booleans())
+def test_addresses_of_all_arrays(shape, dtype, writeable):
+    array = np.zeros((3, *shape), dtype.numpy)
+    array.flags.writeable = writeable
+    for part in (array, array[1:], array[..., ::2]):
+        assert address_of(part) == part.ctypes.data or not part.size
 
 
 @given(shape=SHAPES, dtype=st.sampled_from(DType))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.runtime.memory import Recycler, aligned_block, aligned_empty
+from tunewright.codegen.runtime.memory import Recycler, address_of, aligned_block, aligned_empty
 from tunewright.codegen.runtime.native import Operand, Part, Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.ir import TensorType
@@ -65,8 +65,7 @@ class CompiledModel:
         block = self._block(spot)
         if block is None:
             return Part(_name(spot.area, spot.number), spot.offset_bytes)
-        address: int = block.ctypes.data
-        return address + spot.offset_bytes
+        return address_of(block) + spot.offset_bytes
 
     def _block(self, spot: Spot) -> Array | None:
         """The memory that a spot lies in; None where each run has another one."""
@@ -102,7 +101,7 @@ class CompiledModel:
             found: dict[str, Any] = {}  # what fallbacks returned, where no memory was planned
             for part in self._parts:
                 if isinstance(part, Program):
-                    part.run({name: addresses[name] for name in part.names})
+                    part.run(_named(addresses, part))
                 else:
                     self._evaluate(part, bound, found)
             return [self._result(number, bound, found) for number in range(len(self._results))]
@@ -117,7 +116,7 @@ class CompiledModel:
             sums_s = np.zeros(samples)
             for part in self._parts:
                 if isinstance(part, Program):
-                    sums_s += part.time(samples, repeats, bindings={name: addresses[name] for name in part.names})
+                    sums_s += part.time(samples, repeats, bindings=_named(addresses, part))
             found: list[float] = sums_s.tolist()
             return found
 
@@ -130,7 +129,7 @@ class CompiledModel:
                 staged[...] = inputs[number]
                 continue
             array = bound[name] = _readable(inputs[number])
-            addresses[name] = array.ctypes.data
+            addresses[name] = address_of(array)
         for name, recycler in self._fresh:
             bound[name], addresses[name] = recycler.array()
         return bound, addresses
@@ -198,6 +197,13 @@ os.register_at_fork(after_in_child=_renew_turns)
 def _name(area: Area, number: int) -> str:
     """What the memory of an input or output is called among the operands of programs."""
     return f"{area} {number}"
+
+
+def _named(addresses: Mapping[str, int], part: Program) -> Mapping[str, int]:
+    """Those addresses that a program has names for."""
+    if len(part.names) == len(addresses):
+        return addresses
+    return {name: addresses[name] for name in part.names}
 
 
 def _seen(block: Array, value: Value) -> Array:
