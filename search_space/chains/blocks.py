@@ -26,7 +26,8 @@ from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKin
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
-from ..nests.loops import lower, places
+from ..nests.digits import digits
+from ..nests.loops import lower
 from ..nests.nest import Nest
 from ..nests.phases import crossing, params, plain_nest, vector_axes
 from ..nests.pieces import Piece
@@ -192,7 +193,7 @@ class Blocks:
         along = self.values["chunks"]
         count = along * self.plan.outer
         chunk: Expr = Var("chunk") if count > 1 else const(0)
-        *outer, number = places(chunk, [*(axis.extent for axis in self.chain.outer), along])
+        *outer, number = digits(chunk, [*(axis.extent for axis in self.chain.outer), along])
         values = dict(zip((axis.name for axis in self.chain.outer), outer, strict=True))
         body = _decided(replaced(self._chunk(), values | {FIRST: number * self.each}))
         return For("chunk", count, body, LoopKind.PARALLEL) if count > 1 else body

@@ -26,7 +26,7 @@ from tunewright.codegen.ir import Block, For, If, Kernel, LoopKind, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..nests.loops import places
+from ..nests.digits import digits
 from ..nests.phases import buffer, plain_phase
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
@@ -242,7 +242,7 @@ class _Loops:
     def plane(self, number: Expr, block: Expr) -> Stmt:
         """One plane, or a block of its rows."""
         still = self.found.still
-        plane = dict(zip((a.name for a in still), places(number, [a.extent for a in still]), strict=True))
+        plane = dict(zip((a.name for a in still), digits(number, [a.extent for a in still]), strict=True))
         return self.held.keep(plane, self.rows(plane, block))
 
     def rows(self, plane: Mapping[str, Expr], block: Expr) -> Stmt:

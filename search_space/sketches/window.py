@@ -28,7 +28,7 @@ from tunewright.codegen.ir import Block, For, If, Kernel, LoopKind, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..nests.loops import places
+from ..nests.digits import digits
 from ..nests.phases import buffer, plain_phase
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
@@ -218,7 +218,7 @@ class _Loops:
         counts += [-(-self.row_tiles // self.row_block), -(-self.channel_tiles // self.channel_block)]
         total = prod(counts)
         self.ranges["chunk"] = (0, total - 1)
-        numbers = zip(counts, places(Var("chunk"), counts), strict=True)
+        numbers = zip(counts, digits(Var("chunk"), counts), strict=True)
         *others, row, channel = [const(0) if count == 1 else number for count, number in numbers]
         body = self.chunk(others, row, channel)
         return For("chunk", total, body, LoopKind.PARALLEL) if total > 1 else body

@@ -28,8 +28,9 @@ from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKin
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
+from ..nests.digits import digits
 from ..nests.direction import direction_along
-from ..nests.loops import lower, places
+from ..nests.loops import lower
 from ..nests.nest import Nest, balanced
 from ..nests.padding import source
 from ..nests.phases import buffer, params, plain_phase
@@ -194,7 +195,7 @@ class Plan:
         """Where a tile begins, by its number: all axes of the output but the channels."""
         found = self.convolution
         steps = [*((a.name, 1) for a in found.others), *((axis, self.m) for axis, _ in found.directions)]
-        numbers = places(tile, found.grid(self.m))
+        numbers = digits(tile, found.grid(self.m))
         return {name: number * step for (name, step), number in zip(steps, numbers, strict=True)}
 
 
