@@ -15,12 +15,13 @@ across the lanes at the end. A load that does not depend on all axes of the tile
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from tunewright.codegen.expr import Expr, Var, const, op
 from tunewright.codegen.ir import Block, For, If, LoopKind, Stmt
 
+from .digits import digits
 from .nest import Nest, Run, parted
 from .tile import TILE, Tile
 
@@ -30,7 +31,7 @@ def lower(nest: Nest) -> Stmt:
     counts = {axis: nest.chunks(axis) for axis in nest.spatial}
     total = prod(counts.values())
     parallel = total > 1 and not nest.fixed
-    numbers = places(Var("chunk"), counts.values()) if parallel else [Var(f"{axis}.chunk") for axis in counts]
+    numbers = digits(Var("chunk"), tuple(counts.values())) if parallel else [Var(f"{axis}.chunk") for axis in counts]
     chunk = {axis: n if counts[axis] > 1 else const(0) for axis, n in zip(counts, numbers, strict=True)}
     body = _tile_loops(nest, chunk)
     if parallel:
@@ -39,18 +40,6 @@ def lower(nest: Nest) -> Stmt:
         if count > 1:
             body = For(f"{axis}.chunk", count, body)
     return body
-
-
-def places(number: Expr, extents: Iterable[int]) -> list[Expr]:
-    """Where a number is along loops of these extents, the outermost first, that are counted through as one."""
-    found: list[Expr] = []
-    extents = tuple(extents)
-    total = stride = prod(extents)
-    for extent in extents:
-        stride //= extent
-        outer = number // stride
-        found.append(outer if stride * extent == total else outer % extent)
-    return found
 
 
 def _tile_loops(nest: Nest, chunk: Mapping[str, Expr]) -> Stmt:

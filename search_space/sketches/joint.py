@@ -23,7 +23,7 @@ from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKin
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..nests.loops import places
+from ..nests.digits import digits
 from ..nests.phases import params
 from ..nests.tile import ACC, INNER, KEPT, MADE, TILE, Part, parts_of, unrolled_loop
 from ..products.joint import Joint, joint
@@ -198,7 +198,7 @@ class _Loops:
         outer = self.found.rows[:-1]
         counts = [*map(self.found.extent, outer), self.rows.chunks, self.columns.chunks]
         total = prod(counts)
-        numbers = [const(0) if n == 1 else at for n, at in zip(counts, places(Var("chunk"), counts), strict=True)]
+        numbers = [const(0) if n == 1 else at for n, at in zip(counts, digits(Var("chunk"), counts), strict=True)]
         row, column = self.rows.place(numbers[-2], ROW), self.columns.place(numbers[-1], COLUMN)
         around = dict(zip(outer, numbers, strict=False))
 
