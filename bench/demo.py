@@ -16,7 +16,7 @@ from tunewright.tuner import cli
 from tunewright.tuner.cli.answers import Interrupted
 from tunewright.tuner.cli.tuning import KEPT
 from tunewright.tuner.commands import bench, tune
-from tunewright.tuner.place import Place
+from tunewright.tuner.lookup.place import Place
 
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "demo"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tunewright.tuner.commands.bench import bench
-from tunewright.tuner.place import Place
+from tunewright.tuner.lookup.place import Place
 
 
 def beside(model: str, against: list[str], db: str, threads: int, thorough: bool) -> dict[str, Any]:

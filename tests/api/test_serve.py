@@ -25,8 +25,8 @@ from tunewright.api.tuners import Tuners
 from tunewright.db.access import Scope
 from tunewright.db.jobs import Budget, JobSpec, JobTask
 from tunewright.db.sql_store import open_store
+from tunewright.tuner.commands.json_log import JsonLines
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.json_log import JsonLines
 
 from .conftest import TLS
 

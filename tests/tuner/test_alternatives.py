@@ -20,10 +20,10 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.jobs.whole_model import time_sessions
-from tunewright.tuner.lockfile import read_lock, write_lock
 from tunewright.tuner.lookup import lookup, measured_s
+from tunewright.tuner.lookup.lockfile import read_lock, write_lock
+from tunewright.tuner.lookup.place import Place
 from tunewright.tuner.model import Model, open_model
-from tunewright.tuner.place import Place
 from tunewright.tuner.reading import ModelTasks
 from tunewright.tuner.reading_child import tasks as read_tasks
 from tunewright.tuner.running.session import InferenceSession

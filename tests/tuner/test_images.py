@@ -17,11 +17,11 @@ from tunewright.codegen.host import detect
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.tuner.lookup.place import Place
 from tunewright.tuner.model import open_model
-from tunewright.tuner.place import Place
 from tunewright.tuner.running import question as questions
 from tunewright.tuner.running import starting
-from tunewright.tuner.running.images import ImageStore
+from tunewright.tuner.running.image_store import ImageStore
 from tunewright.tuner.running.session import InferenceSession
 
 from .conftest import small_model
@@ -158,7 +158,7 @@ print(sorted({"onnx", "sqlalchemy", "xgboost"} & sys.modules.keys()))
 
 
 def test_other_runtimes_are_measured_without_ours() -> None:
-    code = "import sys, tunewright.tuner.peak_memory, tunewright.tuner.peers; print('onnx' in sys.modules)"
+    code = "import sys, tunewright.tuner.peers.peak_memory, tunewright.tuner.peers; print('onnx' in sys.modules)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True

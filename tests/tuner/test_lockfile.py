@@ -17,8 +17,8 @@ from tunewright.codegen.host import detect
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.lockfile import read_lock, write_lock
 from tunewright.tuner.lookup import Found, Match
+from tunewright.tuner.lookup.lockfile import read_lock, write_lock
 from tunewright.tuner.model import open_model
 from tunewright.tuner.running.session import InferenceSession
 

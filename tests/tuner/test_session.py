@@ -19,8 +19,8 @@ from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import InputError, Refused
+from tunewright.tuner.lookup.place import Place
 from tunewright.tuner.model import open_model
-from tunewright.tuner.place import Place
 from tunewright.tuner.running.session import InferenceSession
 
 from .conftest import small_model

@@ -10,8 +10,8 @@ import pytest
 from tunewright.codegen.host import detect
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.model import open_model
-from tunewright.tuner.running import compiled
-from tunewright.tuner.running.compiled import build_kernels, compile_model
+from tunewright.tuner.running import compiling
+from tunewright.tuner.running.compiling import build_kernels, compile_model
 from tunewright.tuner.running.question import BLOCK_BYTES, EXTERNAL, is_whole
 
 from .conftest import small_model
@@ -22,7 +22,7 @@ def test_a_model_in_its_last_use_loses_what_was_packed(monkeypatch: pytest.Monke
     target = detect(1)
     images = []
     for last_use, content in ((False, 0), (True, 255)):
-        monkeypatch.setattr(compiled, "aligned_block", lambda size_bytes, c=content: np.full(size_bytes, c, np.uint8))
+        monkeypatch.setattr(compiling, "aligned_block", lambda size_bytes, c=content: np.full(size_bytes, c, np.uint8))
         model = open_model(small_model().SerializeToString()).merged(())
         known = set(model.graph.constants)
         schedules = {key: default_schedule(task, target) for key, (task, _) in model.tasks.items()}

@@ -12,12 +12,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from ..debug import switch_on
 from ..errors import Refused, Unavailable, message, refusals
 from ..settings import settings
 from ..text import printable
-from ..words import plain
 from .answers import Interrupted, quiet_lookups
+from .debug import switch_on
+from .words import plain
 
 FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 """Exit codes; 130 is what shells give to what Ctrl-C ended."""

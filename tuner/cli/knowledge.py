@@ -27,7 +27,7 @@ def lookup(
 ) -> None:
     """Show the schedule to use for each task of a model, and what it should take."""
     from ..commands import knowledge as command
-    from ..place import Place
+    from ..lookup.place import Place
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server)
@@ -51,7 +51,7 @@ def lock(
 ) -> None:
     """Pin the schedule of each task in a file, so that every machine and every rebuild runs the same kernels."""
     from ..commands import knowledge as command
-    from ..place import Place
+    from ..lookup.place import Place
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server)

@@ -101,7 +101,7 @@ def bench(
 ) -> None:
     """Measure the tuned model and its peers in turn, in one run."""
     from ..commands import bench as command
-    from ..place import Place
+    from ..lookup.place import Place
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server, lock)
@@ -130,7 +130,7 @@ def run(
 ) -> None:
     """Run the model once, on the best schedules known."""
     from ..commands import run as command
-    from ..place import Place
+    from ..lookup.place import Place
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server, lock)

@@ -14,13 +14,13 @@ from rich.console import Console
 from tunewright.codegen.host import machine
 from tunewright.graph.onnx_form import dtype_name
 from tunewright.workers.check import difference
+from tunewright.workers.latency import Latency, rest, side_by_side
 from tunewright.workers.lock import HostLock
 from tunewright.workers.sampling import interval
 
 from .. import peers
-from ..latency import Latency, rest, side_by_side
-from ..peak_memory import OURS, PeakMemory, peak_memory
-from ..place import DEFAULT_PLACE, Place, Prepared
+from ..lookup.place import DEFAULT_PLACE, Place, Prepared
+from ..peers.peak_memory import OURS, PeakMemory, peak_memory
 from ..running.coverage import Coverage
 from ..running.session import InferenceSession, object_cache
 from ..settings import settings

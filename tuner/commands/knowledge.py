@@ -14,9 +14,9 @@ from tunewright.graph.task import Task, Tensor
 from tunewright.search_space.schedule import Schedule
 
 from ..errors import Refused
-from ..lockfile import write_lock
 from ..lookup import Basis, Found
-from ..place import Place, download
+from ..lookup.lockfile import write_lock
+from ..lookup.place import Place, download
 from ..text import duration, large, printable, shape, slow_nodes, uses
 from ..units import in_ms
 from .tables import WIDE, key_letters, new_table, print_table

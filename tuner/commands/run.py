@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tunewright.graph.onnx_form import dtype_name
 
-from ..place import DEFAULT_PLACE, Place
+from ..lookup.place import DEFAULT_PLACE, Place
 from ..text import duration, printable, shape, slow_nodes
 from . import subject
 

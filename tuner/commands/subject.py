@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import Refused
 from ..inputs import example_feeds
+from ..lookup.place import Prepared
 from ..model import Model
-from ..place import Prepared
 from ..running.coverage import Coverage
 from ..running.session import InferenceSession, object_cache
 

@@ -17,8 +17,8 @@ from tunewright.workers.pool import PoolError
 from ..errors import Unavailable
 from ..jobs.tuning import open_machines
 from ..jobs.work import Draining, Work
-from ..json_log import JsonLines
 from ..settings import settings
+from .json_log import JsonLines
 
 PATIENCE_S = 120.0
 """How long a database server may be away before the process ends: whoever started it starts another."""

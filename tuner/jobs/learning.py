@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 from tunewright.codegen.target import Target
+from tunewright.costmodel.examples import grouped
 from tunewright.costmodel.model import Trials
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.db.store import Store
 
-from ..examples import grouped
 from .task_state import TaskState
 
 HISTORY = 5_000

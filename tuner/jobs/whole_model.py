@@ -23,12 +23,12 @@ from tunewright.db.errors import NotFound
 from tunewright.db.uploads import Uploads
 from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.schedule import Schedule
+from tunewright.workers.latency import side_by_side
 from tunewright.workers.lock import HostLock
 from tunewright.workers.process import Child, ChildError, ChildLimits, Failed
 
 from ..errors import Refused, message
 from ..inputs import example_feeds
-from ..latency import side_by_side
 from ..model import Model, open_model
 from ..running.session import InferenceSession
 from ..text import printable

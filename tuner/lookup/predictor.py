@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from tunewright.codegen.target import Target
+from tunewright.costmodel.examples import grouped
 from tunewright.costmodel.model import CostModel
 from tunewright.db.errors import StoreError
 from tunewright.db.known import Known
@@ -20,8 +21,6 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
-
-from ..examples import grouped
 
 EXAMPLES = 6000
 """Trials that a model learns from: the newest of the targets of a kind."""

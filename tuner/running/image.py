@@ -1,6 +1,7 @@
 """Image: a compiled model as plain data. What is called in which order, and where in memory everything is.
 
-`compiled.compile_model` makes one, `images` keeps them on disk, `execution.CompiledModel` runs one. Light to import.
+`compiling.compile_model` makes one, `image_store` keeps them on disk, `execution.CompiledModel` runs one. Light to
+import.
 """
 
 from __future__ import annotations

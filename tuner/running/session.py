@@ -24,7 +24,7 @@ from ..settings import settings
 from .coverage import Coverage
 from .execution import CompiledModel
 from .image import Image, Port
-from .images import ImageStore
+from .image_store import ImageStore
 from .question import question
 
 if TYPE_CHECKING:  # what a session that starts from an image does without, to start at once
@@ -90,7 +90,7 @@ class InferenceSession:
             trim_compiler()  # what loading it took
         if images is not None and asked is not None and self._start_kept(images, asked):
             return
-        from ..place import Place
+        from ..lookup.place import Place
         from .starting import start
 
         started = start(model, Place(db, server, lock), dims, threads, object_cache(), images)

@@ -21,12 +21,12 @@ from tunewright.workers.lock import HostLock
 
 from ..errors import Refused
 from ..lookup import TRANSFERRED, Found, Match, measured_s
+from ..lookup.place import Place
 from ..model import Model
-from ..place import Place
-from .compiled import build_kernels, compile_model
+from .compiling import build_kernels, compile_model
 from .coverage import Coverage
 from .image import Image
-from .images import Answer, ImageStore
+from .image_store import Answer, ImageStore
 from .question import image_name, is_whole
 
 _log = logging.getLogger("tunewright.schedule")

@@ -6,7 +6,7 @@ import logging
 import sys
 from typing import TextIO
 
-from .settings import DEBUG_LADDER
+from ..settings import DEBUG_LADDER
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):

@@ -1,6 +1,6 @@
 """Peak memory: what a process takes that does nothing but load a model and run it once.
 
-Each runtime is measured in a process of its own, ours included: `python -m tunewright.tuner.peak_memory TASK`. What is
+Each runtime is measured in a process of its own, `python -m tunewright.tuner.peers.peak_memory TASK`, ours too. What is
 reported is all that the process has in memory, its code and libraries too, which `libraries_bytes` tells apart.
 """
 
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _run_ours(model: Path, feeds: Mapping[str, Any], threads: int, options: Mapping[str, Any]) -> int:
-    from .running.session import InferenceSession
+    from ..running.session import InferenceSession
 
     libraries_bytes = resident_peak_bytes()
     with InferenceSession(model, threads=threads, **options) as session:
@@ -92,7 +92,7 @@ def _run_ours(model: Path, feeds: Mapping[str, Any], threads: int, options: Mapp
 def _run_peer(name: str, model: Path, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> int:
     from importlib import import_module
 
-    from .peers import PEERS, module_of
+    from . import PEERS, module_of
 
     import_module(module_of(name))
     libraries_bytes = resident_peak_bytes()

@@ -10,11 +10,11 @@ from pathlib import Path
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 
-from .errors import Refused
+from ..errors import Refused
+from ..model import Model, open_model
+from ..settings import settings
+from . import Found, look_up_in, measured_s
 from .lockfile import read_lock
-from .lookup import Found, look_up_in, measured_s
-from .model import Model, open_model
-from .settings import settings
 
 TIERS = "tunewright.api.client.tiers"
 """The client of a server. It is above this folder, so it is found by its name when it is needed."""

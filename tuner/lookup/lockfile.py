@@ -19,9 +19,9 @@ from typing import Any
 from tunewright.codegen.host import available_cores, machine
 from tunewright.codegen.target import Target
 
-from .errors import Refused
-from .lookup.found import Found, Match, measured_s, read
-from .model import Model, Place
+from ..errors import Refused
+from ..model import Model, Place
+from .found import Found, Match, measured_s, read
 
 SCHEMA = 1
 """Version of the format. It grows when an old reader would misunderstand a file, not when a field is added."""
