@@ -3,22 +3,23 @@
 Nodes are visited in order, and each takes in the groups that make its operands wherever `groups.merged` says how: what
 is pointwise becomes part of its reader, or of what it reads. A group's output is read by one group alone when two
 become one, so that no cycle can arise and a group can run where its last node stood. Reshapes are no work: a tensor is
-known by the one whose memory it shares, and tasks see memory under the shape that they want.
+known by the one whose memory it shares, and tasks see memory under the shape that they want. Concatenation is none
+either where groups of their own make the parts: each stores its part where it belongs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from tunewright.codegen.expr import Expr, Load, const, loads, transform
 
 from .collapse import collapse
-from .groups import Group, factored, inlined, is_affine, merged, reshaped
+from .groups import Group, factored, followed, inlined, is_affine, merged, reshaped
 from .ir import Graph, Node
 from .ops import Compute, NotNative, Place, Rounds, View, define
-from .task import Task, canonical, in_order_of_use
+from .task import Stage, Task, canonical, in_order_of_use
 
 __all__ = ["Call", "Fallback", "Step", "View", "partition"]
 
@@ -27,8 +28,9 @@ __all__ = ["Call", "Fallback", "Step", "View", "partition"]
 class Call:
     """Run a task. `inputs` and `outputs` are tensors of the graph in the task's order.
 
-    The task may see them under other shapes, with the same elements in the same order. Of calls that make up one node
-    together, the first has it in `nodes`. Tensors that the graph does not have are memory between such calls.
+    The task may see them under other shapes, with the same elements in the same order. Of calls that do one node in
+    rounds, the first has it in `nodes`; of those that each store a part of its result, all have. Tensors that the graph
+    does not have are memory between the former, and views of the result to the latter.
     """
 
     task: Task
@@ -91,6 +93,7 @@ class _Fusion:
         self.makers: dict[str, int] = {}  # tensor with memory -> unit at whose place its group runs
         self.groups: dict[int, Group] = {}  # unit at whose place a group runs -> group
         self.members: dict[int, set[int]] = {}  # likewise -> units of the group
+        self.wholes: dict[str, str] = {}  # output of a group that stores a part of a tensor -> the tensor
         read = {name for node in graph.nodes for name in node.inputs}
         self.results = {value.tensor for value in graph.outputs}
         for number, node in enumerate(graph.nodes):
@@ -102,6 +105,8 @@ class _Fusion:
         for number, unit in enumerate(self.units):
             if isinstance(unit, Group):
                 self._grow(number, unit)
+        for number in list(self.groups):
+            self._spread(number)
         steps: list[Step] = []
         viewed: set[str] = set()
 
@@ -117,7 +122,9 @@ class _Fusion:
             elif isinstance(unit, _Repeated):
                 steps += self._repeated(unit)
             elif number in self.groups:
-                steps.append(Call.of(self.graph, self.groups[number]))
+                call = Call.of(self.graph, self.groups[number])
+                steps += (View(self.wholes[name], name) for name in call.outputs if name in self.wholes)
+                steps.append(call)
         view(value.tensor for value in self.graph.outputs)
         return steps
 
@@ -213,6 +220,40 @@ class _Fusion:
             return False
         return inlined(group, reader, group.outputs[0]) is not None
 
+    def _spread(self, number: int) -> None:
+        """Have the parts that a group puts together stored where they belong by the groups that make them, if all can.
+
+        Where one can't, nothing is gained but tasks: the rest is still copied.
+        """
+        group = self.groups[number]
+        whole = group.outputs[0]
+        if len(group.stages) < 2 or any(s.reduce or s.output != whole for s in group.stages):
+            return
+        spread: dict[int, Group] = {}
+        for stage in group.stages:
+            maker = self._maker_of(stage, self.members[number])
+            if maker is None or maker in spread:
+                return
+            made = self.groups[maker]
+            both = followed(made, _part_of(group, [stage], whole), made.outputs[0])
+            if both is None:
+                return
+            spread[maker] = both
+        for maker, both in spread.items():
+            name = f"{whole}#{len(self.wholes)}"
+            self.wholes[name] = whole
+            self.groups[maker] = _part_of(both, both.stages, name)
+        del self.groups[number], self.members[number]
+
+    def _maker_of(self, stage: Stage, members: set[int]) -> int | None:
+        """The place of the group that alone makes what a stage reads, for these units; constants are always there."""
+        names = {x.tensor for x in loads(stage.body)} - self.graph.constants.keys()
+        if len(names) != 1:
+            return None
+        (name,) = names
+        maker = self.makers.get(name)
+        return maker if maker in self.groups and self._joinable(name, members) else None
+
     # Steps
 
     def _repeated(self, unit: _Repeated) -> list[Step]:
@@ -259,6 +300,16 @@ def _separate(group: Group) -> list[Group]:
         )
         for stage in group.stages
     ]
+
+
+def _part_of(group: Group, stages: Sequence[Stage], output: str) -> Group:
+    """Some stages of a group with one output, under another name, of which they write a part."""
+    (whole,) = group.outputs
+    used = {x.tensor for stage in stages for x in loads(stage.body)} | {stage.output for stage in stages}
+    tensors = {name: t for name, t in group.tensors.items() if name in used and name != whole}
+    tensors[output] = replace(group.tensors[whole], name=output)
+    named = tuple(replace(s, output=output) if s.output == whole else s for s in stages)
+    return Group(group.nodes, tensors, named, (output,))
 
 
 def _on_root(group: Group, name: str, root: str, constant: bool) -> Group:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tunewright.codegen.expr import (
     TRANSCENDENTAL,
@@ -314,6 +315,8 @@ def _joined(made: Stage, moved: Stage, tensor: str) -> list[Stage]:
 
 def _straight(group: Group, tensor: str, shape: tuple[int, ...], indices: Sequence[tuple[Expr, ...]]) -> Group:
     """The group with an output seen under `shape`, if then it is written at `indices`, stage by stage."""
+    if prod(group.tensors[tensor].shape) != prod(shape):  # a part of it is written
+        return group
     writers = [s for s in group.stages if s.output == tensor]
     same = all(
         reindex(s.index, group.tensors[tensor].shape, shape, _extents(s)) == index

@@ -37,9 +37,9 @@ Ranges = Mapping[str, range]
 def reference(task: Task, arrays: Sequence[Array]) -> list[Array]:
     """The outputs of a task on its inputs, both in the task's order.
 
-    Inputs may have any shape of the right size. Sums are as accurate as float64, products of matrices as BLAS makes
-    them in float32. Raises IndexError for an access out of bounds, and ValueError if an element is not written
-    exactly once, or read before that.
+    Inputs may have any shape of the right size. What is not written of an output (see `written`) is zero. Sums are as
+    accurate as float64, products of matrices as BLAS makes them in float32. Raises IndexError for an access out of
+    bounds, and ValueError if an element is not written exactly once, or read before that.
     """
     values: dict[str, Array] = {}
     for tensor, array in zip(task.inputs, arrays, strict=True):
@@ -47,23 +47,38 @@ def reference(task: Task, arrays: Sequence[Array]) -> list[Array]:
             raise TypeError(f"{tensor.name} is {tensor.dtype}, not {array.dtype}")
         values[tensor.name] = np.ascontiguousarray(array).reshape(tensor.shape)
     made = {tensor.name: tensor for tensor in task.temporaries + task.outputs}
-    values |= {name: np.empty(tensor.shape, tensor.dtype.numpy) for name, tensor in made.items()}
-    written = {name: np.zeros(tensor.shape, np.bool_) for name, tensor in made.items()}
+    values |= {name: np.zeros(tensor.shape, tensor.dtype.numpy) for name, tensor in made.items()}
+    done = {name: np.zeros(tensor.shape, np.bool_) for name, tensor in made.items()}
     writes = dict.fromkeys(made, 0)
     for stage in task.stages:
         for name in {read.tensor for read in loads(stage.body)} & made.keys():
-            _check_written(name, written[name], writes[name])
+            _check_written(name, done[name], writes[name], done[name].size)
         _run(stage, values)
-        _strided(written[stage.output], stage.index, _whole(stage.axes), [axis.name for axis in stage.axes])[...] = True
+        _mark(done[stage.output], stage)
         writes[stage.output] += prod(axis.extent for axis in stage.axes)
-    for name, done in written.items():
-        _check_written(name, done, writes[name])
+    for name, elements in done.items():
+        wanted = writes[name] if name in task.parts else elements.size
+        _check_written(name, elements, writes[name], wanted)
     return [values[tensor.name] for tensor in task.outputs]
 
 
-def _check_written(name: str, written: Array, writes: int) -> None:
-    if not written.all() or writes != written.size:
-        raise ValueError(f"{name}: {writes} writes to {int(written.sum())} of {written.size} elements")
+def written(task: Task) -> list[NDArray[np.bool_] | None]:
+    """Which elements of each output a task writes; None for all."""
+    masks = {tensor.name: np.zeros(tensor.shape, np.bool_) for tensor in task.outputs if tensor.name in task.parts}
+    for stage in task.stages:
+        if stage.output in masks:
+            _mark(masks[stage.output], stage)
+    return [masks.get(tensor.name) for tensor in task.outputs]
+
+
+def _mark(elements: Array, stage: Stage) -> None:
+    """Set what a stage writes."""
+    _strided(elements, stage.index, _whole(stage.axes), [axis.name for axis in stage.axes])[...] = True
+
+
+def _check_written(name: str, done: Array, writes: int, wanted: int) -> None:
+    if not writes == int(done.sum()) == wanted:
+        raise ValueError(f"{name}: {writes} writes to {int(done.sum())} of {done.size} elements")
 
 
 def _whole(axes: Sequence[Axis]) -> Ranges:

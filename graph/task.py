@@ -79,7 +79,8 @@ class Stage:
 
     `index` maps the axes to the place written (affine; the axes themselves unless the stage writes a part of its
     output, as concatenation does, or permutes it). Every element of a tensor is written by exactly one point of one
-    stage. A body reads inputs and tensors that earlier stages wrote completely, always in bounds.
+    stage; of an output some may be left as they are, for other tasks to write. A body reads inputs and tensors that
+    earlier stages wrote completely, always in bounds.
     """
 
     output: str
@@ -154,8 +155,18 @@ class Task:
 
     @cached_property
     def traffic_bytes(self) -> int:
-        """Bytes that must be read and written at least: inputs and outputs once."""
-        return sum(t.size_bytes for t in self.inputs + self.outputs)
+        """Bytes that must be read and written at least: inputs, and what is written of outputs, once."""
+        written = sum(self.written_elements(t.name) * t.dtype.size_bytes for t in self.outputs)
+        return sum(t.size_bytes for t in self.inputs) + written
+
+    def written_elements(self, tensor: str) -> int:
+        """How many elements of a tensor the stages write: all but for outputs that other tasks write parts of."""
+        return sum(prod(axis.extent for axis in stage.axes) for stage in self.stages if stage.output == tensor)
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """The outputs that are written in part."""
+        return tuple(t.name for t in self.outputs if self.written_elements(t.name) < prod(t.shape))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` inverts it."""
@@ -320,7 +331,7 @@ def in_place(task: Task) -> list[tuple[str, str]]:
     pairs = []
     for output in task.outputs:
         writers = [stage for stage in task.stages if stage.output == output.name]
-        if len(writers) != 1 or writers[0].reduce:
+        if len(writers) != 1 or writers[0].reduce or output.name in task.parts:
             continue
         writer = writers[0]
         for tensor in task.inputs:

@@ -102,7 +102,7 @@ class Model:
     @property
     def native_nodes(self) -> int:
         """How many nodes, after rewriting, are part of a task."""
-        return sum(len(step.nodes) for step in self.steps if isinstance(step, Call))
+        return len({node.outputs for step in self.steps if isinstance(step, Call) for node in step.nodes})
 
     @property
     def fallbacks(self) -> list[Fallback]:

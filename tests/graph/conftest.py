@@ -12,7 +12,7 @@ import pytest
 from tunewright.graph import fallback
 from tunewright.graph.fusion import Call, Fallback, Step, View, partition
 from tunewright.graph.ir import Array, Graph
-from tunewright.graph.oracle import reference
+from tunewright.graph.oracle import reference, written
 
 
 def _seen(array: Array, shape: tuple[int, ...]) -> Array:
@@ -34,27 +34,34 @@ class Runs:
     @staticmethod
     def steps(graph: Graph, feeds: Mapping[str, Array], steps: Sequence[Step] = ()) -> list[Array]:
         values = {**graph.constants, **feeds}
+        parts: dict[str, str] = {}  # view -> what it is a view of
+        stored: dict[str, int] = {}  # tensor that calls each write a part of -> how much they have
         for step in steps or partition(graph):
             match step:
                 case Call(task, inputs, outputs):
                     for tensor, name in zip(task.inputs, inputs, strict=True):
                         assert name in graph.constants or not tensor.constant
                     operands = [_seen(values[name], t.shape) for t, name in zip(task.inputs, inputs, strict=True)]
-                    for name, result in zip(outputs, reference(task, operands), strict=True):
+                    for name, result, own in zip(outputs, reference(task, operands), written(task), strict=True):
+                        assert own is None or name in parts
                         if name not in values:
                             kind = graph.types.get(name)
                             shape = kind.shape if kind else result.shape
                             values[name] = np.empty(shape or (), result.dtype)
-                        _seen(values[name], result.shape)[...] = result
+                        np.copyto(_seen(values[name], result.shape), result, where=True if own is None else own)
+                        if own is not None:
+                            stored[parts[name]] = stored.get(parts[name], 0) + int(own.sum())
                 case View(source, view, offset_bytes):
                     if source not in values:  # its parts are written one by one
                         kind = graph.types[source]
                         values[source] = np.empty(kind.shape or (), kind.dtype)
+                    parts[view] = source
                     flat = values[source].reshape(-1)[offset_bytes // values[source].itemsize :]
                     values[view] = _seen(flat, graph.types[view].shape or ()) if view in graph.types else flat
                 case Fallback(node):
                     results = fallback.evaluate(node, [values[name] if name else None for name in node.inputs])
                     values |= {name: value for name, value in zip(node.outputs, results, strict=True) if name}
+        assert stored == {name: values[name].size for name in stored}
         return [values[output.tensor] for output in graph.outputs]
 
     @staticmethod

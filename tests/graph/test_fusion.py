@@ -43,7 +43,7 @@ def graph_of(text: str, known: Sequence[str] = (), seed: int = 0) -> tuple[Graph
 def labels(graph: Graph) -> list[str]:
     """The ops of each call, in order."""
     steps = partition(graph)
-    assert all(isinstance(step, Call) for step in steps)
+    assert all(isinstance(step, Call | View) for step in steps)
     return [step.task.op for step in steps if isinstance(step, Call)]
 
 
@@ -193,6 +193,49 @@ CASES = {
         """,
         ["Concat", "Conv"],
     ),
+    "parts stored where they belong": (
+        """
+        g (float[1,3,8,8] x, float[4,3,1,1] w, float[2,3,3,3] v) => (float[1,6,8,8] y)
+        { a = Conv(x, w) b = Relu(a) c = Conv <pads: ints = [1,1,1,1]> (x, v) y = Concat <axis = 1> (c, b) }
+        """,
+        ["Conv+Relu+Concat", "Conv+Concat"],
+    ),
+    "work on parts stored where they belong": (
+        """
+        g (float[5,3] x, float[3,4] w) => (float[5,8] y) <float[1,8] s = {1.0,2.0,3.0,4.0,5.0,6.0,7.0,8.0}>
+        {
+          a = Softmax(x) b = MatMul(x, w) d = MatMul(a, w)
+          c = Concat <axis = 1> (b, d) m = Mul(c, s) y = Relu(m)
+        }
+        """,
+        ["Softmax", "MatMul+Concat+Mul+Relu", "MatMul+Concat+Mul+Relu"],
+    ),
+    "a part that others read": (
+        """
+        g (float[5,3] x, float[3,4] w, float[3,4] v) => (float[5,8] y, float[5] z) <int64[1] axes = {1}>
+        { a = MatMul(x, w) b = MatMul(x, v) y = Concat <axis = 1> (a, b) z = ReduceMax <keepdims = 0> (a, axes) }
+        """,
+        ["MatMul", "MatMul", "Concat", "ReduceMax"],
+    ),
+    "a part that is a result": (
+        """
+        g (float[5,3] x, float[3,4] w, float[3,4] v) => (float[5,8] y, float[5,4] b)
+        { a = MatMul(x, w) b = MatMul(x, v) y = Concat <axis = 1> (a, b) }
+        """,
+        ["MatMul", "MatMul", "Concat"],
+    ),
+    "a part that is given": (
+        """
+        g (float[5,3] x, float[3,4] w) => (float[5,7] y) { a = MatMul(x, w) y = Concat <axis = 1> (a, x) }
+        """,
+        ["MatMul", "Concat"],
+    ),
+    "one part twice": (
+        """
+        g (float[5,3] x, float[3,4] w) => (float[10,4] y) { a = MatMul(x, w) y = Concat <axis = 0> (a, a) }
+        """,
+        ["MatMul", "Concat"],
+    ),
     "a scaled operand read twice": (
         """
         g (float[5,7] x) => (float[5,5] y) <float s = {0.5}>
@@ -271,6 +314,56 @@ def test_attention_moves_nothing(runs) -> None:
             if stage.combiner == "sum" and "MatMul" in step.task.op:
                 assert isinstance(stage.body, Op)
                 assert [type(arg) for arg in stage.body.args] == [Load, Load]
+    runs.agree(graph, feeds)
+
+
+@given(
+    axis=st.integers(0, 2),
+    sizes=st.lists(st.integers(1, 3), min_size=2, max_size=4),
+    rest=st.tuples(*[st.integers(1, 3)] * 3),
+    kinds=st.lists(st.sampled_from(["product", "softmax", "flat", "turned", "sum"]), min_size=4, max_size=4),
+    result=st.sampled_from(["none", "flat", "tanh", "turned", "sum"]),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None, max_examples=60)
+def test_parts_of_any_kind_come_together(
+    axis: int, sizes: list[int], rest: tuple[int, ...], kinds: list[str], result: str, seed: int, runs
+) -> None:
+    """Whoever makes a part, whatever shape it is seen under, and whatever is done with the whole."""
+    inputs, lines, shapes = [], [], []
+    for n, (size, kind) in enumerate(zip(sizes, kinds, strict=False)):
+        extents = [*rest[:axis], size, *rest[axis + 1 :]]
+        a, b, c = extents
+        match kind:
+            case "product":
+                given, line = f"float[{a},{b},5] x{n}, float[{a},5,{c}] w{n}", f"p{n} = MatMul(x{n}, w{n})"
+            case "softmax":
+                given, line = f"float[{a},{b},{c}] x{n}", f"p{n} = Softmax <axis = {n % 3}> (x{n})"
+            case "flat":
+                given = f"float[{a * b},5] x{n}, float[5,{c}] w{n}"
+                line = f"q{n} = MatMul(x{n}, w{n}) p{n} = Reshape(q{n}, s{n})"
+            case "turned":
+                given = f"float[{b},{c},5] x{n}, float[{b},5,{a}] w{n}"
+                line = f"q{n} = MatMul(x{n}, w{n}) p{n} = Transpose <perm = [2,0,1]> (q{n})"
+            case _:
+                given, line = f"float[{a},{b},{c},4] x{n}", f"p{n} = ReduceSum <keepdims = 0> (x{n}, last)"
+        inputs.append(given)
+        lines.append(line)
+        shapes.append(f"int64[3] s{n} = {{{a},{b},{c}}}")
+    then = {
+        "none": "y = Identity(t)",
+        "flat": "y = Reshape(t, line)",
+        "tanh": "y = Tanh(t)",
+        "turned": "y = Transpose <perm = [2,0,1]> (t)",
+        "sum": "y = ReduceSum <keepdims = 0> (t, first)",
+    }[result]
+    parts = ", ".join(f"p{n}" for n in range(len(sizes)))
+    known = [*shapes, "int64[1] last = {3}", "int64[1] line = {-1}", "int64[1] first = {0}"]
+    graph, feeds = graph_of(
+        f"g ({', '.join(inputs)}) => (float y) <{', '.join(known)}>"
+        f" {{ {' '.join(lines)} t = Concat <axis = {axis}> ({parts}) {then} }}",
+        seed=seed,
+    )
     runs.agree(graph, feeds)
 
 

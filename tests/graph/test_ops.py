@@ -124,6 +124,7 @@ def by_definition(graph: Graph, feeds: dict[str, Array]) -> list[Array]:
     outputs = in_order_of_use((meaning.tensors[name] for name in node.outputs), meaning.stages)
     between = [meaning.tensors[name] for name in written - set(node.outputs)]
     task = canonical(node.op, inputs, outputs, between, meaning.stages)
+    assert not task.parts
     results = reference(task, [values[tensor.name] for tensor in inputs])
     values |= {t.name: r.reshape(graph.types[t.name].shape or ()) for t, r in zip(outputs, results, strict=True)}
     return [values[name] for name in node.outputs]

@@ -12,8 +12,8 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Var, const, op
 from tunewright.graph import oracle
 from tunewright.graph.ir import Array
-from tunewright.graph.oracle import example_inputs, reference
-from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
+from tunewright.graph.oracle import example_inputs, reference, written
+from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical, in_place
 
 F32, I64 = DType.F32, DType.I64
 
@@ -40,17 +40,28 @@ def test_reads_stay_inside(at: Expr) -> None:
 @pytest.mark.parametrize(
     ("extent", "index", "error"),
     [
-        (3, I, ValueError),
+        (3, const(0), ValueError),
         (4, op("add", I, 1), IndexError),
         (4, const(0), ValueError),
-        (2, I * 2, ValueError),
+        (2, op("floordiv", I, 2), ValueError),
         (4, op("floordiv", I, 1) % 4, ValueError),
     ],
 )
-def test_writes_cover_each_element_once(extent: int, index: Expr, error: type[Exception]) -> None:
+def test_writes_meet_each_element_once(extent: int, index: Expr, error: type[Exception]) -> None:
     task = one_stage(Stage("y", (Axis("i", extent),), x(I), index=(index,)), LINE, (4,))
     with pytest.raises(error):
         reference(task, [np.zeros(4, np.float32)])
+
+
+def test_other_tasks_may_write_the_rest_of_an_output() -> None:
+    task = one_stage(Stage("y", (Axis("i", 2),), x(I), index=(I * 2,)), LINE, (4,))
+    (found,), (own,) = reference(task, [np.arange(1, 5, dtype=np.float32)]), written(task)
+    assert found.tolist() == [1, 0, 2, 0]
+    assert own is not None and own.tolist() == [True, False, True, False]
+    assert (task.parts, task.traffic_bytes) == (("t1",), 4 * 4 + 4 * 2)
+    whole, half = (one_stage(Stage("y", (Axis("i", extent),), x(I)), LINE, (4,)) for extent in (4, 2))
+    assert (written(whole), whole.parts, whole.traffic_bytes) == ([None], (), 4 * 8)
+    assert (in_place(whole), in_place(half)) == ([("t1", "t0")], [])
 
 
 def test_a_tensor_is_complete_before_it_is_read() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from tunewright.db.jobs import JobSpec
 from tunewright.db.sql_store import SqlStore, open_store
@@ -122,6 +123,30 @@ def test_whatever_is_chosen_computes_the_same(
     with InferenceSession.of(chosen, TARGET, {}) as session, InferenceSession.of(network, TARGET, {}) as apart:
         assert session.coverage().untuned == len(chosen.tasks)
         np.testing.assert_allclose(outputs(session)[0], outputs(apart)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_segments_store_their_parts_where_they_belong() -> None:
+    nodes, weights = list[onnx.NodeProto](), []
+    for n, channels in enumerate((5, 3)):
+        shapes = {"w": (8, 1, 3, 3), "c": (channels, 8, 1, 1)}
+        weights += [numpy_helper.from_array(np.ones(s, np.float32) / 9 + n, f"{k}{n}") for k, s in shapes.items()]
+        nodes += [
+            helper.make_node("Conv", ["x", f"w{n}"], [f"g{n}"], group=8, pads=[1, 1, 1, 1]),
+            helper.make_node("Conv", [f"g{n}", f"c{n}"], [f"i{n}"]),
+        ]
+    nodes.append(helper.make_node("Concat", ["i0", "i1"], ["y"], axis=1))
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 8, 6, 6]) for name in "xy"]
+    graph = helper.make_graph(nodes, "branches", values[:1], values[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    network = open_model(model.SerializeToString())
+    chosen = network.merged([(0, 0, 2), (1, 0, 2)])
+    assert [task.op for task, _ in chosen.tasks.values()][-2:] == ["Conv+Conv+Concat+Transpose"] * 2
+    assert chosen.native_nodes == network.native_nodes
+    with InferenceSession.of(chosen, TARGET, {}) as session, InferenceSession.of(network, TARGET, {}) as apart:
+        array = np.random.default_rng(1).standard_normal((1, 8, 6, 6)).astype(np.float32)
+        results: Any = ReferenceEvaluator(model).run(None, {"x": array})
+        np.testing.assert_allclose(outputs(session)[0], results[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(outputs(apart)[0], results[0], rtol=1e-4, atol=1e-5)
 
 
 def test_segments_that_are_not_there_are_no_choice(network: Model) -> None:

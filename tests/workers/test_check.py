@@ -5,11 +5,14 @@ import pytest
 
 from tunewright.codegen.build import build
 from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.host import detect
 from tunewright.codegen.ir import Packing
 from tunewright.codegen.runtime.pool import shared_pool
-from tunewright.search_space.sketches import lower
+from tunewright.graph.task import Axis, Stage, Tensor, canonical
+from tunewright.search_space.sketches import SKETCHES, lower
 from tunewright.workers import check
-from tunewright.workers.check import Example, Loaded, checksum, difference
+from tunewright.workers.check import Example, Loaded, checksum, difference, spoilt
 
 INF, NAN = np.inf, np.nan
 
@@ -53,6 +56,34 @@ def test_a_checksum_sees_any_byte(size: int) -> None:
         assert checksum(array) != before
         array[place] ^= 1
     assert checksum(array) == before
+
+
+def test_what_belongs_to_other_tasks_stays() -> None:
+    own = np.array([[True, False], [True, False]])
+    array = floats(0, NAN, 0, NAN).reshape(2, 2)
+    array.view(np.uint8).reshape(2, 2, 4)[:, 1] = 0xFF
+    assert spoilt(array, own) is None
+    array[1, 1] = 0.0
+    assert spoilt(array, own) == "1 elements changed that belong to others, the first at [1, 1]"
+
+
+def test_an_output_written_in_part_is_checked_in_part() -> None:
+    at = Var("i0"), Var("i1")
+    body = Load("x", at, DType.F32)
+    x, y = Tensor("x", (4, 24), DType.F32), Tensor("y", (4, 40), DType.F32)
+    axes = Axis("i0", 4), Axis("i1", 24)
+    task = canonical("Part", [x], [y], [], [Stage("y", axes, body, index=(at[0], op("add", at[1], 7)))])
+    wider = canonical("Part", [x], [y], [], [Stage("y", axes, body, index=(at[0], op("add", at[1], 8)))])
+    target = detect(1)
+    example = Example(task)
+    for made, right in ((task, True), (wider, False)):
+        one = next(s for s in SKETCHES if s.applies(made, target))
+        artifact = build(one.lower(made, one.space(made, target).default, target), target)
+        with Loaded(example, artifact, shared_pool(1)) as loaded:
+            fault, _ = loaded.check()
+            assert fault == (None if right else "t1: 4 elements changed that belong to others, the first at [0, 31]")
+            if right:
+                assert loaded.recheck() is None
 
 
 def test_examples_keep_the_packed_inputs_used_last(task, monkeypatch: pytest.MonkeyPatch) -> None:
