@@ -169,6 +169,10 @@ ZIPS = frozenset({"zip_low", "zip_high"})
 """Ops that take lanes from two vectors in turn: from their lower halves, from their upper halves."""
 
 
+EIGHTHS = (0, -289342, -509968, -655657, -719629, -694486, -572163, -343865)
+"""What is added to k << 20 to give the bits of 2^(k/8 - 127) as a float32, by the lowest three bits of k."""
+
+
 def _erf(x: Any) -> Any:
     from math import erf
 
@@ -223,6 +227,7 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "shr": np.right_shift,  # arithmetic
     "cast": lambda x: x,  # the dtype of the node converts; floats go to integers towards zero
     "bitcast": lambda x: x,  # same width, same bits
+    "exp2_bits": lambda k: np.left_shift(k, 20) + np.array(EIGHTHS, np.int32)[np.bitwise_and(k, 7)],
     "hsum": lambda x: np.sum(x, axis=-1, keepdims=True),
     "hmax": lambda x: np.max(x, axis=-1, keepdims=True),
     "hmin": lambda x: np.min(x, axis=-1, keepdims=True),
@@ -234,6 +239,7 @@ OPS: Mapping[str, Callable[..., Any]] = {
 
 UNARY = HORIZONTAL | {
     "neg", "abs", "sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid", "not", "cast", "bitcast",
+    "exp2_bits",
 }  # fmt: skip
 
 

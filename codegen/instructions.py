@@ -1,10 +1,10 @@
 """LLVM's spelling of types, constants and ops: a table from op and dtype to instruction text.
 
 Conventions. BOOL is i1 in a register, i8 in memory. `min` and `max` of floats pass NaN on from either side as numpy
-does (free on ARM, and on x86 where one side is constant; else x86 needs three instructions for one) and don't order -0
-and +0. Nothing is contracted or reassociated but `hsum` and `hprod` of floats, whose order is free. `fma` rounds once
-where the machine fuses, twice where it doesn't. Floats out of an integer's range, shifts past the width and integers
-divided by zero give any value, or stop the program as C would.
+does (free on ARM, and on x86 where one side is constant; else x86 needs three instructions for one, two with masks) and
+don't order -0 and +0. Nothing is contracted or reassociated but `hsum` and `hprod` of floats, whose order is free.
+`fma` rounds once where the machine fuses, twice where it doesn't. Floats out of an integer's range, shifts past the
+width and integers divided by zero give any value, or stop the program as C would.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from math import nan
 
 from .dtype import DType
-from .expr import COMPARISONS, ZIPS, Number, Op
+from .expr import COMPARISONS, EIGHTHS, ZIPS, Const, Number, Op
 
 Emit = Callable[[str], str]
 """Places an instruction and answers with the name of its value."""
@@ -111,15 +111,19 @@ def splat(value: Number, dtype: DType, lanes: int) -> str:
     return text if lanes == 1 else f"splat ({SCALARS[dtype]} {text})"
 
 
-def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, emit: Emit) -> str:
+def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bits: int, emit: Emit) -> str:
     """Place the instructions of an op on operands of `lanes` lanes each; the name of the result.
 
-    The condition of "select" alone may have fewer. Raises ValueError for an op that the dtype doesn't have.
+    The condition of "select" alone may have fewer. `x86_bits` is the width of an x86's vectors, 0 for other machines.
+    Raises ValueError for an op that the dtype doesn't have.
     """
     name = op.name
     source = op.args[0].dtype
     column = _column(source)
     kind = type_name(source, lanes)
+    variable = not any(isinstance(arg, Const) for arg in op.args)
+    if name in ("min", "max") and source.is_float and lanes > 1 and variable and x86_bits >= 512:
+        return _extreme("ogt" if name == "max" else "olt", source, lanes, args[0], args[1], emit)
     if name in BINARY and (word := BINARY[name][column]):
         return emit(_binary(word, source, lanes, args[0], args[1]))
     if name in COMPARISONS:
@@ -136,6 +140,8 @@ def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, emit: 
         return _bitcast(source, op.dtype, lanes, args[0], emit)
     if name in ZIPS:
         return emit(_zip(kind, lanes, args, 1 if name == "zip_high" else 0))
+    if name == "exp2_bits":
+        return _exp2_bits(lanes, args[0], x86_bits, emit)
     if name in REDUCTIONS:
         return _reduction(name, source, lanes, args[0], emit)
     return _unary(name, source, lanes, args[0], emit)
@@ -149,6 +155,17 @@ def _binary(word: str, dtype: DType, lanes: int, left: str, right: str) -> str:
     # reduction, what the iterations hand on, and the test would lengthen their chain.
     flag = "nsz " if dtype.is_float else ""
     return f"call {flag}{kind} @llvm.{word[1:]}.{suffix(dtype, lanes)}({kind} {right}, {kind} {left})"
+
+
+def _extreme(better: str, dtype: DType, lanes: int, left: str, right: str, emit: Emit) -> str:
+    """The smaller or larger of floats, with masks two instructions instead of three, the test for NaN beside the chain.
+
+    x86's own minimum and maximum answer with the left operand where either is NaN, so that its NaN passes. Where the
+    right one is NaN, it stays.
+    """
+    kind, bools = type_name(dtype, lanes), type_name(DType.BOOL, lanes)
+    best = emit(f"select {bools} {emit(f'fcmp {better} {kind} {right}, {left}')}, {kind} {right}, {kind} {left}")
+    return emit(f"select {bools} {emit(f'fcmp ord {kind} {right}, {right}')}, {kind} {best}, {kind} {right}")
 
 
 def _zip(kind: str, lanes: int, args: Sequence[str], half: int) -> str:
@@ -180,6 +197,31 @@ def _unary(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str:
         case word, 0 if word in UNARY:
             return emit(f"call {kind} @llvm.{UNARY[word][1:]}.{suffix(dtype, lanes)}({kind} {arg})")
     raise ValueError(f"{name} of {dtype} has no instruction")
+
+
+def _exp2_bits(lanes: int, arg: str, x86_bits: int, emit: Emit) -> str:
+    kind = type_name(DType.I32, lanes)
+    table = ", ".join(f"i32 {EIGHTHS[lane % 8]}" for lane in range(lanes))
+    match lanes:
+        case 16 if x86_bits >= 512:
+            part = emit(f"call {kind} @llvm.x86.avx512.permvar.si.512({kind} <{table}>, {kind} {arg})")
+        case 8 if x86_bits >= 256:
+            part = emit(f"call {kind} @llvm.x86.avx2.permd({kind} <{table}>, {kind} {arg})")
+        case _:
+            part = _eighth(lanes, arg, emit)
+    return emit(f"add {kind} {emit(f'shl {kind} {arg}, {splat(20, DType.I32, lanes)}')}, {part}")
+
+
+def _eighth(lanes: int, arg: str, emit: Emit) -> str:
+    """What `EIGHTHS` has for the lowest three bits, by choices between constants."""
+    kind, bools = type_name(DType.I32, lanes), type_name(DType.BOOL, lanes)
+    left = [splat(value, DType.I32, lanes) for value in EIGHTHS]
+    for bit in (1, 2, 4):
+        masked = emit(f"and {kind} {arg}, {splat(bit, DType.I32, lanes)}")
+        odd = emit(f"icmp ne {kind} {masked}, {splat(0, DType.I32, lanes)}")
+        pairs = zip(left[::2], left[1::2], strict=True)
+        left = [emit(f"select {bools} {odd}, {kind} {yes}, {kind} {no}") for no, yes in pairs]
+    return left[0]
 
 
 def _reduction(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from math import prod
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
+from .abreast import in_order, parts
 from .accesses import Picked, load, store
 from .address import Address, AddressBook
 from .dtype import DType
@@ -87,10 +88,9 @@ def emit(kernel: Kernel, target: Target, symbol: str) -> str:
     don't match.
     """
     book = AddressBook()
-    masks = target.triple.startswith("x86_64") and target.vector_bits >= 512
     buffers = (*kernel.params, *kernel.scratch)
     texts = [
-        _Function(book, buffers, masks).text(f"{symbol}_p{number}", phase)
+        _Function(book, buffers, target).text(f"{symbol}_p{number}", phase)
         for number, phase in enumerate(kernel.body.body)
     ]
     return "\n\n".join([f'target triple = "{target.triple}"', *texts]) + "\n"
@@ -99,10 +99,14 @@ def emit(kernel: Kernel, target: Target, symbol: str) -> str:
 class _Function:
     """The text of one phase, written front to back but for the heads of loops, which are filled in as needed."""
 
-    def __init__(self, book: AddressBook, buffers: tuple[Buffer, ...], masks: bool) -> None:
+    def __init__(self, book: AddressBook, buffers: tuple[Buffer, ...], target: Target) -> None:
         self._book = book
         self._expanded: dict[int, tuple[Expr, Expr]] = {}  # identity of a value -> itself, and the same expanded
-        self._masks = masks  # whether the machine has masked loads and stores
+        self._registers = target.vector_registers
+        self._x86_bits = target.vector_bits if target.triple.startswith("x86_64") else 0
+        self._masks = self._x86_bits >= 512  # whether the machine has masked loads and stores
+        self._ahead: dict[int, dict[int, Value]] = {}  # identity of a store -> what is known of its value, as `_memo`
+        self._memo: dict[int, Value] = {}  # of the statement that is written: identity of the node -> its value
         self._names = 0
         self._vars: dict[str, Value] = {}
         self._arguments = {buffer.name: number for number, buffer in enumerate(buffers)}
@@ -137,8 +141,10 @@ class _Function:
             case Prefetch():
                 self._prefetch(stmt)
             case Block(body):
-                for part in body:
-                    self._statement(part)
+                for part, ahead in parts(body, lambda value: self._expand(value) is not value, self._registers):
+                    self._compute(ahead)
+                    for inner in part:
+                        self._statement(inner)
             case For(kind=LoopKind.PARALLEL):
                 raise ValueError(f"parallel loop {stmt.var} inside a phase")
             case For(var, extent, body, kind) if kind is LoopKind.UNROLL or extent <= 1:
@@ -211,7 +217,8 @@ class _Function:
             self._buffers[buffer.name] = outer
 
     def _store(self, stmt: Store) -> None:
-        self._memo.clear()  # other values of variables, or other contents of memory, than for the last statement
+        # Other values of variables, or other contents of memory, than for the last statement.
+        self._memo = self._ahead.pop(id(stmt), {})
         memory = self._memory(stmt.tensor)
         address = self._book.address(stmt, memory.buffer)
         value = self._broadcast(self._value(self._expand(stmt.value)), address.lanes)
@@ -219,6 +226,16 @@ class _Function:
             self._scatter(stmt, memory, address, value)
         else:
             self._write(memory, self._place(memory, address), value)
+
+    def _compute(self, stores: Sequence[Store]) -> None:
+        """Compute values ahead of the stores that need them, side by side."""
+        values = [self._expand(stmt.value) for stmt in stores]
+        memos = [self._ahead.setdefault(id(stmt), {}) for stmt in stores]
+        for nodes in zip_longest(*map(in_order, values)):
+            for self._memo, node in zip(memos, nodes, strict=True):
+                if node is not None:
+                    self._value(node)
+        self._memo = {}
 
     def _prefetch(self, stmt: Prefetch) -> None:
         self._memo.clear()
@@ -413,7 +430,7 @@ class _Function:
         texts = [self._broadcast(arg, lanes).text for arg in (args[1:] if scalar_condition else args)]
         if scalar_condition:
             texts.insert(0, first.text)
-        name = select(node, lanes, texts, first.lanes, partial(self._once, depth=depth))
+        name = select(node, lanes, texts, first.lanes, self._x86_bits, partial(self._once, depth=depth))
         return Value(name, node.dtype, 1 if across else lanes, depth)
 
     def _broadcast(self, value: Value, lanes: int) -> Value:
@@ -455,7 +472,7 @@ class _Function:
         self._local: dict[str, str] = {}  # instruction -> name
         self._contents: dict[str, dict[Place, Value]] = {}  # by space
         self._grids: dict[str, int] = {}  # space -> bytes of each known slot, if they lie on a grid; 0 if they don't
-        self._memo: dict[int, Value] = {}  # by identity of the node
+        self._memo = {}
 
     def _bind(self, var: str, value: Value | None) -> None:
         """Give a name back the meaning that it has outside a loop."""

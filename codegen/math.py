@@ -6,17 +6,18 @@ our own (Lawson's reweighted least squares in float64, coefficients rounded to f
 The formulas need IEEE arithmetic as written: no reassociation, and NaN and infinities honoured. A fused and an
 unfused `fma` both do; the errors stated hold for either. Where a constant meets a variable in `min` or `max` the
 constant stands first, so that NaN also passes on machines that answer a comparison with NaN by the second operand.
-Denormal results may be flushed to zero. One ulp is 2^-23 relative at most, that is 1.2e-7.
+Denormal results may be inexact. One ulp is 2^-23 relative at most, that is 1.2e-7.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, nan
 from typing import TypeGuard
 
 from .dtype import DType
-from .expr import TRANSCENDENTAL, Const, Expr, Op, const, op, transform
+from .expr import TRANSCENDENTAL, Const, Expr, Op, children, const, op, transform, walk
 
 LARGEST_POWER = 32
 """Constant whole exponents up to this one, negative ones too, become multiplications."""
@@ -29,7 +30,11 @@ def expand(expr: Expr) -> Expr:
 
     Raises ValueError for dtypes other than F32, save powers that are products.
     """
-    return transform(expr, _expanded)
+    nodes = list(walk(expr))
+    if not any(isinstance(node, Op) and node.name in TRANSCENDENTAL for node in nodes):
+        return expr
+    uses = Counter(id(part) for node in nodes for part in children(node))
+    return transform(transform(expr, lambda node: _quotient(node, uses)), _expanded)
 
 
 def has_expansion(node: Op) -> bool:
@@ -37,6 +42,14 @@ def has_expansion(node: Op) -> bool:
     if node.name == "pow" and _is_product(node.args[1]):
         return node.dtype.is_float or node.args[1].value >= 0
     return node.dtype is DType.F32
+
+
+def _quotient(node: Expr, uses: Counter[int]) -> Expr:
+    """x * sigmoid(y) as one division, if nothing else needs the sigmoid."""
+    match node:
+        case Op("mul", (x, Op("sigmoid", (y,), DType.F32) as gate) | (Op("sigmoid", (y,), DType.F32) as gate, x)):
+            return op("div", x, exp(y, -1) + 1.0) if uses[id(gate)] == 1 else node
+    return node
 
 
 def _expanded(node: Expr) -> Expr:
@@ -60,21 +73,34 @@ def _horner(coefficients: Sequence[float], x: Expr) -> Expr:
 LOG2_E = 1.44269504
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # the high part has 10 bits: a multiple up to 2^14 of it is exact
 EXP_TWICE = (2.0, 1.9999994, 0.99998295, 0.33335304, 0.08379635, 0.01657872)  # 2*exp(r), |r| <= ln(2)/2: 9.2e-8
-MAGIC = 1.5 * 2**23 + 126  # added to a float32 n, it leaves n + 126 in the low bits of the sum
+EXP_TWICE_LESS = (1.0, 2.0, 1.000129, 0.33333778)  # 2*exp(r) - 1, |r| <= ln(2)/16: 2.6e-8 of exp(r)
+TABLE_LANES = (8, 16)
+"""Vectors for which `exp` takes eighths of powers of two out of a table: machines that have them pick by index."""
 
 
-def exp(x: Expr) -> Expr:
-    """e to the x: relative error 1.9e-7. Results under 1.7e-38 (x < -86.99) are 0, over the largest float inf.
+def exp(x: Expr, sign: int = 1) -> Expr:
+    """e to the x, or to -x if `sign` is -1: relative error 1.9e-7. What is over the largest float is inf.
 
-    `x = n*ln(2) + r`, and 2^(n-1) is made by shifting n into the exponent; the polynomial brings the other factor 2, so
-    that the largest results are reached and what is larger overflows by itself.
+    Results under 2.4e-38 (x < -86.64) may be too small by as much as 1.7e-38, and are 0 under x = -87.4.
+    `x = n*ln(2)/steps + r`, with n whole and one step a power of two or an eighth of it. 2^(n/steps - 1) is made by
+    shifting n into the exponent; the polynomial brings the other factor 2, so that the largest results are reached and
+    what is larger overflows by itself.
     """
-    x = op("min", 89.0, op("max", -87.6, x))  # keeps n in -126 .. 128
-    shifted = op("fma", x, LOG2_E, const(MAGIC))
-    n = shifted - MAGIC
-    r = op("fma", n, -LN2_LOW, op("fma", n, -LN2_HIGH, x))
-    bits = op("shl", op("bitcast", shifted, dtype=DType.I32), 23)
-    return _horner(EXP_TWICE, r) * op("bitcast", bits, dtype=DType.F32)
+    table = x.lanes in TABLE_LANES
+    steps = 8 if table else 1
+    magic = 1.5 * 2**23 + 126 * steps  # added to a float32 n, it leaves n + 126 * steps in the low bits of the sum
+    # Keeps n / steps in -126 .. 128.4: at the lower end the power of two is made of zero bits.
+    low, high = sorted((sign * (-87.33655 if table else -87.6), sign * 89.0))
+    x = op("min", high, op("max", low, x))
+    shifted = op("fma", x, sign * LOG2_E * steps, const(magic))
+    n = shifted - magic
+    r = op("fma", n, -sign * LN2_LOW / steps, op("fma", n, -sign * LN2_HIGH / steps, x))  # or -r
+    bits = op("bitcast", shifted, dtype=DType.I32)
+    if not table:
+        power = op("bitcast", op("shl", bits, 23), dtype=DType.F32)
+        return _horner([c * sign**k for k, c in enumerate(EXP_TWICE)], r) * power
+    power = op("bitcast", op("exp2_bits", bits), dtype=DType.F32)
+    return op("fma", power, _horner([c * sign**k for k, c in enumerate(EXP_TWICE_LESS)], r), power)
 
 
 LN_BITS = 0x3F2AAAAB  # the bits of 2/3, the lower end of the mantissas
@@ -99,7 +125,7 @@ def log(x: Expr) -> Expr:
 
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + exp(-x)): relative error 2.5e-7. 0 under x = -88.7."""
-    return op("div", 1.0, exp(op("neg", x)) + 1.0)
+    return op("div", 1.0, exp(x, -1) + 1.0)
 
 
 def _odd(x: Expr, largest: float, above: Sequence[float], below: Sequence[float]) -> Expr:

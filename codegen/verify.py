@@ -24,6 +24,7 @@ DTYPES: Mapping[str, frozenset[DType]] = {
     **dict.fromkeys(("sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid"), FLOATS),
     **dict.fromkeys(("floordiv", "mod", "shl", "shr"), INTEGERS),
     **dict.fromkeys(("and", "or", "not"), BOOLS),
+    "exp2_bits": frozenset({DType.I32}),
     **dict.fromkeys(("eq", "ne", "min", "max", "select", "cast", *ZIPS), NUMBERS | BOOLS),
 }
 """What ops take; all others take NUMBERS."""

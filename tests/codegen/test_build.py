@@ -15,7 +15,7 @@ import pytest
 from tunewright.codegen import build as building
 from tunewright.codegen.build import BuildError, ObjectCache, assembly, build, source
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Ramp, Var, const
+from tunewright.codegen.expr import Load, Ramp, Var, const, op
 from tunewright.codegen.ir import Block, Buffer, For, Kernel, LoopKind, Packing, Store
 from tunewright.codegen.private_folder import DRAFT_S
 from tunewright.codegen.runtime.library import Library
@@ -59,6 +59,21 @@ def test_symbols_come_from_all_that_decides_the_code():
     targets = [X86, NEON, replace(X86, cpu="znver5"), replace(X86, features="+avx512f")]
     symbols = {build(k, t).phases[0].symbol for k in kernels for t in targets}
     assert len(symbols) == len(kernels) * len(targets)
+
+
+def test_every_machine_has_code_for_functions():
+    for lanes in (1, 4, 8, 16, 32):
+        place = Ramp(const(0), lanes) if lanes > 1 else const(0)
+        x = Load("x", (place,), F32)
+        value = op("max", op("exp", x), op("tanh", x)) + op("pow", x, x) * op("sigmoid", x)
+        kernel = Kernel((Buffer("x", (32,), F32), Buffer("y", (32,), F32)), (), Block((Store("y", (place,), value),)))
+        for target in (
+            X86,
+            NEON,
+            replace(X86, cpu="x86-64-v4", vector_bits=512),
+            replace(X86, cpu="x86-64", vector_bits=128),
+        ):
+            assert build(kernel, target).object_code
 
 
 def test_objects_of_many_kernels_live_in_one_process(host):

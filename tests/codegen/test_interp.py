@@ -244,6 +244,8 @@ def arguments(name, dtype):
 
 
 def applies(name, dtype):
+    if name == "exp2_bits":
+        return dtype is DType.I32
     integers_only = name in ("floordiv", "mod", "shl", "shr")
     floats_only = name in ("sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid", "pow", "bitcast")
     return not (integers_only and dtype.is_float) and not (floats_only and not dtype.is_float)
