@@ -67,7 +67,7 @@ def grid(low, high, points=60_000):
         ("log", 2.0**-126, 3.4e38, 1.3e-7),
         ("log", 0.4, 2.5, 1.3e-7),
         ("sigmoid", -86, 200, 2.5e-7),
-        ("tanh", -30, 30, 3.5e-7),
+        ("tanh", -30, 30, 3.9e-7),
         ("erf", -30, 30, 4.2e-7),
     ],
 )
@@ -78,6 +78,16 @@ def test_relative_error(name, low, high, limit):
     errors = np.abs(run(op(name, x), x=values) - want)[seen]
     assert errors.max() > 0
     assert (errors <= limit * np.abs(want[seen])).all()
+
+
+@pytest.mark.parametrize("factor", [0.7071067811865475, -0.5, 2.0, 0.01])
+@pytest.mark.parametrize(("name", "limit"), [("tanh", 3.9e-7), ("erf", 4.2e-7)])
+def test_constant_factors(name, limit, factor):
+    values = grid(-30, 30, 20_000)
+    want = exact(name, values * float(np.float32(factor)))
+    errors = np.abs(run(op(name, x * factor), x=values) - want)
+    rounded = 0 if abs(factor) > 0.1 else 6e-8  # of the product
+    assert (errors <= (limit + rounded) * np.abs(want) + 2.0**-126).all()
 
 
 SPECIAL = [inf, -inf, nan, 0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38, 1.0]

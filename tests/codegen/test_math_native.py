@@ -20,7 +20,7 @@ FUNCTIONS: dict[str, tuple[float, float, float, Callable[..., Any]]] = {
     "exp": (-86.64, 88.72283, 1.9e-7, np.exp),
     "log": (2.0**-126, 3.4e38, 1.3e-7, np.log),
     "sigmoid": (-86.0, 200.0, 2.5e-7, lambda x: 1 / (1 + np.exp(-x))),
-    "tanh": (-30.0, 30.0, 3.5e-7, np.tanh),
+    "tanh": (-30.0, 30.0, 3.9e-7, np.tanh),
     "erf": (-30.0, 30.0, 4.2e-7, np.vectorize(erf, otypes=[float])),
 }
 
