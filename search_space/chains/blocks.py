@@ -99,11 +99,6 @@ class Plan:
         """Blocks that share the rows evenly."""
         return {-(-self.chain.rows // n) for n in (1, 2, 3, 4)}
 
-    def least_bytes(self) -> NDArray[np.int64]:
-        """Memory of the smallest chunk."""
-        one = np.ones(1, np.int64)
-        return self.local_bytes(one, one * self.chain.rows, {})
-
     def local_bytes(self, block: NDArray[np.int64], chunks: NDArray[np.int64], columns: Columns) -> NDArray[np.int64]:
         """Memory of a chunk: rows of every link but the last, and panels."""
         spans = self.chain.spans(block)

@@ -8,6 +8,7 @@ share, the register tile of each product and that of the windows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,16 +53,12 @@ class ChainSketch:
 
     def applies(self, task: Task, target: Target) -> bool:
         plan = plan_of(task, target.lanes(4))
-        return target.kind == "cpu" and plan is not None and bool(plan.least_bytes() <= LOCAL_BYTES)
+        return target.kind == "cpu" and plan is not None and _fits(plan, target)
 
     def space(self, task: Task, target: Target) -> Space:
         plan = plan_of(task, target.lanes(4))
         assert plan is not None
-        rows = plan.chain.rows
-        knobs = [
-            Knob("block", tuple(sorted({*(n for n in BLOCKS if n < rows), *plan.even_blocks()}))),
-            Knob("chunks", tuple(n for n in CHUNKS if n <= rows)),
-        ]
+        knobs = [Knob("block", _blocks(plan)), Knob("chunks", _chunks(plan))]
         for number in plan.products:
             vectors = -(-plan.width(number) // plan.lanes)
             knobs.append(Knob(f"vectors_{number}", tuple(n for n in (1, 2, 3, 4, 6) if n <= vectors)))
@@ -88,6 +85,34 @@ class ChainSketch:
         return Blocks(task, plan, dict(schedule.values), target).kernel()
 
 
+def _blocks(plan: Plan) -> tuple[int, ...]:
+    """Rows of a block."""
+    return tuple(sorted({*(n for n in BLOCKS if n < plan.chain.rows), *plan.even_blocks()}))
+
+
+def _chunks(plan: Plan) -> tuple[int, ...]:
+    """Chunks that the blocks of one place along the outer axes are shared out to."""
+    return tuple(n for n in CHUNKS if n <= plan.chain.rows)
+
+
+def _fits(plan: Plan, target: Target) -> bool:
+    """Whether a chunk does, of any blocks, with the smallest register tiles."""
+    return any(_fitting(plan, target, _plainest(plan) | {"block": block}) for block in _blocks(plan))
+
+
+def _plainest(plan: Plan) -> dict[str, int]:
+    """The smallest register tiles."""
+    tiles = [f"{name}_{number}" for number in plan.products for name in ("vectors", "tile")]
+    return dict.fromkeys([*tiles, *(("vectors", "tile") if plan.windows else ()), "unroll"], 1)
+
+
+def _fitting(plan: Plan, target: Target, values: Mapping[str, int]) -> list[int]:
+    """The numbers of chunks with which such values are legal."""
+    chunks = np.array(_chunks(plan))
+    columns = {name: np.full(len(chunks), value) for name, value in values.items()}
+    return [int(n) for n in chunks[_legal(plan, target, columns | {"chunks": chunks})]]
+
+
 def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Within the registers, the instruction cache and a chunk's memory, and no two points alike."""
     block, chunks = columns["block"], columns["chunks"]
@@ -107,23 +132,33 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
 
 
 def _default(plan: Plan, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
-    """Blocks of a few even rows, as many chunks for each thread; register tiles that waste least."""
+    """Blocks of a few even rows, as many chunks for each thread; register tiles that waste least.
+
+    Where a chunk does not fit, blocks of other sizes are tried, then the smallest tiles.
+    """
     choices = {knob.name: knob.choices for knob in knobs}
-    values = dict.fromkeys(choices, 1)
     wanted = next(n for n in range(1, target.threads + 1) if n * plan.outer % target.threads == 0)
     wanted = 1 if plan.outer >= UNEVEN * target.threads else min(wanted, plan.chain.rows)
     most = SLID_ROWS if plan.chain.slides else PLAIN_ROWS
     even = -(-plan.chain.rows // max(wanted, -(-plan.chain.rows // most)))
-    values["block"] = max(n for n in choices["block"] if n <= even)
-    for number in plan.products:
-        values |= _best_tile(plan, number, target, values["block"], choices)
-    if plan.windows:
-        fitting = [n for n in choices["tile"] if 2 * n * plan.taps <= BODY_LIMIT]
-        values |= {"vectors": 2, "tile": min(fitting, key=lambda n: (-(-plan.across // n) * max(n, 4), -n))}
-    one = {name: np.array([value]) for name, value in values.items()}
-    sizes = [n for n in choices["chunks"] if _legal(plan, target, one | {"chunks": np.array([n])})[0]]
+    blocks = sorted(choices["block"], key=lambda n: (n > even, abs(n - even)))
+    wide = ({"block": n, **_tiles(plan, target, n, choices)} for n in blocks)
+    small = ({"block": n, **_plainest(plan)} for n in blocks)
+    values, sizes = next((v, found) for v in chain(wide, small) if (found := _fitting(plan, target, v)))
     values["chunks"] = min((n for n in sizes if n >= wanted), default=sizes[-1])
     return tuple((knob.name, values[knob.name]) for knob in knobs)
+
+
+def _tiles(plan: Plan, target: Target, block: int, choices: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The register tiles of all links, for blocks of so many rows."""
+    values = _plainest(plan)
+    for number in plan.products:
+        values |= _best_tile(plan, number, target, block, choices)
+    if plan.windows:
+        most = min(BODY_LIMIT // (2 * plan.taps), (target.vector_registers - 3) // 2)
+        fitting = [n for n in choices["tile"] if n <= most]
+        values |= {"vectors": 2, "tile": min(fitting, key=lambda n: (-(-plan.across // n) * max(n, 4), -n))}
+    return values
 
 
 def _best_tile(

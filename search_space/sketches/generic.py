@@ -6,7 +6,7 @@ own. The knobs are for the piece where most of the work is; the rest takes fair 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -108,7 +108,7 @@ class GenericSketch:
             Knob("unroll", tuple(n for n in (1, 2, 4, 8, 16) if n == 1 or n < 2 * copies)),
             Knob("chunk_points", CHUNK_POINTS),
         )
-        default = _default(plan, target)
+        default = _default(plan, target, knobs)
         return Space(
             sketch=self.name,
             version=self.version,
@@ -164,13 +164,19 @@ def _blocks(plan: Layout, target: Target, columns: Columns) -> list[NDArray[np.i
     return blocks
 
 
-def _default(plan: Layout, target: Target) -> dict[str, int]:
-    """The best axis along the lanes, up to four vectors, pieces of a size that is worth sharing."""
+def _default(plan: Layout, target: Target, knobs: Sequence[Knob]) -> dict[str, int]:
+    """The best axis along the lanes, up to four vectors, pieces of a size that is worth sharing.
+
+    Each register of a vector is of its own, beside one that is loaded and one that is broadcast.
+    """
+    choices = {knob.name: knob.choices for knob in knobs}
     fits = -(-plan.extent(plan.vectors[0]) // target.lanes(4))
-    values = {"along": 0, "vectors": max(n for n in (1, 2, 4) if n < 2 * fits), "tile": 1, "unroll": 1}
+    vectors = max(n for n in (1, 2, 4) if n < 2 * fits and 2 * n + 1 <= target.vector_registers)
+    values = {"along": 0, "vectors": vectors, "tile": 1, "unroll": 1}
     crossed = plan.crossed(plan.vectors[0])
     if crossed:
-        values |= {"vectors": 1, "tile": min(target.lanes(4), plan.extent(crossed))}
+        most = min(target.lanes(4), plan.extent(crossed), target.vector_registers - 2)
+        values |= {"vectors": 1, "tile": max(n for n in choices["tile"] if n <= most)}
     share = plan.main.stage.points // (CHUNKS_PER_THREAD * target.threads)
     sizes = np.array([n for n in CHUNK_POINTS if n <= min(max(share, 1 << 11), 1 << 14)])
     columns = {name: np.full(len(sizes), value) for name, value in values.items()} | {"chunk_points": sizes}

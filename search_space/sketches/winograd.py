@@ -211,16 +211,21 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
 
 
 def _default(plan: Plan, target: Target, knobs: tuple[Knob, ...]) -> tuple[tuple[str, int], ...]:
-    """Two vectors by eight tiles; in chunks, unless each would read more weights than stay in the cache."""
+    """Two vectors by eight tiles, or what there are registers for.
+
+    In chunks, unless each would read more weights than stay in the cache.
+    """
     choices = {knob.name: knob.choices for knob in knobs}
+    vectors = max(n for n in choices["vectors"] if n <= 2)
+    most = min(8, (target.vector_registers - vectors - 1) // vectors)
     wanted = max(8, min(28, plan.tiles // (4 * target.threads)))
     if 4 * plan.elements * plan.channels * plan.outputs > target.l2_bytes:
         wanted = 0
     together = max(n for n in choices["chunk_tiles"] if n <= wanted and plan.local_bytes(n, 2) <= LOCAL_BYTES)
     return (
         ("chunk_tiles", together),
-        ("vectors", max(n for n in choices["vectors"] if n <= 2)),
-        ("tile", balanced(together or plan.tiles, 8)),
+        ("vectors", vectors),
+        ("tile", balanced(together or plan.tiles, most)),
         ("unroll", 1),
     )
 
