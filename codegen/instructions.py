@@ -16,7 +16,7 @@ from functools import cache
 from math import nan
 
 from .dtype import DType
-from .expr import COMPARISONS, EIGHTHS, ZIPS, Const, Number, Op
+from .expr import COMPARISONS, EIGHTHS, ZIPS, Number, Op
 
 Emit = Callable[[str], str]
 """Places an instruction and answers with the name of its value."""
@@ -121,7 +121,7 @@ def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bi
     source = op.args[0].dtype
     column = _column(source)
     kind = type_name(source, lanes)
-    variable = not any(isinstance(arg, Const) for arg in op.args)
+    variable = not any(arg.startswith("splat") for arg in args)  # of a constant LLVM knows that it is no NaN
     if name in ("min", "max") and source.is_float and lanes > 1 and variable and x86_bits >= 512:
         return _extreme("ogt" if name == "max" else "olt", source, lanes, args[0], args[1], emit)
     if name in BINARY and (word := BINARY[name][column]):
