@@ -17,7 +17,7 @@ class Sketch(Protocol):
 
     `space` states legality where the fact is known. `lower` is pure: the same arguments give the same kernel, and it
     raises Illegal for a schedule outside the space. `version` rises when the same values begin to mean another kernel.
-    Every implementation passes `tests/search_space/test_sketches.py`.
+    Every implementation passes `tests/search_space/test_sketches.py` and, for processors of all kinds, `test_targets.py`.
     """
 
     @property
@@ -27,11 +27,11 @@ class Sketch(Protocol):
     def version(self) -> int: ...
 
     def applies(self, task: Task, target: Target) -> bool:
-        """Whether this sketch can write the task."""
+        """Whether this sketch can write the task: on this target its space has a legal point, and so a default."""
         ...
 
     def space(self, task: Task, target: Target) -> Space:
-        """The schedules it offers. Only for tasks it applies to."""
+        """The schedules it offers, with a default that is legal. Only for tasks it applies to."""
         ...
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:

@@ -1,0 +1,122 @@
+"""Every sketch works on every processor: where it applies there is a default, which is legal and can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunewright.codegen.build import build
+from tunewright.codegen.host import detect
+from tunewright.codegen.runtime.memory import guarded_empty
+from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.pool import shared_pool
+from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketch import Sketch
+from tunewright.search_space.sketches import SKETCHES, lower, spaces
+from tunewright.search_space.sketches.chain import ChainSketch
+
+from .oracle import NARROW, WIDE
+from .test_sketches import MODELS, tasks_of
+
+HOST = detect(2)
+
+AVX2 = replace(
+    WIDE, triple=HOST.triple, cpu="x86-64-v3", vector_bits=256, vector_registers=16, threads=4, l1_bytes=32 << 10
+)
+
+TARGETS = {
+    "avx2": AVX2,
+    "sse": replace(AVX2, cpu="x86-64", vector_bits=128, l2_bytes=256 << 10),
+    "sse on 32 bits": replace(AVX2, cpu="pentium4", vector_bits=128, vector_registers=8, threads=1, l3_bytes=0),
+    "neon": NARROW,
+    "sve": replace(NARROW, cpu="a64fx", vector_bits=2048, threads=48),
+    "odd": replace(WIDE, threads=7, l1_bytes=(48 << 10) + 5, l2_bytes=3000, l3_bytes=0),
+    "without caches": replace(WIDE, threads=3, l1_bytes=0, l2_bytes=0, l3_bytes=0),
+    "large": replace(WIDE, threads=200, l1_bytes=1 << 20, l2_bytes=1 << 28, l3_bytes=1 << 32),
+    "least": replace(AVX2, vector_bits=64, vector_registers=8, threads=1, l1_bytes=1, l2_bytes=1, l3_bytes=1),
+}
+"""Processors there are and could be, to the limits of what a Target may say."""
+
+SMALL, LARGE = {"a": 2, "b": 3, "c": 8, "d": 2}, {"a": 13, "b": 8, "c": 33, "d": 5}
+
+BUILT = ("dense", "conv", "residual", "planes", "separable", "inverted", "attended", "lstm", "long_fold")
+"""Models that between them have every sketch write something."""
+
+LONG_ATTENTION = (
+    "q[2, 48, 64] k[2, {n}, 64] v[2, {n}, 64] | t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) p = Softmax(r)"
+    " y = MatMul(p, v) | y[2, 48, 64]"
+)
+
+
+def applying(task: Task, target: Target) -> list[Sketch]:
+    return [one for one in SKETCHES if one.applies(task, target)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_default_is_legal(name: str) -> None:
+    for task in (task for sizes in (SMALL, LARGE) for task in tasks_of(MODELS[name], sizes)):
+        for target in TARGETS.values():
+            assert spaces(task, target)
+            for one in applying(task, target):
+                space = one.space(task, target)
+                assert space.schedule(space.row(space.default)) == space.default
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_schedules_are_in_bounds(name: str) -> None:
+    rng = np.random.default_rng(0)
+    for kind in ("avx2", "sse", "neon", "odd", "least"):
+        target = TARGETS[kind]
+        for task in tasks_of(MODELS[name], LARGE if kind == "avx2" else SMALL):
+            for one in applying(task, target):
+                space = one.space(task, target)
+                (row,) = space.sample(1, rng)
+                verify(lower(Candidate(task, target, space.schedule(row))))
+
+
+@pytest.mark.skipif(
+    not {"+avx2", "+fma"} <= set(HOST.features.split(",")), reason="runs code for AVX2, which this processor lacks"
+)
+@pytest.mark.parametrize("name", BUILT)
+def test_code_for_narrow_vectors_agrees_with_the_oracle(name: str) -> None:
+    for task in tasks_of(MODELS[name], LARGE):
+        arrays = example_inputs(task, 0)
+        wanted: Sequence[Any] = reference(task, arrays)
+        for one in applying(task, AVX2):
+            found = native(task, one.space(task, AVX2).default, arrays)
+            for mine, theirs in zip(found, wanted, strict=True):
+                scale = max(float(np.abs(theirs).max()), 1e-6)
+                np.testing.assert_allclose(mine.reshape(theirs.shape), theirs, rtol=0, atol=2e-5 * scale)
+
+
+def native(task: Task, schedule: Schedule, arrays: Sequence[Any]) -> list[Any]:
+    """What code for `AVX2` computes on this machine."""
+    kernel = lower(Candidate(task, AVX2, schedule))
+    memory = [guarded_empty(b.shape, b.dtype) for b in kernel.params]
+    for place, tensor, array in zip(memory, task.inputs, arrays, strict=False):
+        packing = kernel.packings.get(tensor.name)
+        place.array[...] = (packing.apply(array) if packing else array).reshape(place.array.shape)
+    with Program([(build(kernel, AVX2), [m.array for m in memory])], shared_pool(HOST.threads)) as program:
+        program.run()
+    assert [m.check() for m in memory] == [None] * len(memory)
+    return [m.array for m in memory[len(task.inputs) :]]
+
+
+@pytest.mark.parametrize("keys", [4096, 5003, 1 << 17])
+def test_a_chain_is_offered_only_where_a_chunk_fits(keys: int) -> None:
+    tasks = tasks_of(LONG_ATTENTION.replace("{n}", str(keys)), SMALL)
+    for task in tasks:
+        for target in (HOST, *TARGETS.values()):
+            for one in applying(task, target):
+                space = one.space(task, target)
+                space.row(space.default)
+    assert ChainSketch().applies(tasks[-1], WIDE) == (keys < 1 << 17)
