@@ -17,7 +17,7 @@ class Sketch(Protocol):
 
     `space` states legality where the fact is known. `lower` is pure: the same arguments give the same kernel, and it
     raises Illegal for a schedule outside the space. `version` rises when the same values begin to mean another kernel.
-    Every implementation passes `tests/search_space/test_sketches.py` and, for processors of all kinds, `test_targets.py`.
+    Every implementation passes `test_sketches.py` and, for processors of all kinds, `test_targets.py`.
     """
 
     @property
