@@ -98,6 +98,15 @@ def test_code_for_narrow_vectors_agrees_with_the_oracle(name: str) -> None:
                 np.testing.assert_allclose(mine.reshape(theirs.shape), theirs, rtol=0, atol=2e-5 * scale)
 
 
+@pytest.mark.parametrize("kind", ["sse", "neon"])
+def test_llvm_takes_every_default_for_other_processors(kind: str) -> None:
+    target = TARGETS[kind]
+    for name in BUILT:
+        for task in tasks_of(MODELS[name], SMALL):
+            for one in applying(task, target):
+                assert build(lower(Candidate(task, target, one.space(task, target).default)), target).object_code
+
+
 def native(task: Task, schedule: Schedule, arrays: Sequence[Any]) -> list[Any]:
     """What code for `AVX2` computes on this machine."""
     kernel = lower(Candidate(task, AVX2, schedule))
