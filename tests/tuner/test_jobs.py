@@ -103,10 +103,11 @@ def test_what_is_best_for_a_similar_task_is_tried_early(network: Model, store: S
     nearest = lookup(store, tasks(similar), TARGET)
     assert {one.match for one in nearest.values()} == {Match.NEAREST}
     job(similar, store, Told(by_key))
+    assert any(one.schedule != default_schedule(one.task, TARGET) for one in nearest.values())
     for key, one in nearest.items():
         tried = [record.schedule for record in store.records(key, TARGET.key)]
-        assert tried[0] == default_schedule(one.task, TARGET) != one.schedule
-        assert tried.index(one.schedule) <= SMALLEST  # in the first batch after the default
+        assert tried[0] == default_schedule(one.task, TARGET)
+        assert tried.index(one.schedule) <= SMALLEST  # in the first batch after the default, if it is another one
         assert len(set(tried)) == len(tried)
 
 
