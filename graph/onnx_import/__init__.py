@@ -7,6 +7,7 @@ Read first: `load`, then the docstring of `normal`. The order of the work: `chec
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -37,7 +38,7 @@ def load(
     path that can't be read. Hostile models belong into a process with limits: parsing, inference and folding run here.
     """
     place = source if isinstance(source, bytes) else _path(source)
-    with RawData(place) as raw:
+    with closing(RawData(place)) as raw:
         model = _parsed(raw.rest())
         check_structure(model)
         if model.functions:

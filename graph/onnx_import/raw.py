@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
@@ -101,14 +99,6 @@ class RawData:
         """Close the file."""
         if not isinstance(self._source, bytes):
             self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _cut(self, begin: int, end: int, path: Sequence[int]) -> bytes:
         """A message with tokens in the place of large fields at `path`: a field in it, a field in that, and so on."""

@@ -7,7 +7,7 @@ from math import prod
 
 from tunewright.codegen.expr import Expr, free_vars
 from tunewright.codegen.index import linear
-from tunewright.codegen.ir import Buffer, Packing, Stmt
+from tunewright.codegen.ir import Block, Buffer, Kernel, Packing, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Task, Tensor
 
@@ -112,3 +112,12 @@ def plain_nest(piece: Piece, target: Target, fixed: frozenset[str] = frozenset()
 def plain_phase(piece: Piece, target: Target) -> Stmt:
     """The piece as a phase of its own."""
     return lower(plain_nest(piece, target))
+
+
+def kernel_around(
+    main: Stmt, task: Task, target: Target, before: Sequence[Piece], piece: Piece, after: Sequence[Piece]
+) -> Kernel:
+    """A task's kernel: `main`, which computes `piece`, between the phases of the pieces before and after it."""
+    first, last = ([plain_phase(p, target) for p in pieces] for pieces in (before, after))
+    scratch = temporaries(task, (*before, piece, *after))
+    return Kernel(params(task, {}), scratch, Block((*first, main, *last)))

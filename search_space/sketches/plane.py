@@ -27,7 +27,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..nests.digits import digits
-from ..nests.phases import buffer, plain_phase
+from ..nests.phases import kernel_around
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.plane_tile import Held, Place, PlaneTile, Stretch
@@ -92,12 +92,8 @@ class PlaneSketch:
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
         found = _planes(task)
-        kept = {p.output for p in (*found.before, found.piece, *found.after)}
-        scratch = tuple(buffer(t) for t in task.temporaries if t.name in kept)
-        before, after = ([plain_phase(p, target) for p in ps] for ps in (found.before, found.after))
         main = _Loops(found, dict(schedule.values)).chunks()
-        params = tuple(map(buffer, task.inputs + task.outputs))
-        return Kernel(params, scratch, Block((*before, main, *after)))
+        return kernel_around(main, task, target, found.before, found.piece, found.after)
 
 
 def _planes(task: Task) -> Planes:

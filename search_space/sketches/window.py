@@ -29,7 +29,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..nests.digits import digits
-from ..nests.phases import buffer, plain_phase
+from ..nests.phases import kernel_around
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.window_tile import Part, Run, WindowTile
@@ -75,12 +75,8 @@ class WindowSketch:
         self.space(task, target).row(schedule)
         plan = _plan(task, target)
         found = plan.windows
-        kept = {p.output for p in (*found.before, found.piece, *found.after)}
-        scratch = tuple(buffer(t) for t in task.temporaries if t.name in kept)
-        before, after = ([plain_phase(p, target) for p in ps] for ps in (found.before, found.after))
         main = _Loops(plan, dict(schedule.values)).chunks()
-        params = tuple(map(buffer, task.inputs + task.outputs))
-        return Kernel(params, scratch, Block((*before, main, *after)))
+        return kernel_around(main, task, target, found.before, found.piece, found.after)
 
 
 def _plan(task: Task, target: Target) -> Plan:

@@ -33,7 +33,7 @@ from ..nests.direction import direction_along
 from ..nests.loops import lower
 from ..nests.nest import Nest, balanced
 from ..nests.padding import source
-from ..nests.phases import buffer, params, plain_phase
+from ..nests.phases import params, plain_phase, temporaries
 from ..nests.pieces import Piece
 from ..products.product import Product, ahead, packable, product
 from ..products.toom_cook import multiplied, transforms
@@ -262,8 +262,7 @@ def _tiling(plan: Plan, columns: Columns) -> Tiling:
 def _lowered(task: Task, plan: Plan, schedule: Schedule, target: Target) -> Kernel:
     found = plan.convolution
     steps = _Steps(task, plan, dict(schedule.values))
-    kept = {p.output for p in (*found.before, *found.product.after)}
-    scratch = [buffer(t) for t in task.temporaries if t.name in kept]
+    scratch = [*temporaries(task, (*found.before, *found.product.after))]
     together = schedule["chunk_tiles"]
     if together:
         main: tuple[Stmt, ...] = (steps.chunks(together),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def whole(request: pytest.FixtureRequest, tmp_path: Path) -> bytes | Path:
 
 
 def test_large_weights_are_read_apart(whole: bytes | Path) -> None:
-    with RawData(whole) as raw:
+    with closing(RawData(whole)) as raw:
         rest = raw.rest()
         first, small, last = ModelProto.FromString(rest).graph.initializer
         assert len(rest) < LEAST_BYTES
@@ -48,7 +49,7 @@ def test_large_weights_are_read_apart(whole: bytes | Path) -> None:
 
 
 def test_all_else_stays_as_it_is(whole: bytes | Path) -> None:
-    with RawData(whole) as raw:
+    with closing(RawData(whole)) as raw:
         rest = ModelProto.FromString(raw.rest())
         for tensor in rest.graph.initializer:
             tensor.raw_data = raw.array(tensor.raw_data).tobytes()
@@ -89,7 +90,7 @@ def test_a_damaged_weight_is_refused() -> None:
 def test_a_file_that_is_cut_short_meanwhile_is_no_array(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(model(LARGE).SerializeToString())
-    with RawData(path) as raw:
+    with closing(RawData(path)) as raw:
         (tensor,) = ModelProto.FromString(raw.rest()).graph.initializer
         path.write_bytes(b"")
         with pytest.raises(EOFError):
