@@ -92,7 +92,7 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
 
 
 def _model_reader() -> ModelReader:
-    from tunewright.tuner.reading import Reader  # takes a while to import
+    from tunewright.tuner.models.reading import Reader  # takes a while to import
 
     return Reader()
 

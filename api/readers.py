@@ -15,7 +15,7 @@ import anyio
 
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.task import Task
-from tunewright.tuner.assembly import Assembly
+from tunewright.tuner.models.assembly import Assembly
 from tunewright.workers.process import NotStarted
 
 from .problems import Kind, Problem
@@ -55,7 +55,7 @@ class Tasks(Protocol):
 
 
 class ModelReader(Protocol):
-    """What reads models: `tunewright.tuner.reading.Reader`. One thread may use it at a time."""
+    """What reads models: `tunewright.tuner.models.reading.Reader`. One thread may use it at a time."""
 
     def describe(self, path: Path) -> Described:
         """Raises ModelError."""

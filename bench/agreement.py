@@ -17,8 +17,8 @@ import numpy as np
 from tunewright.bench.light import LIGHT_MODELS, light_model
 from tunewright.codegen.host import detect
 from tunewright.tuner.commands.bench import worst_error
-from tunewright.tuner.inputs import example_feeds
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.inputs import example_feeds
+from tunewright.tuner.models.model import open_model
 from tunewright.tuner.peers import OnnxRuntime
 from tunewright.tuner.running.session import InferenceSession
 

@@ -13,9 +13,9 @@ from tunewright.bench.bandwidth import Traffic, sizes_bytes, streaming_s
 from tunewright.codegen.host import detect, machine
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
-from tunewright.tuner.limits import measure
 from tunewright.tuner.settings import settings
 from tunewright.workers.lock import HostLock
+from tunewright.workers.rates import measure
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
 
 def limits(target: Target) -> dict[str, Any]:
     """GFLOP/s of multiply-adds, and for each level of memory GB/s of reading, copying and writing."""
-    peak = measure(target).peak_flops_s / 1e9
+    peak = measure(target, settings().objects).peak_flops_s / 1e9
     with HostLock(settings().objects).timing(), ThreadPool(target.threads) as pool:
         levels = {name: _gb_s(size_bytes, target, pool) for name, size_bytes in sizes_bytes(target).items()}
     return {"peak_gflops": peak, "bandwidth_gb_s": levels}

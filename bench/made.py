@@ -20,7 +20,7 @@ from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.db.translate import target_values, task_values
 from tunewright.graph.task import Task
 from tunewright.search_space.sketches import spaces
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.model import open_model
 
 NODES = 400
 """Products in one of the models that tasks are taken from."""

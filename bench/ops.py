@@ -33,8 +33,8 @@ from tunewright.db.store import Store
 from tunewright.search_space.measurement import Status
 from tunewright.tuner import cli
 from tunewright.tuner.commands.tables import new_table, print_table
-from tunewright.tuner.inputs import example_feeds
-from tunewright.tuner.model import Model, open_model
+from tunewright.tuner.models.inputs import example_feeds
+from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.running.session import InferenceSession, object_cache
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import duration, share, times

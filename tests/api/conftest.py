@@ -37,7 +37,7 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
-from tunewright.tuner.assembly import Assembly
+from tunewright.tuner.models.assembly import Assembly
 
 from ..postgres import own_schema
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tunewright.api.service import Options
-from tunewright.tuner.reading import Reader
+from tunewright.tuner.models.reading import Reader
 
 from .conftest import problem, soon
 

@@ -26,7 +26,7 @@ from tunewright.db.jobs import EventKind, JobState, NewEvent
 from tunewright.graph.structure import strip
 from tunewright.tuner.cli.app import PANELS, Program
 from tunewright.tuner.jobs import progress
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.model import open_model
 
 from ..commands import Command, commands
 from .test_client import JOB

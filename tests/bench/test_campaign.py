@@ -22,7 +22,7 @@ from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.commands import tune
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.model import open_model
 from tunewright.workers.process import Child, Failed
 
 

@@ -19,7 +19,7 @@ from tunewright.graph.fusion import Call, Fallback
 from tunewright.graph.onnx_import import ModelError, load
 from tunewright.graph.onnx_import.placeholders import BLOCK, LOCATION, Placeholder
 from tunewright.graph.structure import MAX_KEPT, Structure, strip
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.model import open_model
 
 RNG = np.random.default_rng(7)
 

@@ -26,7 +26,7 @@ from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.graph.onnx_form import PARAMETERS, dtype_name, element_type
 from tunewright.graph.onnx_import.check import MIN_OPSET
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.model import open_model
 from tunewright.tuner.running.coverage import Coverage
 from tunewright.tuner.running.session import InferenceSession
 

@@ -24,9 +24,9 @@ from tunewright.tuner.jobs.whole_model import time_sessions
 from tunewright.tuner.lookup import lookup, measured_s
 from tunewright.tuner.lookup.lockfile import read_lock, write_lock
 from tunewright.tuner.lookup.place import Place
-from tunewright.tuner.model import Model, open_model
-from tunewright.tuner.reading import ModelTasks
-from tunewright.tuner.reading_child import tasks as read_tasks
+from tunewright.tuner.models.model import Model, open_model
+from tunewright.tuner.models.reading import ModelTasks
+from tunewright.tuner.models.reading_child import tasks as read_tasks
 from tunewright.tuner.running.session import InferenceSession
 from tunewright.tuner.settings import settings
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.tuner.assembly import Assembly, Run, TaskChain, total_s
+from tunewright.tuner.models.assembly import Assembly, Run, TaskChain, total_s
 
 # Task 3 stands for calls 1 and 2, task 4 for all three.
 CHAIN = TaskChain((0, 1, 2), (Run(1, 3, 3), Run(0, 3, 4)))

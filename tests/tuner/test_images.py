@@ -18,7 +18,7 @@ from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.lookup.place import Place
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.model import open_model
 from tunewright.tuner.running import question as questions
 from tunewright.tuner.running import starting
 from tunewright.tuner.running.image_store import ImageStore

@@ -25,7 +25,7 @@ from tunewright.tuner.jobs.task_state import FINALISTS
 from tunewright.tuner.jobs.tenure import Tenure
 from tunewright.tuner.jobs.whole_model import time_sessions
 from tunewright.tuner.lookup import Match, lookup
-from tunewright.tuner.model import Model, open_model
+from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.running.session import InferenceSession
 from tunewright.tuner.settings import settings
 from tunewright.workers.pool import ReferenceFailed

@@ -19,7 +19,7 @@ from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup import Found, Match
 from tunewright.tuner.lookup.lockfile import read_lock, write_lock
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.model import open_model
 from tunewright.tuner.running.session import InferenceSession
 
 from ..commands import Command

@@ -19,7 +19,7 @@ from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.tuner.lookup import Basis, Ladder, Match, found, ladder, lookup
 from tunewright.tuner.lookup.found import read
 from tunewright.tuner.lookup.likeness import distances, numbers, siblings, work_ratio
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.model import open_model
 
 TARGET = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "+avx512f", 512, 32, 2, 49152, 1 << 20, 1 << 25)
 CRASHED = Measurement(Status.CRASH, error="it crashed")

@@ -9,8 +9,8 @@ import pytest
 
 from tunewright.bench.suite import MODELS
 from tunewright.bench.suite.network import Network
-from tunewright.tuner.inputs import example_feeds
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.inputs import example_feeds
+from tunewright.tuner.models.model import open_model
 from tunewright.tuner.peers import PEERS, PeerFailed, how_to_install, module_of
 
 

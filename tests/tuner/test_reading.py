@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.structure import strip
-from tunewright.tuner import reading, reading_child
-from tunewright.tuner.model import open_model
-from tunewright.tuner.reading import Description, ModelTasks, Reader
+from tunewright.tuner.models import reading, reading_child
+from tunewright.tuner.models.model import open_model
+from tunewright.tuner.models.reading import Description, ModelTasks, Reader
 
 from .conftest import small_model
 

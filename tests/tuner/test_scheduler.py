@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.tuner.assembly import Assembly, Run, TaskChain
 from tunewright.tuner.jobs.scheduler import LARGEST, TaskScheduler
+from tunewright.tuner.models.assembly import Assembly, Run, TaskChain
 
 
 def spend(scheduler, outcome, trials):

@@ -20,7 +20,7 @@ from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.lookup.place import Place
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.model import open_model
 from tunewright.tuner.running.session import InferenceSession
 
 from .conftest import small_model

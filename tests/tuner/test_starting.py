@@ -9,7 +9,7 @@ import pytest
 
 from tunewright.codegen.host import detect
 from tunewright.search_space.sketches import default_schedule
-from tunewright.tuner.model import open_model
+from tunewright.tuner.models.model import open_model
 from tunewright.tuner.running import compiling
 from tunewright.tuner.running.compiling import build_kernels, compile_model
 from tunewright.tuner.running.question import BLOCK_BYTES, EXTERNAL, is_whole

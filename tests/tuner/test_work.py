@@ -29,7 +29,7 @@ from tunewright.tuner.commands.work import logged
 from tunewright.tuner.jobs.tenure import Tenure
 from tunewright.tuner.jobs.whole_model import ModelTimes, UploadTiming, Variant, Wanted
 from tunewright.tuner.jobs.work import Draining, Work
-from tunewright.tuner.model import Model, open_model
+from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.settings import settings
 from tunewright.workers.pool import DeviceState, Pool, PoolError
 from tunewright.workers.process import NotStarted

@@ -17,7 +17,7 @@ from tunewright.tuner.jobs.job import TuningJob
 from tunewright.tuner.jobs.report import Report
 from tunewright.tuner.jobs.tenure import Tenure
 from tunewright.tuner.jobs.whole_model import Timing
-from tunewright.tuner.model import Model
+from tunewright.tuner.models.model import Model
 from tunewright.workers.pool import DeviceState
 
 LEASE_S = 30.0

@@ -19,9 +19,9 @@ from tunewright.codegen.build import CACHE_BYTES, BuildError
 from tunewright.codegen.host import available_cores, detect, machine
 from tunewright.db.errors import StoreError
 from tunewright.db.inspection import Inspection, Work, inspect
+from tunewright.workers.rates import measure
 from tunewright.workers.confine import confinement, landlock_version
 
-from .. import limits
 from ..peers import PEERS, how_to_install, is_installed, module_of
 from ..settings import Settings, settings
 from ..text import large, printable
@@ -102,7 +102,7 @@ def _machine() -> Iterator[Check]:
     yield Check("caches", "ok", ", ".join(f"{name} {size >> 10:,} KiB" for name, size in caches))
     yield Check("target", "ok", f"{target} ({target.key[:12]})")
     try:
-        found = limits.measure(target)
+        found = measure(target, settings().objects)
     except (BuildError, OSError, RuntimeError) as error:
         yield Check(
             "kernels", "fault", f"can't be built and run: {printable(error)}", "tell the maintainers, with this list"

@@ -24,7 +24,7 @@ from tunewright.search_space.space import ENUMERABLE, Space
 from ..errors import Refused
 from ..jobs.tuning import local_target
 from ..lookup import lookup
-from ..model import open_model
+from ..models.model import open_model
 from ..settings import settings
 from ..text import duration, large, printable, printable_lines, shape
 from ..units import in_ms

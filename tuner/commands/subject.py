@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import Refused
-from ..inputs import example_feeds
 from ..lookup.place import Prepared
-from ..model import Model
+from ..models.inputs import example_feeds
+from ..models.model import Model
 from ..running.coverage import Coverage
 from ..running.session import InferenceSession, object_cache
 

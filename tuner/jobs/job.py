@@ -19,10 +19,11 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.pool import Pool
+from tunewright.workers.rates import Rates, measure
 
-from ..assembly import Assembly, total_s
-from ..limits import Rates, measure
 from ..lookup import TRANSFERRED, lookup
+from ..models.assembly import Assembly, total_s
+from ..settings import settings
 from .claims import Claims
 from .confirming import Confirming
 from .learning import Learning
@@ -264,4 +265,4 @@ def _borrow(store: SqlStore, target: Target, untried: Sequence[TaskState]) -> No
 @cache
 def machine_rates(target: Target) -> Rates | None:
     """What this machine can do at most, measured once in a process; None where the target is another machine."""
-    return measure(target) if is_here(target) else None
+    return measure(target, settings().objects) if is_here(target) else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..assembly import Assembly, Run, TaskChain
+from ..models.assembly import Assembly, Run, TaskChain
 
 WINDOW = 24
 """Trials over which recent progress is looked at."""

@@ -20,7 +20,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record, 
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.pool import Pool, ReferenceFailed
 
-from ..assembly import Assembly
+from ..models.assembly import Assembly
 from ..units import in_ms
 from .claims import Claims
 from .learning import Learning

@@ -17,7 +17,7 @@ from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.workers.pool import Machines, Pool, PoolError
 
 from ..errors import Refused
-from ..model import Model, open_model
+from ..models.model import Model, open_model
 from ..settings import PATIENCE_S, settings
 from .job import Progress, TuningJob, Watch
 from .report import Report

@@ -28,8 +28,8 @@ from tunewright.workers.lock import HostLock
 from tunewright.workers.process import Child, ChildError, ChildLimits, Failed
 
 from ..errors import Refused, message
-from ..inputs import example_feeds
-from ..model import Model, open_model
+from ..models.inputs import example_feeds
+from ..models.model import Model, open_model
 from ..running.session import InferenceSession
 from ..text import printable
 

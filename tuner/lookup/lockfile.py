@@ -20,7 +20,7 @@ from tunewright.codegen.host import available_cores, machine
 from tunewright.codegen.target import Target
 
 from ..errors import Refused
-from ..model import Model, Place
+from ..models.model import Model, SegmentPlace
 from .found import Found, Match, measured_s, read
 
 SCHEMA = 1
@@ -38,7 +38,7 @@ class Lock:
     target: Target  # that the schedules were chosen for
     dims: Mapping[str, int]
     entries: Mapping[str, Any]  # task key -> answer, as `Found.to_json` wrote it
-    places: tuple[Place, ...] = ()  # of the segments that stand for calls
+    places: tuple[SegmentPlace, ...] = ()  # of the segments that stand for calls
 
     @property
     def threads(self) -> int | None:

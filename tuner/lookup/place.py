@@ -11,7 +11,7 @@ from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 
 from ..errors import Refused
-from ..model import Model, open_model
+from ..models.model import Model, open_model
 from ..settings import settings
 from . import Found, look_up_in, measured_s
 from .lockfile import read_lock

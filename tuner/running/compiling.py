@@ -26,7 +26,7 @@ from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import lower
 
-from ..model import Model
+from ..models.model import Model
 from .image import Area, Array, Evaluation, Image, KernelCall, Port, Spot, Value
 
 TRIMMED_BYTES = 16 << 20

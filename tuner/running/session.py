@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # what a session that starts from an image does without, to s
     from tunewright.search_space.schedule import Schedule
 
     from ..lookup import Found
-    from ..model import Model
+    from ..models.model import Model
     from .starting import Started
 
 _schedule_log = logging.getLogger("tunewright.schedule")

@@ -22,7 +22,7 @@ from tunewright.workers.lock import HostLock
 from ..errors import Refused
 from ..lookup import TRANSFERRED, Found, Match, measured_s
 from ..lookup.place import Place
-from ..model import Model
+from ..models.model import Model
 from .compiling import build_kernels, compile_model
 from .coverage import Coverage
 from .image import Image

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from tunewright.codegen.build import build
 from tunewright.codegen.dtype import DType
@@ -12,9 +13,8 @@ from tunewright.codegen.runtime.memory import aligned_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
-from tunewright.workers.lock import HostLock
 
-from .settings import settings
+from .lock import HostLock
 
 ROUNDS = 20_000
 """Steps of the peak kernel's loop: about a millisecond."""
@@ -28,12 +28,12 @@ class Rates:
     bandwidth_bytes_s: float  # reading an array that exceeds the second-level caches
 
 
-def measure(target: Target) -> Rates:
+def measure(target: Target, objects: Path) -> Rates:
     """Measure both rates, in about a tenth of a second. The best of several samples counts: noise only slows.
 
-    Waits until nobody builds or times candidates on this machine.
+    Waits until nobody who keeps objects in that folder builds or times candidates.
     """
-    with HostLock(settings().objects).timing(), ThreadPool(target.threads) as pool:
+    with HostLock(objects).timing(), ThreadPool(target.threads) as pool:
         flops = _best_s(_peak_kernel(target), target, pool)
         read_bytes = 4 * target.threads * target.l2_bytes
         reading = _best_s(_read_kernel(target, read_bytes), target, pool)

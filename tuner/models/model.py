@@ -18,7 +18,7 @@ from tunewright.graph.task import Task
 
 from .assembly import Assembly, Run, TaskChain
 
-Place = tuple[int, int, int]
+SegmentPlace = tuple[int, int, int]
 """Where a segment stands: the number of its chain, that of its first call in there, and that behind its last."""
 
 
@@ -35,7 +35,7 @@ class Model:
     graph: Graph
     steps: tuple[Step, ...]
     chains: tuple[Chain, ...] = ()
-    places: tuple[Place, ...] = ()  # of the segments that were put in
+    places: tuple[SegmentPlace, ...] = ()  # of the segments that were put in
 
     @cached_property
     def tasks(self) -> dict[str, tuple[Task, int]]:
@@ -78,7 +78,7 @@ class Model:
             if part in chain.runs
         )
 
-    def merged(self, places: Iterable[Place]) -> Model:
+    def merged(self, places: Iterable[SegmentPlace]) -> Model:
         """The model with these segments in the place of their calls. Raises KeyError where there is no such segment."""
         places = tuple(places)
         if not self.chains and not places:

@@ -107,7 +107,7 @@ class Reader:
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES, time_s: float = TIME_S) -> None:
         limits = ChildLimits(memory_bytes, cpu_s=time_s, reply_bytes=ANSWER_BYTES, confined=True)
-        self._child = Child(limits, calls="tunewright.tuner.reading_child")
+        self._child = Child(limits, calls="tunewright.tuner.models.reading_child")
         self._time_s = time_s
         self._requests = 0  # of the child at work
 
