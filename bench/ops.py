@@ -2,9 +2,9 @@
 
 Each is a model of its own, tuned into build/bench/ops.db and timed like whole models are: the call of a session, as its
 user makes it. Shares are of what the kernels take of that. A share is of the longer of two times that the operator
-takes at least: that of its arithmetic at the peak rate, and that in which our own code streams as many bytes in and out
-of memory of that size (`bandwidth`). Where the fastest kernel is Winograd's, which multiplies less than is counted, the
-fastest other one has a share too: the direct one.
+takes at least: that of its instructions at the rate of multiply-adds (`arithmetic`), and that in which our own code
+streams as many bytes in and out of memory of that size (`bandwidth`), which has a share of its own. Where the fastest
+kernel is Winograd's, which multiplies less than is counted, the fastest other one has a share too: the direct one.
 Results: bench/results/ops.json, and two plots of it.
 """
 
@@ -19,7 +19,9 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.bench.bandwidth import Traffic, level, streaming_s
+from tunewright.bench import bandwidth
+from tunewright.bench.arithmetic import computed_elements
+from tunewright.bench.bandwidth import Traffic, level
 from tunewright.bench.campaign import Campaign, entries_of, panels, parse, run, wide_console
 from tunewright.bench.entries import Entry, gain, mean
 from tunewright.bench.plot import draw_shares, draw_speeds
@@ -71,29 +73,35 @@ def beside_limits(
     model, target = open_model(path), detect(threads)
     used = [(task, uses) for task in report["tasks"] if (uses := task.get("chosen", task["occurrences"]))]
     kernels_s = beside["kernels_ms"] / 1e3
-    limit, limit_s = _limit(model, target, sum(task["flops"] * uses for task, uses in used), report["peak_gflops"])
+    traffic = traffic_of(model)
+    streaming_s, arithmetic_s = _streaming_s(traffic, target), _arithmetic_s(model, target, report["peak_gflops"])
+    limit_s = max(streaming_s, arithmetic_s)
     sketches = [task["schedule"]["sketch"] for task, _ in used]
     with open_store(campaign.database) as store:
         winograd_error = _winograd_error(store, model, target)
         direct_s = _direct_s(store, model, target) if any(map(is_winograd, sketches)) else kernels_s
     return {
         "category": OPERATORS[case].category,
-        "limit": limit,
+        "limit": "arithmetic" if arithmetic_s > streaming_s else level(traffic, target),
         "limit_ms": 1e3 * limit_s,
         "share": limit_s / kernels_s,
+        "bandwidth_share": streaming_s / kernels_s,
         "direct_share": limit_s / direct_s if direct_s else None,
         "sketches": sketches,
         "winograd_rel_err": winograd_error,
     }
 
 
-def _limit(model: Model, target: Target, flops: int, peak_gflops: float) -> tuple[str, float]:
-    """What bounds an operator, and seconds that it takes for that."""
-    traffic = traffic_of(model)
+def _streaming_s(traffic: Traffic, target: Target) -> float:
     with HostLock(settings().objects).timing(), ThreadPool(target.threads) as pool:
-        streaming = streaming_s(traffic, target, pool)
-    arithmetic = flops / (peak_gflops * 1e9)
-    return ("arithmetic", arithmetic) if arithmetic > streaming else (level(traffic, target), streaming)
+        return bandwidth.streaming_s(traffic, target, pool)
+
+
+def _arithmetic_s(model: Model, target: Target, peak_gflops: float) -> float:
+    """Seconds that the instructions of all calls take at least. A multiply-add is two operations of the peak."""
+    tasks = model.merged(()).tasks.values()
+    elements = sum(computed_elements(task, target.lanes(4)) * uses for task, uses in tasks)
+    return elements / (peak_gflops * 1e9 / 2)
 
 
 def traffic_of(model: Model) -> Traffic:
@@ -166,6 +174,7 @@ def _of_category(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
         "cases": len(rows),
         "median_share": median(entry["share"] for _, entry in rows),
         "median_direct_share": median(direct) if direct else None,
+        "median_bandwidth_share": median(entry["bandwidth_share"] for _, entry in rows),
         "geometric_mean": mean(gains),
         "largest_error": max(entry["max_rel_err"] or 0.0 for _, entry in rows),
         "largest_winograd_error": max(winograd, default=None),
@@ -176,11 +185,11 @@ def show(console: Console, panels: Mapping[str, Sequence[tuple[str, Entry]]]) ->
     """For each number of threads a table of the operators, and one of the categories."""
     for heading, rows in panels.items():
         console.print(f"\n{heading}", highlight=False)
-        headings = ("call", "kernels", "limit", "of limit", "direct", "best / ours", "error")
+        headings = ("call", "kernels", "limit", "of limit", "direct", "of bandwidth", "best / ours", "error")
         table = new_table(console, ("operator",), headings)
         for case, entry in rows:
             numbers = duration(entry["tunewright_ms"]), duration(entry["kernels_ms"]), entry["limit"]
-            shares = share(entry["share"]), share(entry["direct_share"])
+            shares = (share(entry[name]) for name in ("share", "direct_share", "bandwidth_share"))
             error = entry["mismatch"] or f"{entry['max_rel_err'] or 0:.0e}"
             table.add_row(case, *numbers, *shares, times(gain(entry)), error)
         print_table(console, table)
@@ -188,10 +197,10 @@ def show(console: Console, panels: Mapping[str, Sequence[tuple[str, Entry]]]) ->
 
 
 def _show_categories(console: Console, found: Mapping[str, Any]) -> None:
-    headings = ("cases", "of limit", "direct", "best / ours", "error", "of Winograd")
+    headings = ("cases", "of limit", "direct", "of bandwidth", "best / ours", "error", "of Winograd")
     table = new_table(console, ("category",), headings)
     for name, category in found["categories"].items():
-        shares = share(category["median_share"]), share(category["median_direct_share"])
+        shares = (share(category[f"median_{name}"]) for name in ("share", "direct_share", "bandwidth_share"))
         winograd = category["largest_winograd_error"]
         errors = f"{category['largest_error']:.0e}", "-" if winograd is None else f"{winograd:.0e}"
         table.add_row(name, str(category["cases"]), *shares, times(category["geometric_mean"]), *errors)
