@@ -11,6 +11,8 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 
+from .lock import refuse_holding
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -148,7 +150,8 @@ def has(device: Target, target: Target) -> bool:
 
 
 def checked_targets(candidates: Sequence[Candidate], target: Target) -> None:
-    """Raises ValueError if a candidate is for another target."""
+    """Raises ValueError if a candidate is for another target, RuntimeError where the caller holds the host's lock."""
+    refuse_holding()
     for candidate in candidates:
         if candidate.target != target:
             raise ValueError(f"a candidate for {candidate.target} in a pool for {target}")

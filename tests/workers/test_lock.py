@@ -5,6 +5,9 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
+from tunewright.workers.local import LocalPool
 from tunewright.workers.lock import HostLock
 
 HOLDER = """
@@ -58,3 +61,47 @@ def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
         holder.kill()
         thread.join(10)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(("outer", "inner"), [("timing", "timing"), ("timing", "building"), ("building", "building")])
+def test_a_thread_that_holds_it_may_take_it_again(tmp_path: Path, outer: str, inner: str) -> None:
+    """In a thread of its own: if it waited, it would wait for ever. It holds it until the outer one ends."""
+    kept: list[threading.Thread] = []
+
+    def nest() -> None:
+        with getattr(HostLock(tmp_path), outer)():
+            with getattr(HostLock(tmp_path / "x" / ".."), inner)():
+                pass
+            kept.append(waits(HostLock(tmp_path), "timing", release))
+            release.set()
+
+    release = threading.Event()
+    thread = threading.Thread(target=nest, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    kept[0].join(10)
+    assert not kept[0].is_alive()
+
+
+def test_a_thread_that_builds_is_told_that_it_cannot_time(tmp_path: Path) -> None:
+    lock = HostLock(tmp_path)
+    with lock.building():
+        with pytest.raises(RuntimeError, match="can't time"), lock.timing():
+            pass
+        with lock.building():
+            pass
+    with lock.timing():
+        pass
+
+
+@pytest.mark.parametrize("kind", ["building", "timing"])
+@pytest.mark.parametrize("call", ["measure", "compare"])
+def test_a_pool_is_not_waited_for_with_the_lock_in_hand(make, tmp_path: Path, kind: str, call: str) -> None:
+    candidates = [make.default()]
+    with (
+        LocalPool(candidates[0].target, tmp_path) as pool,
+        getattr(HostLock(tmp_path), kind)(),
+        pytest.raises(RuntimeError, match="holds the lock"),
+    ):
+        list(getattr(pool, call)(candidates))
