@@ -117,6 +117,11 @@ def is_memory(url: URL) -> bool:
     )
 
 
+def sqlite_file(url: URL) -> Path:
+    """The file of a SQLite database that has one, whether the URL names it by its path or by a URI with options."""
+    return Path(str(url.database).removeprefix("file:"))
+
+
 def reading_url(path: Path, **options: str) -> URL:
     """A SQLite file that is only read; `immutable="1"`: and that nobody writes to meanwhile."""
     name = f"file:{quote(str(path.absolute()))}"

@@ -13,7 +13,17 @@ from sqlalchemy import URL, Connection, Engine, and_, func, select
 from sqlalchemy import exc as sql
 
 from .database import Database, row_counts
-from .engine import clear_errors, is_memory, make_engine, parse_url, shown, sqlite_name, sqlite_version, wal_is_safe
+from .engine import (
+    clear_errors,
+    is_memory,
+    make_engine,
+    parse_url,
+    shown,
+    sqlite_file,
+    sqlite_name,
+    sqlite_version,
+    wal_is_safe,
+)
 from .fleet import Device
 from .jobs import JobState
 from .leases import is_lost
@@ -79,11 +89,7 @@ def inspect(url: str, wait_s: float = 5.0) -> Inspection | None:
 def _is_there(url: URL) -> bool:
     if url.get_backend_name() != "sqlite":
         return True
-    return not is_memory(url) and _file(url).exists()
-
-
-def _file(url: URL) -> Path:
-    return Path(str(url.database).removeprefix("file:"))
+    return not is_memory(url) and sqlite_file(url).exists()
 
 
 def _inspection(engine: Engine, connection: Connection) -> Inspection:
@@ -103,7 +109,7 @@ def _inspection(engine: Engine, connection: Connection) -> Inspection:
         name=name,
         revision=revision,
         library=sqlite_name(engine),
-        file=_file(engine.url),
+        file=sqlite_file(engine.url),
         journal_mode=str(connection.exec_driver_sql("PRAGMA journal_mode").scalar()),
         wal_is_safe=wal_is_safe(sqlite_version(engine)),
         damage=damage or "",

@@ -1,4 +1,4 @@
-"""Reading a database: nothing is made, and no right to write is needed."""
+"""Opening a database that is there: none is made, and to read one no right to write is needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import URL, Engine
 
 from .database import Database
-from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_url, reading_url, shown
+from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_url, reading_url, shown, sqlite_file
 from .errors import StoreError
 from .schema import HEAD, current_revision
 from .sql_store import SqlStore, open_store
@@ -26,12 +26,9 @@ def open_reader(url: str, *, wait_s: float = 60.0) -> SqlStore:
     """
     parsed = parse_url(url)
     path = _file(parsed)
-    if path is None:
-        return _open(parsed, url, wait_s, writable=True)
-    if not path.exists():
-        raise NoDatabase(f"{shown(parsed)}: there is no such database; tunewright tune and tunewright import make one")
-    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
-        return _open(parsed, url, wait_s, writable=True)
+    _refuse_missing(parsed)
+    if path is None or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        return _open(parsed, url, wait_s)
     try:
         return _open(reading_url(path), url, wait_s, writable=False)
     except NoDatabase:
@@ -43,6 +40,21 @@ def open_reader(url: str, *, wait_s: float = 60.0) -> SqlStore:
         return _open(reading_url(path, immutable="1"), url, wait_s, writable=False)
 
 
+def open_existing(url: str, *, wait_s: float = 60.0, patience_s: float = 0.0) -> SqlStore:
+    """Open the database at an SQLAlchemy URL as `open_store` does, but make none: to change what is in it.
+
+    Raises NoDatabase, and StoreError as `open_store` does.
+    """
+    parsed = parse_url(url)
+    _refuse_missing(parsed)
+    return _open(parsed, url, wait_s, patience_s)
+
+
+def _refuse_missing(url: URL) -> None:
+    if url.get_backend_name() == "sqlite" and not is_memory(url) and not sqlite_file(url).exists():
+        raise NoDatabase(f"{shown(url)}: there is no such database; tunewright tune and tunewright import make one")
+
+
 def _file(url: URL) -> Path | None:
     """The file of a SQLite database; None for one in memory, one with options of its own, and on a server."""
     name = str(url.database)
@@ -51,25 +63,26 @@ def _file(url: URL) -> Path | None:
     return Path(name)
 
 
-def _open(opened: URL, url: str, wait_s: float, *, writable: bool) -> SqlStore:
+def _open(opened: URL, url: str, wait_s: float, patience_s: float = 0.0, *, writable: bool = True) -> SqlStore:
     """A store on an engine for `opened`, which is the database at `url`."""
     engine = make_engine(opened, wait_s)
+    database = Database(engine, patience_s)
     try:
-        revision = _revision(engine)
+        revision = database.patiently(lambda: _revision(engine))
         if revision == HEAD:
             if writable:
                 with clear_errors(engine.url):
                     choose_journal(engine, wait_s)
-            return SqlStore(Database(engine), revision)
+            return SqlStore(database, revision)
         if revision is None:
             raise NoDatabase(f"{shown(parse_url(url))}: there is nothing of tunewright in this database")
     except BaseException:
-        engine.dispose()
+        database.close()
         raise
-    engine.dispose()
+    database.close()
     if not writable:
         raise StoreError(f"{shown(parse_url(url))}: its schema is {revision}, not {HEAD}, and it may not be written")
-    return open_store(url, wait_s=wait_s)
+    return open_store(url, wait_s=wait_s, patience_s=patience_s)
 
 
 def _revision(engine: Engine) -> str | None:

@@ -1,17 +1,22 @@
-"""Reading makes nothing, and needs no right to write."""
+"""Reading makes nothing, and needs no right to write; nor is a database made to change one."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from tunewright.db.access import Scope
 from tunewright.db.errors import StoreError
-from tunewright.db.reading import NoDatabase, open_reader
-from tunewright.db.sql_store import open_store
+from tunewright.db.reading import NoDatabase, open_existing, open_reader
+from tunewright.db.sql_store import SqlStore, open_store
+
+OLDEST = min((Path(__file__).parent / "frozen").glob("*.sqlite"))
 
 
 @pytest.fixture
@@ -86,3 +91,31 @@ def test_no_database_at_all(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database at all, and longer than a header " * 20)
     with pytest.raises(StoreError, match=r"text\.db"):
         open_reader(f"sqlite:///{tmp_path / 'text.db'}")
+
+
+@pytest.mark.parametrize("name", ["none.db", "file:{}/none.db?uri=true", "file:{}/none.db?mode=rwc&uri=true"])
+@pytest.mark.parametrize("opened", [open_reader, open_existing])
+def test_none_is_made(tmp_path: Path, opened: Callable[[str], SqlStore], name: str) -> None:
+    with pytest.raises(NoDatabase, match="there is no such database"):
+        opened(f"sqlite:///{name.format(tmp_path) if '{}' in name else tmp_path / name}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_is_there_may_be_changed(path: Path) -> None:
+    with open_existing(f"sqlite:///{path}", patience_s=1.0) as store:
+        key, _ = store.keys.create("n", {Scope.METRICS})
+        assert store.keys.revoke(key.id).revoked_at is not None
+
+
+def test_an_empty_one_stays_so(tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(NoDatabase, match="nothing of tunewright"):
+        open_existing(f"sqlite:///{tmp_path / 'empty.db'}")
+    assert (tmp_path / "empty.db").stat().st_size == 0
+
+
+def test_an_older_one_is_migrated(tmp_path: Path) -> None:
+    copy = tmp_path / "old.db"
+    shutil.copyfile(OLDEST, copy)
+    with open_existing(f"sqlite:///{copy}") as store:
+        assert store.is_current()

@@ -113,3 +113,8 @@ def test_the_docs_have_every_key(db: list[str], command: Command) -> None:
     assert keys == data.keys()
     assert entries["keys"] == data["keys"][0].keys()
     assert promised("key revoke")[0] == command("key", "revoke", made["id"], *db, "--json").data.keys()
+
+
+def test_none_is_revoked_where_there_is_no_database(db: list[str], command: Command, tmp_path: Path) -> None:
+    refused(command("key", "revoke", "nobody", *db), "there is no such database")
+    assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from tunewright.db.access import LOCAL, Key, Scope
-from tunewright.db.reading import open_reader
+from tunewright.db.reading import open_existing, open_reader
 from tunewright.db.sql_store import open_store
 
 from ..errors import Refused
@@ -73,8 +73,8 @@ def render_list(console: Console, data: dict[str, Any]) -> None:
 
 
 def revoke(key_id: str, db: str | None) -> dict[str, Any]:
-    """Make a key worthless, at once and for good."""
-    with open_store(db or settings().db, patience_s=PATIENCE_S) as store:
+    """Make a key worthless, at once and for good. Raises NoDatabase where there is none: it has no key."""
+    with open_existing(db or settings().db, patience_s=PATIENCE_S) as store:
         return _described(store.keys.revoke(key_id))
 
 
