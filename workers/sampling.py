@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from math import ceil, comb, inf
+from math import comb, inf
 from typing import NamedTuple, Protocol
 
 from tunewright.search_space.measurement import Measurement, Status
@@ -31,6 +31,12 @@ SAMPLE_S = 500e-6
 """Length of a sample: ten thousand times the clock's resolution, and short between two ticks of the system."""
 
 WARM_UP_S = 1e-3
+
+GROWTH = 10
+"""Times as many runs as before are timed at once where the clock saw nothing of those."""
+
+MOST_RUNS = 1_000_000
+"""In a row: no run takes less than a nanosecond. So whatever the clock says, a fast kernel is not run for ever."""
 
 LONGEST_S = 2.0
 """After that long not even the fewest samples are waited for."""
@@ -84,11 +90,27 @@ def _rank(count: int) -> int:
 
 
 def repeats(program: Timed) -> int:
-    """Warm up; how many runs in a row make a sample."""
+    """Warm up; how many runs in a row make a sample, `MOST_RUNS` at most.
+
+    Raises RuntimeError where the clock stands still. That a run took no time says only that the clock is coarse, so the
+    number of runs grows step by step: the time of none is known, and together they may take too long.
+    """
+    count = 1
     [once_s] = program.time(1)
-    if once_s < WARM_UP_S:
-        [once_s] = program.time(1, ceil(WARM_UP_S / max(once_s, 1e-9)))
-    return max(1, round(SAMPLE_S / max(once_s, 1e-9)))
+    while once_s <= 0:
+        if count == MOST_RUNS:
+            raise RuntimeError(f"{count:,} runs of a kernel in no time: the clock of this machine stands still")
+        count = min(GROWTH * count, MOST_RUNS)
+        [once_s] = program.time(1, count)
+    if once_s * count < WARM_UP_S:
+        [warm_s] = program.time(1, _runs(WARM_UP_S, once_s))
+        once_s = warm_s or once_s
+    return _runs(SAMPLE_S, once_s)
+
+
+def _runs(time_s: float, once_s: float) -> int:
+    """How many runs take that long."""
+    return max(1, round(min(time_s / once_s, MOST_RUNS)))
 
 
 def samples(program: Timed, budget_s: float, limit_s: float = inf) -> list[float]:
@@ -109,8 +131,13 @@ def samples(program: Timed, budget_s: float, limit_s: float = inf) -> list[float
 
 
 def timed(begun: Measurement, samples_s: Sequence[float]) -> Measurement:
-    """The measurement with its figures filled in, unless it is one of a failure."""
+    """The measurement with its figures filled in, unless it is one of a failure.
+
+    Raises RuntimeError where most samples took no time: a kernel that seems infinitely fast would be used for good.
+    """
     if begun.status is not Status.OK:
         return begun
     median_s, low_s, high_s = interval(samples_s)
+    if median_s <= 0:
+        raise RuntimeError(f"most samples took no time: the clock of this machine is too coarse for {SAMPLE_S:g} s")
     return replace(begun, samples_s=tuple(samples_s), median_s=median_s, low_s=low_s, high_s=high_s)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Status
@@ -26,6 +26,10 @@ SHARE = 4
 
 ROUNDS = 9
 """The fewest rounds of a comparison: a 95% interval that leaves out the extremes takes as many."""
+
+
+DEATHS = 3
+"""How often the child of a comparison may die between two requests until a candidate is to blame for it."""
 
 
 class Racer(NamedTuple):
@@ -125,8 +129,12 @@ class Timer:
         self._known = {key: known for key, known in self._known.items() if known.status is Status.OK}
 
     def compare(self, task: Task, several: Sequence[Built]) -> list[Measurement]:
-        """Check and time candidates in turns, in a fresh child. See `Pool.compare`."""
+        """Check and time candidates in turns, in a fresh child. See `Pool.compare`.
+
+        It ends: each of the children, `DEATHS` for a candidate at most, takes a bounded number of rounds.
+        """
         measured: dict[int, Measurement] = {}
+        deaths = 0
         while left := [n for n in range(len(several)) if n not in measured]:
             with Child(ChildLimits(self._limits.memory_bytes), self._plugins, once=True) as child:
                 race = _Race(child, task, self._limits, self._threads)
@@ -135,8 +143,11 @@ class Timer:
                 try:
                     with self._lock.timing():
                         measured |= race.run({n: several[n] for n in left})
-                except Stopped:  # killed from outside: once more
-                    continue
+                except Stopped as stopped:  # killed from outside, or by what ran last, a while after it had answered
+                    deaths += 1
+                    if deaths == DEATHS:
+                        measured[race.ran] = _failure(stopped, several[race.ran], child.provenance)
+                        deaths = 0
                 except Failed as failed:
                     measured[race.running] = _failure(failed, several[race.running], child.provenance)
         return [replace(measured[n], build_s=one.build_s) for n, one in enumerate(several)]
@@ -187,14 +198,17 @@ def _failure(failed: Failed, built: Built, provenance: Mapping[str, str]) -> Mea
 
 
 class _Race:
-    """One attempt at a comparison, in one child. `running` is the candidate that is to blame if a request fails."""
+    """One attempt at a comparison, in one child.
+
+    `running` is the candidate that is to blame if a request fails, `ran` the one if the child dies before a request.
+    """
 
     def __init__(self, child: Child, task: Task, limits: Limits, threads: int) -> None:
         self._child = child
         self._task = task
         self._limits = limits
         self._threads = threads
-        self.running = -1  # before the first request
+        self.running = self.ran = -1  # before the first request
 
     def run(self, several: Mapping[int, Built]) -> dict[int, Measurement]:
         """Measurements of all, or only of those that are wrong: the others must run without them."""
@@ -205,30 +219,33 @@ class _Race:
         wrong = {n: m for n, entry in entries.items() if (m := self._recheck(n, entry)).status is not Status.OK}
         return wrong or {n: sampling.timed(entry.begun, samples_s[n]) for n, entry in entries.items()}
 
-    def _load(self, n: int, built: Built) -> Racer:
+    def _request(self, n: int, call: str, **arguments: Any) -> Any:
+        """What the call for a candidate returns."""
+        self.ran = self.running if self.running >= 0 else n
         self.running = n
-        reply = self._child.request(
-            "load", self._limits.run_s, task_key=self._task.key, artifact=built.artifact, threads=self._threads
-        )
+        return self._child.request(call, self._limits.run_s, **arguments)
+
+    def _load(self, n: int, built: Built) -> Racer:
+        reply = self._request(n, "load", task_key=self._task.key, artifact=built.artifact, threads=self._threads)
         return Racer(reply["number"], reply["repeats"], Measurement.from_json(reply["measurement"]))
 
     def _rounds(self, entries: Mapping[int, Racer]) -> dict[int, list[float]]:
-        """Samples of each until all intervals are narrow or the time is over, in an order that goes round."""
+        """Samples of each until all intervals are narrow or the time is over, in an order that goes round.
+
+        Not without end for fast kernels either: samples that took no time have a narrow interval, see `timed`.
+        """
         samples_s: dict[int, list[float]] = {n: [] for n in entries}
         order = list(entries)
         deadline_s = time.monotonic() + SHARE * self._limits.timing_s * len(order)
         while not _enough(samples_s, deadline_s):
             for n in order:
-                self.running = n
                 number, repeats, _ = entries[n]
-                sample_s = self._child.request("sample", self._limits.run_s, number=number, repeats=repeats)
-                samples_s[n].append(sample_s)
+                samples_s[n].append(self._request(n, "sample", number=number, repeats=repeats))
             order.append(order.pop(0))
         return samples_s
 
     def _recheck(self, n: int, entry: Racer) -> Measurement:
-        self.running = n
-        fault = self._child.request("recheck", self._limits.run_s, number=entry.number)
+        fault = self._request(n, "recheck", number=entry.number)
         return replace(entry.begun, status=Status.WRONG_RESULT, error=fault) if fault else entry.begun
 
 

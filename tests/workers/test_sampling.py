@@ -85,6 +85,46 @@ def test_short_runs_are_repeated_within_a_sample() -> None:
     assert repeats(Clockwork(0.1)) == 1
 
 
+class Coarse(Clockwork):
+    """One whose clock goes in steps of `step_s`. It gives up where all of its runs would take half a minute."""
+
+    def __init__(self, run_s: float, step_s: float) -> None:
+        super().__init__(run_s)
+        self.step_s = step_s
+        self.passed_s = 0.0
+
+    def time(
+        self, samples: int, repeats: int = 1, *, minimum: int = 3, limit_s: float = inf, deadline_s: float = inf
+    ) -> list[float]:
+        self.calls.append((samples, repeats))
+        return [self._sample_s(repeats) for _ in range(samples)]
+
+    def _sample_s(self, repeats: int) -> float:
+        begin_s, self.passed_s = self.passed_s, self.passed_s + repeats * self.run_s
+        assert self.passed_s < 30
+        return self.step_s * (self.passed_s // self.step_s - begin_s // self.step_s) / repeats
+
+
+@pytest.mark.parametrize("run_s", [1e-7, 1e-6, 1e-4, 3e-3])
+@pytest.mark.parametrize("step_s", [1e-9, 1e-5, 1e-2])
+def test_a_coarse_clock_does_not_make_it_run_for_ever(run_s: float, step_s: float) -> None:
+    program = Coarse(run_s, step_s)
+    assert 1 <= repeats(program) <= sampling.MOST_RUNS
+    assert max(count for _, count in program.calls) <= sampling.MOST_RUNS
+
+
+def test_a_clock_that_stands_still_is_told() -> None:
+    program = Clockwork(0.0)
+    with pytest.raises(RuntimeError, match="stands still"):
+        repeats(program)
+    assert sum(count for _, count in program.calls) < 2 * sampling.MOST_RUNS
+
+
+def test_no_time_at_all_is_no_figure() -> None:
+    with pytest.raises(RuntimeError, match="too coarse"):
+        timed(Measurement(Status.OK), [0.0, 0.0, 1e-2])
+
+
 def test_figures_of_a_failure_stay_empty() -> None:
     failure = Measurement(Status.WRONG_RESULT, error="y: 1 at [0], not 2")
     assert timed(failure, [1.0]) is failure

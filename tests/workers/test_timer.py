@@ -16,7 +16,7 @@ from tunewright.search_space.measurement import Candidate, Status
 from tunewright.workers.builder import Builder, Built
 from tunewright.workers.pool import Limits
 from tunewright.workers.process import Child
-from tunewright.workers.timer import Timer
+from tunewright.workers.timer import DEATHS, Timer
 
 from ..waiting import gone
 
@@ -80,3 +80,27 @@ def test_a_comparison_whose_child_is_killed_is_made_once_more(
     monkeypatch.setattr(Child, "request", killing)
     assert all(make.sound(measurement) for measurement in timer.compare(make.task, several))
     assert len(prepared) == 2 and prepared[:1] == killed
+
+
+def test_a_comparison_ends_where_a_candidate_kills_its_child_later(
+    make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it has answered, each time: it is to blame in the end, and the others have their figures."""
+    several = [built(builder, make.default()), built(builder, make.planted("ok"))]
+    request = Child.request
+    loads: list[int] = []
+
+    def dying(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
+        reply = request(child, name, timeout_s, **arguments)
+        if name == "load":
+            assert child.pid is not None and len(loads) < 10
+            loads.append(child.pid)
+            if loads.count(child.pid) == 2:  # that of the second candidate
+                os.killpg(child.pid, signal.SIGKILL)
+                assert gone(child.pid)
+        return reply
+
+    monkeypatch.setattr(Child, "request", dying)
+    sound, dead = timer.compare(make.task, several)
+    assert make.sound(sound) and dead.status is Status.CRASH and "died" in dead.error
+    assert len(loads) == 2 * DEATHS + 1
