@@ -60,6 +60,10 @@ class PrivateFolder:
             _drop(path)
             excess_bytes -= status.st_size
 
+    def size_bytes(self) -> int:
+        """What all files take."""
+        return sum(status.st_size for _, status in self._files("*"))
+
     def _files(self, pattern: str) -> Iterator[tuple[Path, os.stat_result]]:
         for path in self.path.glob(pattern):
             with suppress(OSError):  # another process has dropped it by now

@@ -101,6 +101,15 @@ def test_the_local_key(command: Command, home: Path) -> None:
     assert "s" * 43 not in command("doctor").out
 
 
+def test_what_images_take(command: Command, home: Path) -> None:
+    (check,) = checks(command, "images")
+    assert check["state"] == "ok" and "not there yet" in check["found"]
+    (home / "images").mkdir()
+    (home / "images" / "a.image").write_bytes(bytes(5000))
+    (check,) = checks(command, "images")
+    assert check["state"] == "ok" and "1 files, 5 kB of at most" in check["found"]
+
+
 def test_confinement(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     (check,) = checks(command, "confinement")
     assert check["found"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -146,6 +147,27 @@ def test_what_was_not_used_for_longest_goes(home: Path) -> None:
     onnx.save(small_model(rows=5), home / "other.onnx")
     assert starting.start(home / "other.onnx", Place(), {}, 1, None, store).name
     assert path not in (home / "images").glob("*.image")
+
+
+def test_images_leave_room_on_a_small_disk(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs(home / "small.onnx")
+    [path] = (home / "images").glob("*.image")
+    os.utime(path, (time.time() - 100,) * 2)
+    onnx.save(small_model(rows=5), home / "other.onnx")
+    store = ImageStore(home / "images")
+    usage = shutil.disk_usage(home)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=path.stat().st_size))
+    assert starting.start(home / "other.onnx", Place(), {}, 1, None, store).name
+    [other] = (home / "images").glob("*.image")  # the first had to go
+    assert other != path
+
+
+def test_a_model_that_is_too_large_is_not_kept_and_drives_out_no_other(home: Path) -> None:
+    outputs(home / "small.onnx")
+    before = set((home / "images").iterdir())
+    onnx.save(small_model(rows=5), home / "other.onnx")
+    assert not starting.start(home / "other.onnx", Place(), {}, 1, None, ImageStore(home / "images", 1)).name
+    assert set((home / "images").iterdir()) == before
 
 
 STARTED = """

@@ -19,10 +19,11 @@ from tunewright.codegen.build import CACHE_BYTES, BuildError
 from tunewright.codegen.host import available_cores, detect, machine
 from tunewright.db.errors import StoreError
 from tunewright.db.inspection import Inspection, Work, inspect
-from tunewright.workers.rates import measure
 from tunewright.workers.confine import confinement, landlock_version
+from tunewright.workers.rates import measure
 
 from ..peers import PEERS, how_to_install, is_installed, module_of
+from ..running.image_store import LIMIT_BYTES
 from ..settings import Settings, settings
 from ..text import large, printable
 
@@ -59,7 +60,8 @@ def doctor(db: str | None) -> dict[str, Any]:
         *_packages(),
         *_machine(),
         *_database(db or current.db),
-        _objects(current),
+        _kept("object cache", current.objects, "*.o", CACHE_BYTES, "the first build makes it"),
+        _kept("images", current.images, "*.image", LIMIT_BYTES, "the first session of Python makes it"),
         *_peers(),
         *_service(current),
     ]
@@ -174,20 +176,20 @@ def _work(work: Work, url: str) -> Iterator[Check]:
         yield Check("device", "note", found, mend)
 
 
-def _objects(current: Settings) -> Check:
-    folder = current.objects
+def _kept(name: str, folder: Path, pattern: str, limit_bytes: int, made: str) -> Check:
+    """Files that only save time, of which there is a limited amount. `made`: when their folder is."""
     if not folder.exists():
-        return Check("object cache", "ok", f"{folder}: not there yet; the first build makes it")
+        return Check(name, "ok", f"{folder}: not there yet; {made}")
     owner = folder.stat().st_uid
     if hasattr(os, "geteuid") and owner != os.geteuid():
-        return Check("object cache", "fault", f"{folder} belongs to another user ({owner})", f"rm -r {folder}")
-    files = list(folder.glob("*.o"))
+        return Check(name, "fault", f"{folder} belongs to another user ({owner})", f"rm -r {shlex.quote(str(folder))}")
+    sizes_bytes = [file.stat().st_size for file in folder.glob(pattern)]
     free_bytes = shutil.disk_usage(folder).free
-    size = large(sum(file.stat().st_size for file in files), "B")
-    found = f"{folder}: {len(files)} objects, {size} of {large(CACHE_BYTES, 'B')}, {large(free_bytes, 'B')} free"
+    taken = f"{large(sum(sizes_bytes), 'B')} of at most {large(limit_bytes, 'B')}"
+    found = f"{folder}: {len(sizes_bytes)} files, {taken}, {large(free_bytes, 'B')} free"
     if free_bytes < LEAST_FREE_BYTES:
-        return Check("object cache", "note", found, "free some space, or set TUNEWRIGHT_HOME to a larger disk")
-    return Check("object cache", "ok", found)
+        return Check(name, "note", found, "free some space, or set TUNEWRIGHT_HOME to a larger disk")
+    return Check(name, "ok", found)
 
 
 def _peers() -> Iterator[Check]:

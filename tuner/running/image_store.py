@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -29,6 +30,9 @@ from .image_form import from_form, to_form
 
 LIMIT_BYTES = 16 << 30
 """What images may take on disk; those not used for longest go. One has about the size of its model."""
+
+DISK_SHARE = 0.5
+"""Of a disk, what images take and what is free together, that they may take: the database is there too, and others."""
 
 MAGIC = b"tunewright image 1\n"
 
@@ -56,7 +60,11 @@ class Kept:
 
 
 class ImageStore:
-    """Images and answers in a folder for this user alone: there is code in them. Raises as `PrivateFolder`."""
+    """Images and answers in a folder for this user alone: there is code in them. Raises as `PrivateFolder`.
+
+    They take `limit_bytes` at most, and less on a disk that has little room. Where they would take more, what was not
+    used for longest goes; a model that alone would take more is not kept.
+    """
 
     def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self._files = PrivateFolder(folder)
@@ -87,15 +95,21 @@ class ImageStore:
             return None
 
     def put(self, name: str, image: Image, pool_code: bytes) -> bool:
-        """Keep an image, unless there are nodes in it that no kernel computes. Whether it is there then."""
+        """Keep an image, unless it is too large or has nodes that no kernel computes. Whether it is there then."""
         form = to_form(image)
         if form is None:
             return False
-        if not self._image(name).exists():
-            self._files.tidy(self._limit_bytes - image.constants.nbytes)
+        left_bytes = self._room_bytes() - image.constants.nbytes
+        if left_bytes >= 0 and not self._image(name).exists():
+            self._files.tidy(left_bytes)
             with suppress(OSError):
                 self._files.write(self._image(name), _parts(*form, pool_code, image.constants), lasting=True)
         return self._image(name).exists()
+
+    def _room_bytes(self) -> int:
+        """What all files may take."""
+        disk_bytes = self._files.size_bytes() + shutil.disk_usage(self._files.path).free
+        return min(self._limit_bytes, int(DISK_SHARE * disk_bytes))
 
     def _answer(self, asked: str) -> Path:
         return self._files.path / f"{_digest(asked)}.json"
