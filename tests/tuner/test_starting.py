@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,11 @@ def test_a_model_in_its_last_use_loses_what_was_packed(monkeypatch: pytest.Monke
     images = []
     for last_use, content in ((False, 0), (True, 255)):
         monkeypatch.setattr(compiling, "aligned_block", lambda size_bytes, c=content: np.full(size_bytes, c, np.uint8))
-        model = open_model(small_model().SerializeToString()).merged(())
+        opened = open_model(small_model().SerializeToString())
+        model = replace(opened, last_use=last_use).merged(())
         known = set(model.graph.constants)
         schedules = {key: default_schedule(task, target) for key, (task, _) in model.tasks.items()}
-        images.append(compile_model(model, build_kernels(model, schedules, target, None), 2, last_use=last_use))
+        images.append(compile_model(model, build_kernels(model, schedules, target, None), 2))
         assert known and set(model.graph.constants) == (set() if last_use else known)
     kept, lost = images
     assert kept.steps == lost.steps

@@ -36,6 +36,7 @@ class Model:
     steps: tuple[Step, ...]
     chains: tuple[Chain, ...] = ()
     places: tuple[SegmentPlace, ...] = ()  # of the segments that were put in
+    last_use: bool = False  # it is compiled once more and for nothing else: its constants go as they are packed
 
     @cached_property
     def tasks(self) -> dict[str, tuple[Task, int]]:

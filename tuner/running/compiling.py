@@ -43,14 +43,12 @@ def build_kernels(
     }
 
 
-def compile_model(
-    model: Model, artifacts: Mapping[str, Artifact], packers: int = 1, *, last_use: bool = False
-) -> Image:
+def compile_model(model: Model, artifacts: Mapping[str, Artifact], packers: int = 1) -> Image:
     """Put the kernels (by task key), constants and memory of a model together. `packers` threads pack constants.
 
     A model in its `last_use` loses each constant that has been packed, so that memory does not hold all of them twice.
     """
-    return _Compiler(model, artifacts).image(packers, last_use)
+    return _Compiler(model, artifacts).image(packers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ class _Compiler:
         apart = self._memory.pinned - self._inputs.keys() - self._graph.constants.keys()
         self._outputs = {root: roots.index(root) for root in roots if root in apart}
 
-    def image(self, packers: int, last_use: bool) -> Image:
+    def image(self, packers: int) -> Image:
         graph = self._graph
         steps = tuple(self._step(number, step) for number, step in enumerate(_executed(self._model)))
         inputs, outputs = (
@@ -112,15 +110,15 @@ class _Compiler:
         )
         rooms = {number: graph.type(root) for root, number in self._outputs.items()}
         kept = tuple(graph.constants[name] for name in self._kept)
-        return Image(inputs, outputs, rooms, steps, self._plan.size_bytes, self._pack(packers, last_use), kept)
+        return Image(inputs, outputs, rooms, steps, self._plan.size_bytes, self._pack(packers), kept)
 
-    def _pack(self, packers: int, last_use: bool) -> NDArray[np.uint8]:
+    def _pack(self, packers: int) -> NDArray[np.uint8]:
         block = aligned_block(self._packed_bytes)
         layouts: dict[str, list[_Packed]] = {}
         for packed in self._packed.values():
             layouts.setdefault(packed.tensor, []).append(packed)
         constants = self._graph.constants
-        release = _Release(constants) if last_use else None
+        release = _Release(constants) if self._model.last_use else None
 
         def write(tensor: str) -> None:
             for packed in layouts[tensor]:

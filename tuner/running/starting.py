@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,8 @@ def start(
     prepared = place.prepare(source, dims, threads)
     trim_heap()  # what reading took, before constants are packed beside those that were read
     kept = images if images is not None and is_whole(source) else None
-    return start_found(prepared.model, prepared.target, prepared.found, objects, kept, prepared.notes, last_use=True)
+    model = replace(prepared.model, last_use=True)
+    return start_found(model, prepared.target, prepared.found, objects, kept, prepared.notes)
 
 
 def start_found(
@@ -75,13 +76,8 @@ def start_found(
     objects: ObjectCache | None,
     images: ImageStore | None = None,
     notes: tuple[str, ...] = (),
-    *,
-    last_use: bool = False,
 ) -> Started:
-    """An opened model on what `lookup` found. Raises Refused where a task has no schedule to run.
-
-    A model in its `last_use` loses its constants.
-    """
+    """An opened model on what `lookup` found. Raises Refused where a task has no schedule to run."""
     model = model.chosen(measured_s(found))
     found = {key: found[key] for key in model.tasks}
     for one in found.values():
@@ -92,7 +88,7 @@ def start_found(
             )
     schedules = {key: one.schedule for key, one in found.items()}
     matches = {key: one.match for key, one in found.items()}
-    return _started(model, target, schedules, matches, objects, images, notes, last_use=last_use)
+    return _started(model, target, schedules, matches, objects, images, notes)
 
 
 def start_with(model: Model, target: Target, schedules: Mapping[str, Schedule], objects: ObjectCache | None) -> Started:
@@ -114,8 +110,6 @@ def _started(
     objects: ObjectCache | None,
     images: ImageStore | None,
     notes: tuple[str, ...],
-    *,
-    last_use: bool = False,
 ) -> Started:
     """`schedules` must be legal; tasks not in there get their default. `matches` says where they come from."""
     used = {key: schedules.get(key) or default_schedule(task, target) for key, (task, _) in model.tasks.items()}
@@ -123,7 +117,7 @@ def _started(
         match = matches.get(key, Match.DEFAULT)
         _log.debug("task %s: %s%s", key[:12], schedule, "" if match is Match.EXACT else f" by {match}")
     name = image_name(model.sha256, target, _plain_steps(model, used)) if images is not None else None
-    image, name = _image(model, target, used, objects, images, name, last_use=last_use)
+    image, name = _image(model, target, used, objects, images, name)
     tuned = sum(match is Match.EXACT for match in matches.values())
     transferred = sum(match in TRANSFERRED for match in matches.values())
     untuned = len(used) - tuned - transferred
@@ -138,8 +132,6 @@ def _image(
     objects: ObjectCache | None,
     images: ImageStore | None,
     name: str | None,
-    *,
-    last_use: bool,
 ) -> tuple[Image, str]:
     """The image, and its name if it is in the store from now on."""
     if images is not None and name is not None:
@@ -151,7 +143,7 @@ def _image(
         artifacts = build_kernels(model, schedules, target, objects)
     trim_heap()  # what compiling took, before constants are packed
     trim_compiler()
-    image = compile_model(model, artifacts, target.threads, last_use=last_use)
+    image = compile_model(model, artifacts, target.threads)
     is_kept = images is not None and name is not None and images.put(name, image, pool_object())
     return image, name if name is not None and is_kept else ""
 
