@@ -17,7 +17,7 @@ class HostLock:
     The system lets go of it when its holder dies. Waiting for it is no part of any candidate's time limit. The file
     carries the machine's name, as the folder may be shared by several.
 
-    A thread that holds it may take it again, which does nothing: who times alone may build or time within. Three things
+    A thread that holds it may take it again, which does nothing: who times alone may build or time within. Two things
     would wait for ever, and raise RuntimeError instead: to take it for timing while building, as two who do so wait for
     each other, and to ask a pool for anything while holding it, as the pool's own threads and workers take it. See
     `refuse_holding`.
