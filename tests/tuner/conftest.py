@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tunewright.tuner import cli
 
 from ..commands import Command, commands
+from . import brief
 
 
 def small_model(rows: int | str = 4, names: tuple[str, str] = ("x", "y")) -> onnx.ModelProto:
@@ -32,6 +34,14 @@ def small_model(rows: int | str = 4, names: tuple[str, str] = ("x", "y")) -> onn
     outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, [rows, 24])]
     graph = helper.make_graph(nodes, "small", inputs, outputs, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _brief_timing() -> Iterator[None]:
+    """In this process; those that tests start take their time, unless they are started as `brief`."""
+    with pytest.MonkeyPatch.context() as patch:
+        brief.shorten(patch.setattr)
+        yield
 
 
 @pytest.fixture

@@ -14,9 +14,13 @@ from tunewright.db.errors import StoreError
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.tuner import cli
 
+from . import brief
 from .told import TARGET
 
 PROGRAM = (sys.executable, "-P", "-m", "tunewright.tuner.cli")
+
+BRIEF_PROGRAM = (sys.executable, "-P", brief.__file__)
+"""The same, but that it times whole models in short."""
 
 LIMIT_S = 60.0
 """How long anything is waited for."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tunewright.tuner import tune
+
 from ..commands import Command
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -25,15 +27,20 @@ def promised(name: str) -> tuple[set[str], dict[str, set[str]]]:
     return set(re.findall(r"`(\w+)`", paragraph)), entries
 
 
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory, model: Path) -> list[object]:
+    """Arguments that name a model and the database of a job for it."""
+    database = f"sqlite:///{tmp_path_factory.mktemp('db') / 'tuning.db'}"
+    tune(model, db=database, trials=2, threads=1)
+    return [model, "--db", database, "--threads", "1"]
+
+
 @pytest.mark.parametrize("name", ["tune", "bench", "lookup", "tasks"])
-def test_json(name: str, model: Path, command: Command, tmp_path: Path) -> None:
-    database = ["--db", f"sqlite:///{tmp_path / 'tuning.db'}", "--threads", "1"]
-    data = command("tune", model, *database, "--trials", "2", "--json").data
+def test_json(name: str, tuned: list[object], command: Command) -> None:
+    options = {"tune": ["--trials", "2"], "bench": ["--against", "onnxruntime"]}.get(name, [])
     if name == "bench":
         pytest.importorskip("onnxruntime")
-        data = command(name, model, *database, "--against", "onnxruntime", "--json").data
-    elif name != "tune":
-        data = command(name, model, *database, "--json").data
+    data = command(name, *tuned, *options, "--json").data
     keys, entries = promised(name)
     assert keys == data.keys()
     assert name == "bench" or entries["tasks"]
