@@ -4,6 +4,9 @@
 of m * r:  y = output @ ((filter @ g) * (input @ d)).  The matrices follow from n - 1 points at which polynomials are
 evaluated, and the point at infinity (Lavin and Gray 2015, Fast algorithms for convolutional neural networks;
 Blahut 2010, Fast algorithms for signal processing, chapter 5).
+
+With a stride s, every s-th tap meets every s-th value: these are s convolutions of stride 1, added up. They take
+n = s * (m - 1) + r multiplications, as many as there are values.
 """
 
 from __future__ import annotations
@@ -29,8 +32,32 @@ class Transforms(NamedTuple):
 
 
 @cache
-def transforms(m: int, r: int) -> Transforms:
-    """The matrices for `m` outputs of `r` taps. Raises ValueError where they would take more than the points known."""
+def transforms(m: int, r: int, stride: int = 1) -> Transforms:
+    """The matrices for `m` outputs of `r` taps, at least `stride` of them.
+
+    Raises ValueError where they would take more than the points known.
+    """
+    turns = [_dense(m, len(range(turn, r, stride))) for turn in range(stride)]
+    count = stride * (m - 1) + r
+    return Transforms(
+        tuple(_spread(row, turn, stride, count) for turn, part in enumerate(turns) for row in part.input),
+        tuple(_spread(row, turn, stride, r) for turn, part in enumerate(turns) for row in part.filter),
+        tuple(tuple(value for part in turns for value in part.output[i]) for i in range(m)),
+    )
+
+
+def _spread(row: Sequence[float], first: int, step: int, count: int) -> tuple[float, ...]:
+    """A row of `count` with the values of another at every `step`-th place, the others 0."""
+    spread = [0.0] * count
+    spread[first::step] = row
+    return tuple(spread)
+
+
+def _dense(m: int, r: int) -> Transforms:
+    """The matrices of stride 1. One tap needs none: each value is multiplied with it."""
+    if r == 1:
+        identity = _floats([[Fraction(i == j) for j in range(m)] for i in range(m)])
+        return Transforms(identity, ((1.0,),) * m, identity)
     count = m + r - 2
     if count > len(POINTS):
         raise ValueError(f"{m} outputs of {r} taps take {count} points, there are {len(POINTS)}")

@@ -1,8 +1,9 @@
-"""Winograd: 3x3 convolutions of stride 1 with fewer multiplications, F(m x m, 3x3).
+"""Winograd: 3x3 convolutions of stride 1 or 2 with fewer multiplications, F(m x m, 3x3).
 
-The output is cut into tiles of m by m. For each, (m + 2)^2 elements of every input channel are transformed; products
-with the transformed weights are summed over the channels, one matrix product an element of the transformed tile; the
-sums are transformed back (Lavin and Gray 2015). The weights are transformed when a model is compiled.
+The output is cut into tiles of m by m. For each, (m + 2)^2 elements of every input channel are transformed, (2m + 1)^2
+with stride 2; products with the transformed weights are summed over the channels, one matrix product an element of the
+transformed tile; the sums are transformed back (Lavin and Gray 2015). The weights are transformed when a model is
+compiled.
 
 Either a chunk of tiles goes through all three steps at once, in memory of its own that stays in the cache, or each
 step is a phase over all tiles: then the weights, where they are more than the tiles, are read once only.
@@ -43,14 +44,20 @@ from ..space import Columns, Knob, Space, Tiling
 TAPS = 3
 """Extent of the window along both axes."""
 
+STRIDES = (1, 2)
+
 LOCAL_BYTES = 3 << 20
 """Most memory of a chunk: it is on the stack, and of no use beyond the caches of one core."""
 
 CHUNKS = (0, 2, 4, 6, 7, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64)
 """Tiles that go through all steps together; 0 for a phase a step."""
 
-MANY_TILES = 16
-"""Tiles from which on reading the transformed weights, four times as many, takes less time than it saves."""
+TILES_PER_GROWTH = 4
+"""Tiles from which on it takes less time to read the transformed weights than they save, by how many times as large
+they are as the weights."""
+
+TRANSFORM_OPS = 13
+"""Multiply-adds that take as long as transforming one element of a channel, forth or back, on vectors of 512 bits."""
 
 BODY_LIMIT = 512
 """Multiply-adds in one copy of the innermost body."""
@@ -70,6 +77,7 @@ class Convolution:
     before: tuple[Piece, ...]  # phases; without that which `element` makes unnecessary
     element: Expr  # of the input, padding included, over the axes of the product
     directions: tuple[tuple[str, str], ...]  # the two axes of the output, each with that of the window
+    stride: int  # along both
     channels: Axis
     others: tuple[Axis, ...]  # further axes of the input alone, such as the batch
 
@@ -89,16 +97,19 @@ def convolution(task: Task) -> Convolution | None:
         return None
     stage = found.piece.stage
     (read,) = [x for x in loads(stage.body) if x != found.panel]
-    directions = []
+    directions, strides = [], set()
     for dimension, (at, extent) in enumerate(zip(read.index, task.tensor(read.tensor).shape, strict=True)):
         way = direction_along(found.piece, at, range(extent), dimension)
         if way is not None and not (way.axis and way.tap):
             continue
-        if way is None or way.axis not in found.rows or (way.taps, way.stride, way.dilation) != (TAPS, 1, 1):
+        if way is None or way.axis not in found.rows or (way.taps, way.dilation) != (TAPS, 1):
             return None
         directions.append((way.axis, way.tap))
+        strides.add(way.stride)
     channels = [a for a in stage.reduce if a.name not in {tap for _, tap in directions}]
     if len(dict(directions)) != 2 or len(stage.reduce) != 3 or Var(channels[0].name) not in read.index:
+        return None
+    if len(strides) > 1 or not strides <= set(STRIDES):
         return None
     if any(Var(a.name) not in found.panel.index for a in stage.reduce):
         return None
@@ -106,7 +117,7 @@ def convolution(task: Task) -> Convolution | None:
     seen = source(task, (*found.before, found.piece, *found.after), read, border=None)
     before = tuple(p for p in found.before if seen is None or p is not seen.piece)
     element = read if seen is None else seen.at(read.index)
-    return Convolution(found, before, element, tuple(directions), channels[0], others)
+    return Convolution(found, before, element, tuple(directions), strides.pop(), channels[0], others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +150,7 @@ class WinogradSketch:
             legal=lambda columns: _legal(plan, target, columns),
             tiling=lambda columns: _tiling(plan, columns),
             default=Schedule(self.name, self.version, _default(plan, target, knobs)),
-            first_choice=self.outputs == 4 and plan.tiles >= MANY_TILES,
+            first_choice=self.outputs == 4 and plan.pays,
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -162,8 +173,8 @@ class Plan:
 
     @property
     def side(self) -> int:
-        """Extent of a tile of the input."""
-        return self.m + TAPS - 1
+        """Extent of a tile of the input, and of what it is transformed to."""
+        return self.convolution.stride * (self.m - 1) + TAPS
 
     @property
     def elements(self) -> int:
@@ -186,6 +197,14 @@ class Plan:
     @property
     def output_vectors(self) -> int:
         return -(-self.outputs // self.lanes)
+
+    @property
+    def pays(self) -> bool:
+        """Whether the multiplications that it saves take longer than the transforms and larger weights."""
+        window = TAPS**2
+        saved = (window * self.m**2 - self.elements) * self.channels * self.outputs
+        transforms_ops = TRANSFORM_OPS * self.elements * (self.channels + self.outputs)
+        return saved > transforms_ops and self.tiles * window >= TILES_PER_GROWTH * self.elements
 
     def local_bytes(self, tiles: Any, vectors: Any) -> Any:
         """Memory of a chunk of tiles: what is transformed, and the sums of one panel of channels. Takes arrays too."""
@@ -281,7 +300,7 @@ class _Steps:
         self.plan, self.values = plan, values
         self.convolution = plan.convolution
         self.product = plan.convolution.product
-        self.matrices = transforms(plan.m, TAPS)
+        self.matrices = transforms(plan.m, TAPS, plan.convolution.stride)
         self.width = values["vectors"] * plan.lanes
         self.panels = -(-plan.outputs // self.width)
         self.packing, self.panel = self._panel(task)
@@ -372,11 +391,12 @@ class _Steps:
         found, m = self.convolution, self.plan.m
         places = dict(origin)
         for (axis, tap), offset in zip(found.directions, (i, j), strict=True):
-            most = found.extent(axis) + TAPS - 2
-            place = origin[axis] + offset
-            beyond = (found.extent(axis) - 1) // m * m + offset > most
+            step, turn = divmod(offset, found.stride)
+            most = found.extent(axis) - 1 + (TAPS - 1 - turn) // found.stride
+            place = origin[axis] + step
+            beyond = (found.extent(axis) - 1) // m * m + step > most
             places[axis] = op("min", place, most) if beyond else place
-            places[tap] = const(0)
+            places[tap] = const(turn)
         element = substitute(found.element, places)
         return vectorize(element, found.channels.name, base, self.plan.lanes, count)
 

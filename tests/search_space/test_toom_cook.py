@@ -12,13 +12,15 @@ from tunewright.codegen.expr import Op, Var, evaluate, op, walk
 from tunewright.search_space.products.toom_cook import multiplied, transforms
 
 
-@pytest.mark.parametrize(("m", "r"), [(2, 3), (3, 3), (4, 3), (2, 5), (4, 2), (6, 3), (1, 3)])
-def test_the_matrices_give_a_correlation(m: int, r: int) -> None:
+@pytest.mark.parametrize(("m", "r"), [(2, 3), (3, 3), (4, 3), (2, 5), (4, 2), (6, 3), (1, 3), (3, 4)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_matrices_give_a_correlation(m: int, r: int, stride: int) -> None:
     rng = np.random.default_rng(0)
-    given_, taps = rng.standard_normal(m + r - 1), rng.standard_normal(r)
-    by_input, by_filter, by_output = map(np.array, transforms(m, r))
+    given_, taps = rng.standard_normal(stride * (m - 1) + r), rng.standard_normal(r)
+    by_input, by_filter, by_output = map(np.array, transforms(m, r, stride))
+    assert by_input.shape == (len(given_), len(given_))
     found = by_output @ ((by_filter @ taps) * (by_input @ given_))
-    np.testing.assert_allclose(found, np.correlate(given_, taps, "valid"), atol=1e-12)
+    np.testing.assert_allclose(found, np.correlate(given_, taps, "valid")[::stride], atol=1e-12)
 
 
 def test_what_takes_more_points_is_refused() -> None:

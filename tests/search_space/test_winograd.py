@@ -39,11 +39,12 @@ def conv(
         (conv(8, 8, 3, 16), True),
         (conv(8, 8, 16, 16, taps=5), False),
         (conv(8, 8, 16, 16, taps=1), False),
-        (conv(8, 8, 16, 16, step=2), False),
+        (conv(8, 8, 16, 16, step=2), True),
+        (conv(8, 8, 16, 16, step=3), False),
         (conv(8, 8, 16, 16, spread=2), False),
     ],
 )
-def test_it_is_for_windows_of_three_by_three_in_steps_of_one(task: Task, expected: bool) -> None:
+def test_it_is_for_windows_of_three_by_three_in_small_steps(task: Task, expected: bool) -> None:
     assert bool(convolution(task)) is expected
     assert WinogradSketch(4).applies(task, WIDE) is expected
 
@@ -55,26 +56,38 @@ def test_weights_that_are_computed_are_not_transformed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extent", "channels", "first"),
-    [(56, 64, "winograd4"), (28, 128, "winograd4"), (14, 256, "winograd4"), (7, 512, "contraction")],
+    ("extent", "channels", "outputs", "step", "first"),
+    [
+        (56, 64, 64, 1, "winograd4"),
+        (28, 128, 128, 1, "winograd4"),
+        (14, 256, 256, 1, "winograd4"),
+        (7, 512, 512, 1, "contraction"),
+        (126, 3, 64, 1, "contraction"),
+        (28, 128, 128, 2, "winograd4"),
+        (28, 16, 32, 2, "contraction"),
+        (14, 256, 256, 2, "contraction"),
+    ],
 )
-def test_untried_tasks_get_it_where_there_are_many_tiles(extent: int, channels: int, first: str) -> None:
-    task = conv(extent, extent, channels, channels)
+def test_untried_tasks_get_it_where_it_saves_more_than_it_takes(
+    extent: int, channels: int, outputs: int, step: int, first: str
+) -> None:
+    task = conv(extent, extent, channels, outputs, step=step)
     assert default_schedule(task, WIDE).sketch == first
     assert {space.sketch for space in spaces(task, WIDE)} == {"winograd2", "winograd4", "contraction"}
 
 
 @pytest.mark.parametrize("outputs", [2, 4])
-@settings(deadline=None, max_examples=6)
+@pytest.mark.parametrize("step", [1, 2])
+@settings(deadline=None, max_examples=4)
 @given(
     sizes=st.tuples(
         st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3, 5, 17]), st.sampled_from([16, 19, 33])
     ),
     seed=st.integers(0, 99),
 )
-def test_tiles_may_pass_every_edge(outputs: int, sizes: tuple[int, int, int, int], seed: int) -> None:
+def test_tiles_may_pass_every_edge(step: int, outputs: int, sizes: tuple[int, int, int, int], seed: int) -> None:
     for target in (WIDE, NARROW):
-        agree(WinogradSketch(outputs), conv(*sizes), target, seed, 2, tolerance=5e-5)
+        agree(WinogradSketch(outputs), conv(*sizes, step=step), target, seed, 2, tolerance=5e-5)
 
 
 def test_transformed_weights_are_asked_for_ahead() -> None:
