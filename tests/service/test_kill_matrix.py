@@ -24,7 +24,7 @@ from ..postgres import Server
 from ..waiting import wait_for
 from .service import SHAPES, Service
 
-JOBS, TRIALS = 50, 4
+JOBS, TRIALS = 30, 4
 
 LEASE_S = 2.0
 
@@ -170,21 +170,21 @@ def make_service(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
 def steps(chaos: Chaos, restart_server: Callable[[], None]) -> list[tuple[int, Callable[[], None]]]:
     """What happens, each once so many trials are stored."""
     return [
-        (10, lambda: chaos.kill_child("time")),
-        (25, chaos.kill_tuner),
-        (45, lambda: chaos.kill_child("build")),
-        (65, restart_server),
-        (85, chaos.kill_tuner),
-        (105, lambda: chaos.kill_child("time")),
-        (120, restart_server),
-        (140, chaos.kill_tuner),
-        (160, lambda: chaos.kill_child("build")),
-        (180, chaos.kill_tuner),
+        (8, lambda: chaos.kill_child("time")),
+        (18, chaos.kill_tuner),
+        (30, lambda: chaos.kill_child("build")),
+        (41, restart_server),
+        (52, chaos.kill_tuner),
+        (64, lambda: chaos.kill_child("time")),
+        (74, restart_server),
+        (86, chaos.kill_tuner),
+        (97, lambda: chaos.kill_child("build")),
+        (108, chaos.kill_tuner),
     ]
 
 
 def run(service: Service, apis: int, tuners: int, restart: Callable[[], tuple[float, float]] | None) -> None:
-    """Fifty jobs while everything is killed in turn."""
+    """All jobs while everything is killed in turn."""
     for n in range(apis):
         service.start_api(f"api{n}")
     for n in range(tuners):
@@ -208,7 +208,7 @@ def run(service: Service, apis: int, tuners: int, restart: Callable[[], tuple[fl
         thread = threading.Thread(target=disturb)
         thread.start()
         try:
-            jobs = submitted(service, JOBS, {10: chaos.kill_api, 30: chaos.kill_api})
+            jobs = submitted(service, JOBS, {6: chaos.kill_api, 18: chaos.kill_api})
             finished(store, JOBS)
         finally:
             chaos.ended.set()
