@@ -49,7 +49,7 @@ def task_of(name: str, batch: int, height: int, width: int, channels: int) -> Ta
     height=st.integers(5, 9),
     width=st.sampled_from([8, 13, 16, 19, 37]),
     batch=st.integers(1, 2),
-    channels=st.sampled_from([2, 5]),
+    channels=st.sampled_from([2, 3]),
     seed=st.integers(0, 99),
 )
 def test_random_tiles_agree_with_the_oracle(

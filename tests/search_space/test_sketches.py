@@ -19,7 +19,6 @@ from tunewright.codegen.runtime.memory import guarded_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
-from tunewright.codegen.verify import verify
 from tunewright.graph.fusion import Call, partition
 from tunewright.graph.groups import chained
 from tunewright.graph.ir import Graph
@@ -199,7 +198,7 @@ SIZES = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=3)
 @given(sizes=SIZES, seed=st.integers(0, 2**31))
 def test_random_schedules_agree_with_the_oracle(name: str, sizes: dict[str, int], seed: int) -> None:
     for task in tasks_of(MODELS[name], sizes):
@@ -210,8 +209,7 @@ def test_random_schedules_agree_with_the_oracle(name: str, sizes: dict[str, int]
                 continue
             for schedule in schedules(task, TARGET, one.name, 2, seed):
                 kernel = lower(Candidate(task, TARGET, schedule))
-                verify(kernel)
-                agree(task, native(task, kernel, arrays), wanted)
+                agree(task, native(task, kernel, arrays), wanted)  # `build` verifies it
                 agree(task, interpreted(task, kernel, arrays), wanted)
 
 
