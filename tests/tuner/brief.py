@@ -1,4 +1,4 @@
-"""Whole models timed in as few turns as give an interval, without pauses: for tests in which times are nothing but times.
+"""Whole models timed in as few turns as give an interval, without pauses: for tests that only ask that there are times.
 
 As a program it is the command line, with that.
 """
