@@ -103,10 +103,18 @@ class SqlStore(Store):
 
     # Tasks and targets
 
-    @patient
     def add_task(self, task: Task) -> bool:
+        return self.add_tasks([task]) == 1
+
+    def add_tasks(self, tasks: Iterable[Task]) -> int:
+        by_key = {task.key: task for task in reversed(list(tasks))}  # of equal ones the first has its label stored
+        # In one order for all: of two transactions that add the same tasks, none waits for the other crosswise.
+        return self._add_tasks([task_values(by_key[key]) for key in sorted(by_key)]) if by_key else 0
+
+    @patient
+    def _add_tasks(self, values: list[dict[str, Any]]) -> int:
         with self.database.write() as session:
-            return self.database.add(session, TaskRow, ["key"], [task_values(task)]) == 1
+            return self.database.add(session, TaskRow, ["key"], values)
 
     @patient
     def add_target(self, target: Target) -> bool:

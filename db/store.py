@@ -48,6 +48,10 @@ class Store(Protocol):
         """Make a task known. Whether it was new."""
         ...
 
+    def add_tasks(self, tasks: Iterable[Task]) -> int:
+        """Make several tasks known, all or none of them. How many were new."""
+        ...
+
     def add_target(self, target: Target) -> bool:
         """Make a target known. Whether it was new."""
         ...

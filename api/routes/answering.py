@@ -85,9 +85,7 @@ class Answering:
         )
         if not misses:
             return None
-        for key in misses:
-            if key in read.sent:
-                self._store.add_task(read.sent[key])
+        self._store.add_tasks(read.sent[key] for key in misses if key in read.sent)
         if target is not None:
             self._store.add_target(target)
         submitted = self._store.jobs.submit(

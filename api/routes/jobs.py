@@ -168,8 +168,7 @@ def _submit(
 ) -> JobSubmitted:
     store = here.store
     store.add_target(target)
-    for task, _ in reading.tasks:
-        store.add_task(task)
+    store.add_tasks(task for task, _ in reading.tasks)
     spec = JobSpec(
         model_sha256=asked.model,
         target_key=target.key,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import event
 
 from tunewright.db import choice, sql_exchange, sql_store
 from tunewright.db.errors import NotFound, StoreError
@@ -63,6 +64,31 @@ class TestTasksAndTargets:
         assert store.add_task(samples.task()) and not store.add_task(samples.task())
         assert store.add_target(samples.target()) and not store.add_target(samples.target())
         assert store.counts() == {"tasks": 1, "targets": 1, "jobs": 0, "trials": 0}
+
+    def test_several_are_stored_in_one_transaction(self, store, samples):
+        commits, inserts = [], []
+        event.listen(store.database.engine, "commit", commits.append)
+
+        @event.listens_for(store.database.engine, "before_cursor_execute")
+        def see(_connection, _cursor, statement, *_):
+            if statement.startswith("INSERT"):
+                inserts.append(statement)
+
+        tasks = [samples.task(extent) for extent in range(1, 51)]
+        store.add_task(tasks[7])
+        commits.clear()
+        inserts.clear()
+        assert store.add_tasks(iter([*tasks, tasks[3]])) == 49
+        assert (len(commits), len(inserts)) == (1, 1)
+        assert store.tasks([task.key for task in tasks]) == {task.key: task for task in tasks}
+        assert store.add_tasks(tasks) == store.add_tasks([]) == 0
+        other = samples.task(99)
+        assert store.add_tasks([other, dataclasses.replace(other, op="Other")]) == 1
+        assert store.task(other.key).op == other.op
+
+    def test_several_writers_of_the_same_do_not_wait_for_each_other_for_ever(self, store, samples):
+        tasks = [samples.task(extent) for extent in range(1, 21)]
+        assert sum(in_threads(lambda n: store.add_tasks(tasks[::-1] if n % 2 else tasks), 4)) == len(tasks)
 
     def test_are_found_by_the_begin_of_their_key(self, filled, samples):
         keys = sorted(samples.task(extent).key for extent in (8, 9))

@@ -79,8 +79,7 @@ def tune(
     )
     with open_store(db or settings().db, patience_s=PATIENCE_S) as store:
         store.add_target(machine)
-        for task, _ in opened.tasks.values():
-            store.add_task(task)
+        store.add_tasks(task for task, _ in opened.tasks.values())
         opening = Opening(store.jobs, spec, opened.label, budget)
         lease = opening.lease(lambda: tell(Progress(Stage.WAITING, 0, budget, 0.0, ())))
         if lease is None:
