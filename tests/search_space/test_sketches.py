@@ -43,7 +43,7 @@ MODELS = {
     " | y[1, {c}, {a}, {b}] ; w z",
     "strided": "x[2, {d}, {a}, {b}] w[{c}, {d}, 3, 2] | y = Conv<pads=[1, 0, 1, 1], strides=[2, 1]>(x, w) | y ; w",
     "channels_first": "x[1, {c}, {a}, {b}] w[{2c}, {c}, 3, 3] z[{2c}] |"
-    " t = Conv<pads=[1, 1, 1, 1], strides=[2, 1]>(x, w, z) y = Relu(t) | y ; w z",
+    " t = Conv<pads=[0, 1, 1, 0], strides=[2, 2]>(x, w, z) y = Relu(t) | y ; w z",
     "edges": "x[1, {a}, {b}, {d}] w[{c}, {d}, 3, 3] z[{c}] | t = Transpose<perm=[0, 3, 1, 2]>(x)"
     " u = Conv<pads=[1, 1, 1, 1]>(t, w, z) v = Relu(u) y = Transpose<perm=[0, 2, 3, 1]>(v) | y ; w z",
     "far_edges": "x[1, {b}, {a}, {d}] w[{c}, {d}, 5, 3] | t = Transpose<perm=[0, 3, 1, 2]>(x)"
