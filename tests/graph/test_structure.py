@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,7 @@ def test_a_light_model(name: str) -> None:
     assert len(structure.data) < 128 << 10
 
 
+@cache
 def cases() -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
