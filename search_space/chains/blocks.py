@@ -6,6 +6,7 @@
       block
         link 0 ... link n              each the rows that the next ones need, in memory of its own; the last, the output
 
+Links that go along the rows (softmax) run together, in the passes of `rows`: what passes between them is a row or less.
 Where windows overlap, a tensor is kept as a ring of rows: each block adds those that the one before did not need. Rows
 of padding are filled, its columns once a chunk.
 """
@@ -13,14 +14,11 @@ of padding are filled, its columns once a chunk.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from math import prod
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tunewright.codegen.expr import Const, Expr, Load, Var, const, free_vars, op, substitute, transform
+from tunewright.codegen.expr import Const, Expr, Load, Var, const, op, substitute, transform
 from tunewright.codegen.index import linear
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Scope, Stmt, replaced
 from tunewright.codegen.target import Target
@@ -28,138 +26,17 @@ from tunewright.graph.task import Axis, Stage, Task
 
 from ..nests.digits import digits
 from ..nests.loops import lower
-from ..nests.nest import Nest
-from ..nests.phases import crossing, params, plain_nest, vector_axes
+from ..nests.nest import CALLER, Nest
+from ..nests.phases import crossing, params, plain_nest
 from ..nests.pieces import Piece
 from ..nests.tile import INNER, TILE
 from ..products.product import Product, packed
-from ..space import Columns
-from .chain import ROW, Chain, Link, chain
-
-TAPS = 64
-"""Most places of a window whose loops are written out."""
-
-CALLER = frozenset({"chunk"})
-"""Loops that are not the nest's: so it has no parallel one."""
+from ..rows.passes import GROUP, Passes
+from .chain import ROW
+from .plan import Plan, RowLinks
 
 FIRST, STEP = "first", "step"
 """Variables: the number of a chunk's first block, that of a block (written in terms of loops in the end)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A chain, and which of its links are what."""
-
-    chain: Chain
-    lanes: int
-    products: tuple[int, ...]
-    windows: tuple[int, ...]  # links that reduce a window, channels along the lanes
-    constants: frozenset[str]  # tensors known when a model is compiled
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        return self.chain.links
-
-    @property
-    def outer(self) -> int:
-        """Places along the outer axes."""
-        return prod(axis.extent for axis in self.chain.outer)
-
-    def product(self, number: int) -> Product:
-        found = self.links[number].product
-        assert found is not None
-        return found
-
-    def width(self, number: int) -> int:
-        """Extent of a product along the lanes."""
-        return self.product(number).extent(self.product(number).vector)
-
-    def tiled_axis(self, number: int) -> str:
-        """The axis of a product that its register tile has beside the lanes; "" for none."""
-        axes = [a for a in self.product(number).rows if a != ROW or not self.chain.slides]
-        return axes[-1] if axes else ""
-
-    def tiled(self, number: int) -> int:
-        """Extent of that axis."""
-        axis = self.tiled_axis(number)
-        return self.product(number).extent(axis) if axis else 1
-
-    @property
-    def across(self) -> int:
-        """Extent of the axis that the register tile of a window has beside the lanes."""
-        inner = [self.links[n] for n in self.windows if len(self.links[n].inner) > 1]
-        return max((link.tensor.shape[-2] for link in inner), default=1)
-
-    @property
-    def taps(self) -> int:
-        """Places of the largest window."""
-        return max(prod(a.extent for a in self.links[n].piece.stage.reduce) for n in self.windows)
-
-    def even_blocks(self) -> set[int]:
-        """Blocks that share the rows evenly."""
-        return {-(-self.chain.rows // n) for n in (1, 2, 3, 4)}
-
-    def local_bytes(self, block: NDArray[np.int64], chunks: NDArray[np.int64], columns: Columns) -> NDArray[np.int64]:
-        """Memory of a chunk: rows of every link but the last, and panels."""
-        spans = self.chain.spans(block)
-        sliding = self.sliding(block, chunks)
-        total = block * 0
-        for number, (link, span) in enumerate(zip(self.links[:-1], spans, strict=False)):
-            row_bytes = prod(link.tensor.shape[d] for d in link.inner) * link.tensor.dtype.size_bytes
-            total = total + row_bytes * np.where(sliding, self.chain.ring(number, spans), span.end - span.first)
-        for number in self.products:
-            found = self.product(number)
-            if not self.constant(number):
-                width = columns.get(f"vectors_{number}", block * 0 + 1) * self.lanes
-                depth = prod(found.extent(a) for a in self.panel_axes(number))
-                total = total + 4 * depth * width * -(-self.width(number) // width)
-        return total
-
-    def sliding(self, block: NDArray[np.int64], chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether blocks follow each other in a chunk and share rows."""
-        if not any(np.any(span.kept > 0) for span in self.chain.spans(block)):
-            return np.zeros(np.shape(block), np.bool_)
-        blocks = -(-self.chain.rows // block)
-        return np.asarray(-(-blocks // chunks) > 1)
-
-    def constant(self, number: int) -> bool:
-        """Whether a product's panel is packed when a model is compiled."""
-        panel = self.product(number).panel
-        names = [e.name for e in panel.index if isinstance(e, Var)]
-        simple = len(names) == len(set(names)) and all(isinstance(e, Var | Const) for e in panel.index)
-        uses = sum(x.tensor == panel.tensor for link in self.links for x in link.piece.reads)
-        return simple and uses == 1 and panel.tensor in self.constants
-
-    def panel_axes(self, number: int) -> list[str]:
-        """The axes of a panel beside the lanes, that of its reduction last."""
-        found = self.product(number)
-        outer = {axis.name for axis in self.chain.outer}
-        reduction = [a.name for a in found.piece.stage.reduce]
-        names = [n for n in free_vars(found.panel) if n != found.vector and n not in outer]
-        return [n for n in names if n not in reduction] + [n for n in reduction if n in names]
-
-
-@lru_cache(maxsize=256)
-def plan_of(task: Task, lanes: int) -> Plan | None:
-    """The task as a chain of several reductions, most of the work products or windows; None if it isn't one."""
-    found = chain(task)
-    if found is None or sum(bool(link.piece.stage.reduce) for link in found.links) < 2:
-        return None
-    products = {n: link.product for n, link in enumerate(found.links) if link.product}
-    windows = tuple(n for n, link in enumerate(found.links) if _is_window(link, lanes))
-    largest = max(range(len(found.links)), key=lambda n: found.links[n].piece.stage.points)
-    narrow = any(2 * way.extent(way.vector) < lanes for way in products.values())
-    if not products or narrow or largest not in {*products, *windows}:
-        return None
-    constants = frozenset(t.name for t in task.inputs if t.constant)
-    return Plan(found, lanes, tuple(products), windows, constants)
-
-
-def _is_window(link: Link, lanes: int) -> bool:
-    stage = link.piece.stage
-    axes = vector_axes(link.piece, lanes)
-    few = prod(a.extent for a in stage.reduce) <= TAPS
-    return not link.product and bool(stage.reduce) and few and axes[:1] in [[a.name] for a in stage.axes]
 
 
 class Blocks:
@@ -176,7 +53,8 @@ class Blocks:
         self.packings: dict[str, Packing] = {}
         self.panels: list[tuple[Buffer, Stmt]] = []
         self.products = {number: self._panel(number) for number in plan.products}
-        self.makers = {link.tensor.name: number for number, link in enumerate(self.links[:-1])}
+        made = (link.tensor.name for link in self.links[:-1])
+        self.makers = {name: number for number, name in enumerate(made) if name not in plan.within_rows}
 
     def kernel(self) -> Kernel:
         return Kernel(params(self.task, self.packings), (), Block((self._chunks(),)), self.packings)
@@ -201,7 +79,7 @@ class Blocks:
         step = Var(FIRST) + Var("block") if self.each > 1 else Var(FIRST)
         block = replaced(self._block(), {STEP: step})
         body: Stmt = Block((*steps, For("block", self.each, block) if self.each > 1 else block))
-        for local in [*(self._local(n) for n in range(len(self.links) - 1)), *(b for b, _ in self.panels)]:
+        for local in [*map(self._local, self.makers.values()), *(b for b, _ in self.panels)]:
             body = Alloc(local, body)
         return body
 
@@ -210,10 +88,10 @@ class Blocks:
         if self.chain.slides:
             return Block(tuple(self._rows(n, *self._part(n)) for n in range(len(self.links))))
         whole, rest = divmod(self.chain.rows, self.block)
-        parts = [Block(tuple(self._plain_rows(n, self.block) for n in range(len(self.links))))]
+        parts = [self._plain_rows(self.block)]
         tests = [op("lt", Var(STEP), whole)]
         if rest:
-            parts.append(Block(tuple(self._plain_rows(n, rest) for n in range(len(self.links)))))
+            parts.append(self._plain_rows(rest))
             tests.append(op("eq", Var(STEP), whole))
         always = self.each * self.values["chunks"] == whole
         return parts[0] if always else Block(tuple(If(t, p) for t, p in zip(tests, parts, strict=True)))
@@ -257,9 +135,32 @@ class Blocks:
 
     # Links
 
-    def _plain_rows(self, number: int, count: int) -> Stmt:
-        """A block of a link in a chain where row p of each comes from row p of those before."""
-        return self._nest(number, self._cut(number, Var(STEP) * self.block, count))
+    def _plain_rows(self, count: int) -> Stmt:
+        """A block of a chain where row p of each link comes from row p of those before."""
+        start = Var(STEP) * self.block
+        together = {links.first: links for links in self.plan.row_links}
+        made: list[Stmt] = []
+        number = 0
+        while number < len(self.links):
+            links = together.get(number)
+            made.append(
+                self._passes(links, start, count) if links else self._nest(number, self._cut(number, start, count))
+            )
+            number = links.stop if links else number + 1
+        return Block(tuple(made))
+
+    def _passes(self, together: RowLinks, start: Expr, count: int) -> Stmt:
+        """Links along the rows, for `count` rows from `start` on."""
+        plan, group = together.plan, self.values["rows"]
+        outer = {axis.name for axis in self.chain.outer}
+        cut = replace(
+            plan,
+            steps=tuple(replace(step, piece=self._part_of(step.piece, start, count)) for step in plan.steps),
+            rows=tuple(Axis(a.name, count) if a.name == ROW else a for a in plan.rows if a.name not in outer),
+        )
+        body = Passes(cut, self.values["round"], group, ahead=0).lower()
+        groups = -(-cut.row_count // group)
+        return For(GROUP, groups, body) if groups > 1 else replaced(body, {GROUP: const(0)})
 
     def _rows(self, number: int, first: int, count: int) -> Stmt:
         """Rows of a link from STEP * stride + first on, padding counted, as far as there are any."""
@@ -284,16 +185,19 @@ class Blocks:
         return Block((For("filled", count, fill), made))
 
     def _cut(self, number: int, start: Expr, count: int) -> Piece:
-        """The piece for `count` rows from `start` on, without the outer axes, reading and writing local memory."""
-        link = self.links[number]
-        piece = self.products[number].piece if number in self.products else link.piece
+        """A link for `count` rows from `start` on, without the outer axes, reading and writing local memory."""
+        piece = self.products[number].piece if number in self.products else self.links[number].piece
+        return self._part_of(piece, start, count)
+
+    def _part_of(self, piece: Piece, start: Expr, count: int) -> Piece:
+        """What `_cut` does, for the piece of a link."""
         stage = piece.stage
         row = {ROW: start + Var(ROW)}
         outer = {axis.name for axis in self.chain.outer}
         axes = tuple(Axis(a.name, count) if a.name == ROW else a for a in stage.axes if a.name not in outer)
         index = tuple(substitute(e, row) for e in piece.index)
-        if number < len(self.links) - 1:
-            index = self._local_index(number, index)
+        if piece.output in self.makers:
+            index = self._local_index(self.makers[piece.output], index)
 
         def local(node: Expr) -> Expr:
             if not isinstance(node, Load) or node.tensor == stage.output:
@@ -331,13 +235,15 @@ class Blocks:
         return lower(nest)
 
     def _panel(self, number: int) -> Product:
-        """A product reading its panel in the best layout there is: packed beforehand, or copied for each chunk."""
+        """A product reading its panel where it is, packed beforehand, or copied for each chunk."""
         found = self.plan.product(number)
         width = min(
             self.values[f"vectors_{number}"] * self.lanes, -(-self.plan.width(number) // self.lanes) * self.lanes
         )
         tensor = self.task.tensor(found.panel.tensor)
-        if self.plan.constant(number):
+        if self.plan.in_place(number):
+            return found
+        if number in self.plan.packed:
             packing, index = packed(found, tensor, width)
             self.packings[tensor.name] = packing
             return found.reading(Load(tensor.name, index, tensor.dtype))

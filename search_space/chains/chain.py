@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Op, Var, const, free_vars, substitute
 from tunewright.codegen.index import Linear, linear
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 
 from ..nests.padding import padded
 from ..nests.pieces import Piece, pieces
-from ..products.product import Product
+from ..products.product import Product, factors, last_axes
 
 ROW = "row"
 """The axis of every link that is cut into blocks."""
@@ -343,7 +342,7 @@ def _link(
     names = {row.axes[number]: ROW} | {way.axes[number]: f"outer{n}" for n, way in enumerate(outer)}
     piece = _renamed(piece, names)
     known = {p.output for p, _ in made}
-    found = seen(piece, known)
+    found = _seen(piece, known)
     dims = tuple(way.dims[number] for way in outer) if row.dims[number] >= 0 else ()
     return Link(piece, task.tensor(piece.output), padding, found, dims, row.dims[number])
 
@@ -363,18 +362,12 @@ def _renamed(piece: Piece, names: dict[str, str]) -> Piece:
     return Piece(stage, piece.output, index, substitute(piece.finish, fresh))
 
 
-def seen(piece: Piece, made: set[str]) -> Product | None:
+def _seen(piece: Piece, made: set[str]) -> Product | None:
     """The piece as a product whose panel comes from outside the chain; None if it isn't one."""
-    match piece.stage:
-        case Stage(body=Op("mul", (Load() as left, Load() as right), DType.F32), combiner="sum"):
-            pass
-        case _:
-            return None
-    if any(linear(e) is None for load in (left, right) for e in load.index):
+    operands = factors(piece.stage)
+    if operands is None:
         return None
-    last = [index[-1] for index in (piece.index, piece.stage.index)]  # they differ where the result is permuted
-    factors = [(left, right), (right, left)]
-    ways = (_product(piece, e.name, *pair) for e in last if isinstance(e, Var) for pair in factors)
+    ways = (_product(piece, vector, *pair) for vector in last_axes(piece) for pair in (operands, operands[::-1]))
     return next((way for way in ways if way is not None and way.panel.tensor not in made), None)
 
 

@@ -130,7 +130,7 @@ def _ways(task: Task) -> list[Product]:
     operands = factors(parts[main].stage)
     if operands is None:
         return []
-    ways = [_seen(parts, main, *operands, vector) for vector in _last_axes(parts[main])]
+    ways = [_seen(parts, main, *operands, vector) for vector in last_axes(parts[main])]
     return [way for way in ways if way is not None]
 
 
@@ -186,7 +186,7 @@ def _edge(found: Product, at: Expr, inside: range, dimension: int) -> Edge | Non
     return Edge(way.axis, way.tap, way.taps, way.stride, way.dilation, way.inside.start - way.start, len(way.inside))
 
 
-def _last_axes(piece: Piece) -> list[str]:
+def last_axes(piece: Piece) -> list[str]:
     """The contiguous axis of what is written, and that of the sum itself, which differs if the result is permuted."""
     last = [index[-1] for index in (piece.index, piece.stage.index) if index]
     return list(dict.fromkeys(e.name for e in last if isinstance(e, Var)))

@@ -52,7 +52,7 @@ def row_groups(task: Task, parts: Sequence[Piece]) -> list[RowGroup]:
     start = 0
     while start < len(parts):
         for stop in range(len(parts), start, -1):
-            group = _group(task, parts, start, stop)
+            group = row_group(task, parts, start, stop)
             if group is not None:
                 done.append(group)
                 start = stop
@@ -82,7 +82,8 @@ def at_row(rows: Sequence[Axis], row: Expr, body: Stmt) -> Stmt:
     return replaced(body, {axis.name: number for axis, number in zip(rows, numbers, strict=True)})
 
 
-def _group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:
+def row_group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:
+    """The pieces from `start` to before `stop` as one group, if they can be; one piece alone has no rows."""
     inside = list(parts[start:stop])
     if len(inside) == 1:
         return RowGroup((inside[0],))

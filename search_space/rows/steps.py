@@ -11,16 +11,25 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tunewright.codegen.expr import Const, Expr, Load, Var, free_vars, loads, transform
 from tunewright.codegen.ir import Buffer
 from tunewright.graph.task import Axis, Task
 
 from ..nests.phases import vector_axes
 from ..nests.pieces import Piece, pieces
-from .rows import row_groups
+from .rows import RowGroup, row_groups
 
 COLUMN = "column"
 """The axis of all steps beside the rows."""
+
+ROUND = 8
+"""Vectors in a round by default."""
+
+HANDED_BYTES = 1 << 16
+"""What passes may hand on of a group of rows: it should stay in the nearest caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,22 @@ class Plan:
     @property
     def row_count(self) -> int:
         return prod(axis.extent for axis in self.rows)
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """How many vectors a round may have."""
+        vectors = -(-self.columns // self.lanes)
+        return tuple(sorted({n for n in (1, 2, 4, 8, 16) if n < vectors} | {min(vectors, 16)}))
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """How many rows a group may have: those of which one vector holds a value each."""
+        most = min(self.row_count, self.lanes) if self.alike else 1
+        return tuple(1 << n for n in range(most.bit_length()))
+
+    def near(self, group: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether what passes hand on of groups of so many rows stays in the nearest caches."""
+        return np.asarray((group == 1) | (group * self.handed_bytes <= HANDED_BYTES))
 
     @property
     def passes(self) -> int:
@@ -130,9 +155,13 @@ class Plan:
 def plan(task: Task, lanes: int) -> Plan | None:
     """The task as steps over rows; None if it isn't made of such."""
     groups = row_groups(task, pieces(task))
-    if len(groups) != 1 or not groups[0].rows:
+    return planned(groups[0], lanes) if len(groups) == 1 else None
+
+
+def planned(group: RowGroup, lanes: int) -> Plan | None:
+    """A group as steps over its rows; None if it isn't made of such."""
+    if not group.rows:
         return None
-    (group,) = groups
     rows = {axis.name for axis in group.rows}
     steps: list[Step] = []
     extents: set[int] = set()

@@ -17,13 +17,13 @@ from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..chains.blocks import Blocks, Plan, plan_of
+from ..chains.blocks import Blocks
 from ..chains.chain import ROW
+from ..chains.plan import Plan, plan_of
+from ..nests.nest import LOCAL_BYTES
+from ..rows.steps import ROUND
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
-
-LOCAL_BYTES = 3 << 20
-"""Most memory of a chunk: it is on the stack, and of no use beyond the caches of one core."""
 
 BODY_LIMIT = 512
 """Multiply-adds in one copy of the innermost body."""
@@ -49,7 +49,7 @@ class ChainSketch:
     """See the module."""
 
     name = "chain"
-    version = 1
+    version = 2
 
     def applies(self, task: Task, target: Target) -> bool:
         plan = plan_of(task, target.lanes(4))
@@ -65,6 +65,9 @@ class ChainSketch:
             tiled = plan.tiled(number)
             sizes = (n for n in range(1, min(tiled, TILES[-1]) + 1) if n in TILES or tiled % n == 0)
             knobs.append(Knob(f"tile_{number}", tuple(sizes)))
+        if plan.row_links:
+            knobs.append(Knob("rows", min((along.plan.groups for along in plan.row_links), key=len)))
+            knobs.append(Knob("round", max((along.plan.rounds for along in plan.row_links), key=len)))
         if plan.windows:
             knobs.append(Knob("vectors", (1, 2, 4)))
             knobs.append(Knob("tile", tuple(n for n in (1, 2, 4, 7, 8) if n <= plan.across)))
@@ -103,7 +106,8 @@ def _fits(plan: Plan, target: Target) -> bool:
 def _plainest(plan: Plan) -> dict[str, int]:
     """The smallest register tiles."""
     tiles = [f"{name}_{number}" for number in plan.products for name in ("vectors", "tile")]
-    return dict.fromkeys([*tiles, *(("vectors", "tile") if plan.windows else ()), "unroll"], 1)
+    others = [*(("vectors", "tile") if plan.windows else ()), *(("rows", "round") if plan.row_links else ()), "unroll"]
+    return dict.fromkeys([*tiles, *others], 1)
 
 
 def _fitting(plan: Plan, target: Target, values: Mapping[str, int]) -> list[int]:
@@ -125,6 +129,8 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
         legal &= tile * vectors * columns["unroll"] <= BODY_LIMIT
         if plan.tiled_axis(number) == ROW:
             legal &= tile <= block
+    for along in plan.row_links:
+        legal &= (columns["rows"] <= block) & along.plan.near(columns["rows"])
     if plan.windows:
         copies = columns["tile"] * columns["vectors"]
         legal &= (copies + columns["vectors"] + 1 <= target.vector_registers) & (copies * plan.taps <= BODY_LIMIT)
@@ -154,6 +160,11 @@ def _tiles(plan: Plan, target: Target, block: int, choices: Mapping[str, Sequenc
     values = _plainest(plan)
     for number in plan.products:
         values |= _best_tile(plan, number, target, block, choices)
+    if plan.row_links:
+        near = [
+            n for n in choices["rows"] if n <= block and all(along.plan.near(np.array(n)) for along in plan.row_links)
+        ]
+        values |= {"rows": near[-1], "round": max(n for n in choices["round"] if n <= ROUND)}
     if plan.windows:
         most = min(BODY_LIMIT // (2 * plan.taps), (target.vector_registers - 3) // 2)
         fitting = [n for n in choices["tile"] if n <= most]

@@ -16,12 +16,9 @@ from tunewright.graph.task import Axis, Task
 from ..nests.phases import params
 from ..rows.passes import GROUP, Passes
 from ..rows.rows import row_loop
-from ..rows.steps import COLUMN, Plan, plan
+from ..rows.steps import COLUMN, ROUND, Plan, plan
 from ..schedule import Schedule
 from ..space import Columns, Knob, Space, Tiling
-
-ROUND = 8
-"""Vectors in a round by default."""
 
 CHUNK_POINTS = 1 << 14
 """Elements of a chunk of rows beyond which nothing is gained by larger ones."""
@@ -31,9 +28,6 @@ CHUNKS_PER_THREAD = 4
 
 GROUPS_AHEAD = 4
 """Groups in a chunk from which on to ask for the next one early: what follows a chunk is often another thread's."""
-
-HANDED_BYTES = 1 << 16
-"""What passes may hand on of a group of rows: it should stay in the nearest caches."""
 
 
 class RowsSketch:
@@ -47,11 +41,9 @@ class RowsSketch:
 
     def space(self, task: Task, target: Target) -> Space:
         found = _plan(task, target)
-        vectors = -(-found.columns // found.lanes)
-        most = min(found.row_count, found.lanes) if found.alike else 1
         knobs = (
-            Knob("vectors", tuple(sorted({n for n in (1, 2, 4, 8, 16) if n < vectors} | {min(vectors, 16)}))),
-            Knob("rows", tuple(1 << n for n in range(most.bit_length()))),
+            Knob("vectors", found.rounds),
+            Knob("rows", found.groups),
             Knob("chunk_rows", tuple(1 << n for n in range(found.row_count.bit_length()))),
             Knob("ahead", (0, 1) if found.passes > 1 else (0,)),
         )
@@ -61,7 +53,7 @@ class RowsSketch:
             knobs=knobs,
             legal=lambda columns: _legal(found, columns),
             tiling=lambda columns: _tiling(found, columns),
-            default=Schedule(self.name, self.version, _default(found, vectors, most, target)),
+            default=Schedule(self.name, self.version, _default(found, target)),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -82,18 +74,18 @@ def _plan(task: Task, target: Target) -> Plan:
 def _legal(found: Plan, columns: Columns) -> NDArray[np.bool_]:
     """Rows of a group are of one chunk, and what passes hand on of them is near."""
     rows = columns["rows"]
-    return np.asarray((rows <= columns["chunk_rows"]) & ((rows == 1) | (rows * found.handed_bytes <= HANDED_BYTES)))
+    return np.asarray((rows <= columns["chunk_rows"]) & found.near(rows))
 
 
-def _default(found: Plan, vectors: int, most: int, target: Target) -> tuple[tuple[str, int], ...]:
+def _default(found: Plan, target: Target) -> tuple[tuple[str, int], ...]:
     """Groups as large as the nearest cache holds twice, chunks of rows enough for all threads."""
     limit = max(1, min(CHUNK_POINTS // found.columns, found.row_count // (CHUNKS_PER_THREAD * target.threads)))
     chunk = 1 << (limit.bit_length() - 1)
     near = target.l1_bytes // 2 // max(found.again_bytes, 1)
-    group = 1 << (max(1, min(chunk, most, near)).bit_length() - 1)
+    group = 1 << (max(1, min(chunk, found.groups[-1], near)).bit_length() - 1)
     own = target.threads == 1 or chunk >= GROUPS_AHEAD * group
     ahead = int(own and found.passes > 1)
-    return ("vectors", min(vectors, ROUND)), ("rows", group), ("chunk_rows", chunk), ("ahead", ahead)
+    return ("vectors", min(found.rounds[-1], ROUND)), ("rows", group), ("chunk_rows", chunk), ("ahead", ahead)
 
 
 def _tiling(found: Plan, columns: Columns) -> Tiling:

@@ -32,7 +32,7 @@ from tunewright.graph.task import Axis, Stage, Task
 from ..nests.digits import digits
 from ..nests.direction import direction_along
 from ..nests.loops import lower
-from ..nests.nest import Nest, balanced
+from ..nests.nest import CALLER, LOCAL_BYTES, Nest, balanced
 from ..nests.padding import source
 from ..nests.phases import params, plain_phase, temporaries
 from ..nests.pieces import Piece
@@ -46,9 +46,6 @@ TAPS = 3
 
 STRIDES = (1, 2)
 
-LOCAL_BYTES = 3 << 20
-"""Most memory of a chunk: it is on the stack, and of no use beyond the caches of one core."""
-
 CHUNKS = (0, 2, 4, 6, 7, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64)
 """Tiles that go through all steps together; 0 for a phase a step."""
 
@@ -61,9 +58,6 @@ TRANSFORM_OPS = 13
 
 BODY_LIMIT = 512
 """Multiply-adds in one copy of the innermost body."""
-
-CALLER = frozenset({"chunk"})
-"""Loops that are not the nest's: so it has no parallel one."""
 
 GIVEN, SUMS = "given", "sums"
 """Buffers: the tiles of the input transformed, the sums to transform back."""

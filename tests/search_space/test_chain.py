@@ -13,7 +13,9 @@ from tunewright.graph.fusion import Call, partition
 from tunewright.graph.groups import chained
 from tunewright.graph.task import Task
 from tunewright.search_space.chains.chain import ROW, Chain, chain
-from tunewright.search_space.sketches.chain import LOCAL_BYTES, ChainSketch
+from tunewright.search_space.chains.plan import plan_of
+from tunewright.search_space.nests.nest import LOCAL_BYTES
+from tunewright.search_space.sketches.chain import ChainSketch
 
 from .oracle import NARROW, WIDE, agree, graph_of
 
@@ -112,6 +114,23 @@ def test_queries_are_the_rows_of_attention_and_heads_stay_apart() -> None:
     assert [axis.extent for axis in seen.outer] == [3]
     assert seen.rows == 10 and not seen.slides
     assert all(ROW in {a.name for a in link.piece.stage.axes} for link in seen.links)
+
+
+def test_softmax_goes_along_the_rows_of_a_block_and_keeps_to_single_rows() -> None:
+    plan = plan_of(attention(3, 10, 32, 16), 16)
+    assert plan is not None
+    (softmax,) = plan.row_links
+    assert (softmax.first, softmax.stop, softmax.plan.passes) == (1, 5, 3)
+    made = [link.tensor.name for link in plan.links]
+    assert plan.within_rows == set(made[1:4])  # the scores and what they are turned into are of a whole block
+    assert {axis.name for axis in softmax.plan.rows} == {ROW, "outer0"}
+
+
+def test_values_are_read_where_they_are_and_keys_turned() -> None:
+    task = attention(3, 10, 32, 16)
+    plan = plan_of(task, 16)
+    assert plan is not None and not plan.packed
+    assert [plan.in_place(number) for number in plan.products] == [False, True]
 
 
 def test_what_lies_between_pieces_is_never_in_shared_memory() -> None:
