@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -34,6 +34,8 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(home / name.lower()))
+        # Hundreds of processes start in a run: where nothing compiled may be kept, each would compile the package anew.
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
 
 
@@ -68,14 +70,34 @@ def own_server() -> Iterator[Server]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests begin, and those with Ray, so that no core waits for them in the end."""
+
+    def rank(item: pytest.Item) -> int:
+        return next((n for n, mark in enumerate(("slow", "ray")) if item.get_closest_marker(mark)), 2)
+
+    items.sort(key=rank)
+    lost = [item.nodeid for item in items if rank(item) == 1 and _group(item.nodeid) != "ray"]
+    assert not lost, f"these start Ray, and their names do not say so: {lost}"
+
+
+def _group(nodeid: str) -> str:
+    file, _, rest = nodeid.partition("::")
+    return "ray" if "test_ray_" in file or "[ray_pool" in rest else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Where tests run on several cores, a file stays together, and all that starts Ray: there is one cluster a run.
 
-    Slow ones begin, so that no core waits for them in the end.
+    By their names: the groups of pytest-xdist 3.8 are lost on pytest 9.2, which no longer lets it rename tests.
     """
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-    for item in items:
-        group = "ray" if item.get_closest_marker("ray") else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class Files(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    return Files(config, log)
 
 
 GOLDEN = Path(__file__).parent / "golden"
