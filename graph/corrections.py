@@ -10,17 +10,25 @@
 - GatherElements: fails where more than 64 elements lie along the axis.
 - Softmax, LogSoftmax, Hardmax before opset 13: don't flatten.
 - OneHot: fails if the depth is a vector of one element.
+- DequantizeLinear before opset 19: missing. (It means what 19 means for the types that it takes.)
+- GlobalLpPool, Scatter: missing.
+
+`is_computed` tells what is missing after that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from onnx import helper
-from onnx.reference.op_run import OpRun
+from onnx.reference import ReferenceEvaluator, ops
+from onnx.reference.op_run import OpRun, RuntimeContextError
+from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
 from onnx.reference.ops.op_conv_transpose import ConvTranspose
+from onnx.reference.ops.op_dequantize_linear import DequantizeLinear_25
 
 from .ir import Array, Node
 from .recurrent import RECURRENT_OPS, evaluate_recurrent
@@ -125,6 +133,29 @@ class _OneHot(_Corrected):
         return (np.where(chosen & inside, values[1], values[0]),)
 
 
+class _DequantizeLinear(DequantizeLinear_25):
+    """That of the newest opset: the older ones have fewer types and attributes, with the same meaning."""
+
+    op_domain = ""
+
+
+class _GlobalLpPool(_Corrected):
+    def _run(self, x: Any, **_: Any) -> tuple[Array]:
+        p = self._attrs().get("p", 2)
+        total = np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True)
+        return (np.asarray(total ** (1 / p), x.dtype),)
+
+
+class _Scatter(_Corrected):
+    def _run(self, data: Array, indices: Any, updates: Array, **_: Any) -> tuple[Array]:
+        axis = self._attrs().get("axis", 0) % data.ndim
+        result = data.copy()
+        places = list(np.indices(indices.shape, sparse=True))
+        places[axis] = indices
+        result[tuple(places)] = updates
+        return (result,)
+
+
 class _WithBody(_Corrected):
     body: Any  # an evaluator
 
@@ -220,9 +251,36 @@ CORRECTIONS = [
     *(type(name, (_Softmax,), {}) for name in ("Hardmax", "LogSoftmax", "Softmax")),
     type("LRN", (_LRN,), {}),
     type("CastLike", (_CastLike,), {}),
+    type("DequantizeLinear", (_DequantizeLinear,), {}),
     type("GatherElements", (_GatherElements,), {}),
+    type("GlobalLpPool", (_GlobalLpPool,), {}),
     type("Loop", (_Loop,), {}),
     type("OneHot", (_OneHot,), {}),
     type("Scan", (_Scan,), {}),
+    type("Scatter", (_Scatter,), {}),
 ]
 """For the evaluator's `new_ops`, so that they hold inside bodies as well. (MaxPool there keeps the evaluator's.)"""
+
+_CORRECTED_OPS = frozenset(correction.__name__ for correction in CORRECTIONS)
+
+_LOADERS = {
+    "": ops.load_op,
+    "ai.onnx.ml": aionnxml.load_op,
+    "ai.onnx.preview": aionnx_preview.load_op,
+    "ai.onnx.preview.training": aionnx_preview_training.load_op,
+}
+
+
+@cache
+def is_computed(op: str, domain: str, version: int) -> bool:
+    """Whether the evaluator, with the corrections, has the op at all as of this opset version."""
+    if not domain and op in _CORRECTED_OPS:
+        return True
+    definition = {} if domain else {"evaluator_cls": ReferenceEvaluator}  # what runs an op that consists of others
+    try:
+        _LOADERS[domain](domain, op, version, **definition)
+    except RuntimeContextError:  # consists of others too, but the operands' types decide of which
+        return True
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True

@@ -10,6 +10,11 @@ _BINARY_OPS = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Mul",
 _DROPPED = {"BatchNormalization": "is_test", "Dropout": "is_test", "Gemm": "broadcast"}
 
 
+def modern_version(domain: str, version: int) -> int:
+    """The opset version whose ops a model of `version` ends up with."""
+    return version if domain else max(version, 7)
+
+
 def modern(draft: Draft, node: Node) -> Node:
     """The node as opset 7 writes it; what it needs before it is added to the draft.
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, inliner
 
+from tunewright.graph.corrections import is_computed
 from tunewright.graph.draft import Draft
 from tunewright.graph.inference import TypeFault, infer, infer_protos, tensor_type
 from tunewright.graph.ir import Graph, Node, TensorType, Value
@@ -22,7 +23,7 @@ from .completion import completed
 from .dimensions import Dimensions
 from .errors import ModelError, one_line, shown
 from .guards import check_after, check_before
-from .legacy import modern
+from .legacy import modern, modern_version
 from .normal import normal
 from .order import free_names, ordered
 from .weights import Weights
@@ -125,6 +126,8 @@ class Walk:
             raise ModelError(f"{place}: opset {scope.opsets[domain]} has no op {shown(op)}") from error
         if schema.deprecated:
             raise ModelError(f"{place}: op {op} is not part of opset {scope.opsets[domain]} any more")
+        if not is_computed(op, domain, modern_version(domain, scope.opsets[domain])):
+            raise ModelError(f"{place}: op {op} of opset {scope.opsets[domain]} is not supported: nothing here runs it")
         return schema
 
     def _constant(self, proto: NodeProto, place: str) -> tuple[str, Any]:

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from onnx import parser
+from onnx import defs, parser
 
 from tunewright.graph import fallback
 from tunewright.graph.channels import first_from_last, inverse, last_from_first, weight_last_from_first
+from tunewright.graph.corrections import is_computed
 from tunewright.graph.fallback import EvaluationError, evaluate
 from tunewright.graph.ir import Graph, Node
 from tunewright.graph.onnx_import import load
+from tunewright.graph.onnx_import.check import DOMAINS
 
 Floats = NDArray[np.float32]
 
@@ -247,3 +249,78 @@ def test_rnn_with_other_activations_batch_first():
     for t in range(5):
         h = 0.5 * np.clip(x[1, t] @ w[0].T + h @ r[0].T, -0.3, 0.3) + 0.1
         np.testing.assert_allclose(y[1, t, 0], h, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("version", [10, 13, 17, 19, 21, 25])
+def test_dequantize_linear_of_every_opset(version: int):
+    x = np.random.default_rng(0).integers(0, 256, (2, 3, 4)).astype(np.uint8)
+    whole = one("DequantizeLinear", [x, np.float32(0.5), np.uint8(7)], version=version)
+    np.testing.assert_array_equal(whole, 0.5 * (x.astype(np.float32) - 7))
+    if version >= 13:
+        scale, zero = np.float32([0.5, 1, 2]), np.uint8([1, 0, 9])
+        rows = one("DequantizeLinear", [x, scale, zero], version=version, axis=1)
+        np.testing.assert_array_equal(rows, scale[:, None] * (x.astype(np.float32) - zero[:, None]))
+
+
+@pytest.mark.parametrize("opset", [10, 13, 17, 19, 21])
+def test_a_quantised_model_runs(opset: int):
+    body = """
+        q (float[2,3] x) => (float[2,4] y)
+        <float s = {0.05}, uint8 z = {128}, float sw = {0.1}, int8 zw = {0},
+         int8[3,4] w = {1, -2, 3, 4, 5, -6, 7, 8, -9, 10, 11, 12}>
+        {
+            xq = QuantizeLinear (x, s, z)
+            xd = DequantizeLinear (xq, s, z)
+            wd = DequantizeLinear (w, sw, zw)
+            m = MatMul (xd, wd)
+            mq = QuantizeLinear (m, s, z)
+            y = DequantizeLinear (mq, s, z)
+        }
+    """
+    graph = imported(body, opset)
+    x = normal(2, 3)
+    values: dict[str, Any] = {**graph.constants, graph.inputs[0].tensor: x}
+    for node in graph.nodes:
+        results = evaluate(node, [values[name] if name else None for name in node.inputs])
+        values.update(zip(node.outputs, results, strict=True))
+    w = np.float32(0.1) * np.array([[1, -2, 3, 4], [5, -6, 7, 8], [-9, 10, 11, 12]], np.float32)
+    quantised = np.clip(np.rint(x / np.float32(0.05)) + 128, 0, 255) - 128
+    wanted = np.clip(np.rint(quantised * np.float32(0.05) @ w / np.float32(0.05)), -128, 127) * np.float32(0.05)
+    np.testing.assert_allclose(values[graph.outputs[0].tensor], wanted, atol=0.051)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_global_lp_pool(p: int):
+    x = normal(2, 3, 4, 5)
+    found = one("GlobalLpPool", [x], p=p)
+    np.testing.assert_allclose(found, (abs(x) ** p).sum(axis=(2, 3), keepdims=True) ** (1 / p), rtol=1e-5)
+
+
+def test_scatter_with_negative_indices():
+    x, indices, updates = normal(4, 3), np.array([[2, -4], [0, 1]]), normal(2, 2)
+    wanted = x.copy()
+    for row, column in np.ndindex(2, 2):
+        wanted[indices[row, column], column] = updates[row, column]
+    np.testing.assert_array_equal(one("Scatter", [x, indices, updates], version=10, axis=0), wanted)
+
+
+OPSETS = [
+    (schema.name, schema.domain, version)
+    for schema in defs.get_all_schemas_with_history()
+    for version in (max(schema.since_version, 7 if not schema.domain else 1),)
+    if not schema.deprecated and schema.domain in DOMAINS
+    if defs.get_schema(schema.name, version, schema.domain).since_version == schema.since_version
+]
+"""Every version of every op that a model may have, at the first opset that it counts in."""
+
+MISSING = {"CastMap", "CategoryMapper", "Gradient", "MaxRoiPool", "Multinomial", "ZipMap"}
+"""What is refused when a model is opened."""
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_every_op_of_every_opset_is_computed_or_known_not_to_be(domain: str):
+    ours = [(op, version) for op, one_domain, version in OPSETS if one_domain == domain]
+    assert ours
+    assert {op for op, version in ours if not is_computed(op, domain, version)} == {
+        op for op, _ in ours if op in MISSING
+    }
