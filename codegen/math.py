@@ -22,7 +22,7 @@ from .expr import TRANSCENDENTAL, Const, Expr, Op, children, const, op, transfor
 LARGEST_POWER = 32
 """Constant whole exponents up to this one, negative ones too, become multiplications."""
 
-SMALLEST_NORMAL = 2.0**-126
+SMALLEST_NORMAL_BITS = 1 << 23
 
 
 def expand(expr: Expr) -> Expr:
@@ -109,17 +109,21 @@ LN_TAIL = (-0.49999937, 0.333332, -0.2500775, 0.20011073, -0.1641703, 0.13997135
 
 
 def log(x: Expr) -> Expr:
-    """The natural logarithm: relative error 1.3e-7. Of zeros and denormals -inf, of what is negative NaN.
+    """The natural logarithm: relative error 1.3e-7, of denormals too. Of zeros -inf, of what is negative NaN.
 
-    `x = 2^e * (1 + f)` with 1 + f in 2/3 .. 4/3.
+    `x = 2^e * (1 + f)` with 1 + f in 2/3 .. 4/3. The bits of a denormal are how many times it has 2^-149: that number
+    is taken apart in its place, and 149 is taken from its exponent. No denormal is computed with: where a machine takes
+    them for zeros, only negative ones change, from NaN to -inf.
     """
-    bits = op("bitcast", x, dtype=DType.I32)
+    whole = op("bitcast", x, dtype=DType.I32)
+    counted = op("bitcast", op("cast", whole, dtype=DType.F32), dtype=DType.I32) - (149 << 23)
+    bits = op("select", op("lt", whole, SMALLEST_NORMAL_BITS), counted, whole)  # what is negative is dealt with below
     exponent = op("shr", bits - LN_BITS, 23)
     f = op("bitcast", bits - op("shl", exponent, 23), dtype=DType.F32) - 1.0
     result = op("fma", f * f, _horner(LN_TAIL, f), f)
     result = op("fma", op("cast", exponent, dtype=DType.F32), 0.693147181, result)
     none = op("select", op("lt", x, 0.0), nan, const(-inf))
-    result = op("select", op("lt", x, SMALLEST_NORMAL), none, result)
+    result = op("select", op("lt", 0, whole), result, none)
     return op("select", op("lt", x, inf), result, x)  # inf, and NaN, which is not less
 
 
@@ -186,7 +190,7 @@ def power(x: Expr, y: Expr) -> Expr:
     """x to the y: relative error 2e-7 * (1 + |y * ln(x)|), up to 2e-5 at the ends of the range.
 
     Negative x to a whole y has the sign that its parity says, to any other y is NaN. Constant halves, such as 0.5 and
-    -1.5, go through the square root instead: a few 1e-7. Zeros and denormals of either sign count as 0.
+    -1.5, go through the square root instead: a few 1e-7. Zeros of either sign count as 0.
     """
     if isinstance(y, Const) and _is_product(const(2 * y.value)):
         root = op("sqrt", x) * _product(x, int(abs(y.value)))
