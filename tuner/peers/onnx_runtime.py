@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ class OnnxRuntime:
     """ONNX Runtime on the CPU, with all its graph optimisations."""
 
     def __init__(self, model: Path | bytes, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> None:
+        # Importing it is enough to leave a database in the user's cache and to report; only this stops that.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime
 
         self.version: str = onnxruntime.__version__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ class OpenVino:
     """OpenVINO on the CPU, tuned for latency, computing in float32 as the others do."""
 
     def __init__(self, model: Path | bytes, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> None:
+        # Importing it reports to its makers, and leaves an id in the user's home, where this module can be imported.
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         import openvino
 
         self.version: str = openvino.__version__.partition("-")[0]
