@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunewright.bench.entries import best_peer
+from tunewright.bench.entries import ROOT, best_peer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,6 +64,7 @@ def _speed(entry: Mapping[str, Any], name: str) -> float | None:
 
 def _save(path: Path, panels: Mapping[str, Sequence[tuple[str, Any]]], drawn: Any) -> None:
     """Draw the panels beside each other. The same figures give the same file."""
+    os.environ.setdefault("MPLCONFIGDIR", str(ROOT / "build" / "matplotlib"))  # its cache of fonts
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
