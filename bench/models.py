@@ -66,8 +66,10 @@ def show(console: Console, panels: Mapping[str, Sequence[tuple[str, Entry]]]) ->
         console.print(f"\n{heading}", highlight=False)
         print_table(console, _table(console, rows))
         found = summary(rows)
-        factor = times(found["geometric_mean"])
-        console.print(f"as fast as the best peer, geometric mean of {found['cases']}: {factor}", highlight=False)
+        if found["cases"]:
+            many = f"{found['cases']} model{'s' if found['cases'] > 1 else ''}"
+            speed = f"{times(found['geometric_mean'])} as fast as the best peer (geometric mean)"
+            console.print(f"over {many}: {speed}", highlight=False)
 
 
 def _table(console: Console, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:

@@ -145,7 +145,19 @@ def test_models_table() -> None:
     text = console.export_text()
     assert "threads: 2" in text
     assert "1.25x" in text
-    assert "geometric mean of 2: 0.79x" in text
+    assert "over 2 models: 0.79x as fast as the best peer (geometric mean)" in text
+
+
+def test_only_categories_that_were_compared_are_named() -> None:
+    shares = dict.fromkeys(("share", "direct_share", "bandwidth_share"), 0.5)
+    rest = {"kernels_ms": 1.0, "limit": "L2", "winograd_rel_err": None, **shares}
+    console = Console(record=True, width=160)
+    norm, product = (ENTRY | rest | {"category": name} for name in ("layer norm", "gemm"))
+    ops.show(console, {"threads: 2": [("layer norm 197", norm), ("gemm 64", product)]})
+    assert "over layer norm: 1.25x as fast as the best peer (geometric mean)" in console.export_text()
+    alone = norm | {"category": "softmax", "peers": {}}
+    ops.show(console, {"threads: 2": [("gemm 64", product), ("softmax 8", alone)]})
+    assert "geometric mean" not in console.export_text()
 
 
 def test_plots_name_every_case_and_are_the_same_each_time(tmp_path: Path) -> None:
