@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import floor, log10
 
 NOISE = 0.01
 """Parts of one that a ratio of times must be off one to be worth a number."""
@@ -35,8 +36,11 @@ def duration(value_ms: float | None, digits: int = 3) -> str:
 
 
 def times(factor: float | None) -> str:
-    """A ratio, e.g. "1.62x"."""
-    return "-" if factor is None else f"{factor:.2f}x"
+    """A ratio with two decimals, and below 1 at least two digits that count, e.g. "1.62x" or "0.0099x"."""
+    if factor is None:
+        return "-"
+    decimals = 1 - floor(log10(factor)) if 0 < factor < 1 else 2
+    return f"{factor:.{decimals}f}x"
 
 
 def is_clear(factor: float) -> bool:
@@ -89,6 +93,21 @@ def shape(extents: object) -> str:
             return "x".join(map(str, extents)) or "scalar"
         case _:
             raise TypeError(f"{extents!r} is no shape")
+
+
+def fallback_share(fallback: Mapping[str, int], kernels_ms: float | None, whole_ms: float | None) -> float | None:
+    """The part of a run that nodes without a kernel take: what kernels don't. None where that is not known."""
+    if not fallback:
+        return 0.0
+    return None if kernels_ms is None or not whole_ms else max(0.0, 1.0 - kernels_ms / whole_ms)
+
+
+def slow_share(fallback: Mapping[str, int], part: float | None) -> str:
+    """What runs without a kernel, from op -> nodes, and what part of a run it takes, as far as that is known."""
+    if part is None:
+        return slow_nodes(fallback)
+    nodes = ", ".join(f"{printable(op)} ({count})" for op, count in fallback.items())
+    return f"{100 * part:.0f}% of this is {nodes}, run by ONNX's reference evaluator: tuning can't help with that"
 
 
 def slow_nodes(fallback: Mapping[str, int], reasons: Iterable[str] = ()) -> str:

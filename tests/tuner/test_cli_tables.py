@@ -109,6 +109,45 @@ def test_nothing_to_tune() -> None:
     assert "nothing to tune: no node of the model has a kernel" in out
 
 
+SLOW = {"fallback": {"Resize": 1, "Sin": 2}}
+
+
+@pytest.mark.parametrize(("render", "data"), [(tune.render, TUNED), (bench.render, MEASURED)], ids=["tune", "bench"])
+def test_how_much_of_a_model_has_no_kernel(render: Callable[..., None], data: dict[str, Any]) -> None:
+    out = printed(render, data | SLOW | {"fallback_share": 0.9912}, 160)
+    wanted = "99% of this is Resize (1), Sin (2), run by ONNX's reference evaluator: tuning can't help with that"
+    assert wanted in out.splitlines()
+    unknown = printed(render, data | SLOW | {"fallback_share": None}, 160)
+    assert "nodes without a kernel, run by the slower reference evaluator: 1 Resize, 2 Sin" in unknown.splitlines()
+    assert "evaluator" not in printed(render, data, 160)
+
+
+@pytest.mark.parametrize(
+    ("fallback", "kernels_ms", "whole_ms", "part"),
+    [
+        ({}, 1.0, 4.0, 0.0),
+        ({"Sin": 1}, 1.0, 4.0, 0.75),
+        ({"Sin": 1}, 5.0, 4.0, 0.0),
+        ({"Sin": 1}, 0.0, 4.0, 1.0),
+        ({"Sin": 1}, 1.0, None, None),
+        ({"Sin": 1}, None, 4.0, None),
+    ],
+)
+def test_what_kernels_do_not_take(
+    fallback: dict[str, int], kernels_ms: float | None, whole_ms: float | None, part: float | None
+) -> None:
+    assert text.fallback_share(fallback, kernels_ms, whole_ms) == part
+
+
+@pytest.mark.parametrize(
+    ("factor", "shown"),
+    [(None, "-"), (1250.247, "1250.25x"), (1.624, "1.62x"), (1.0, "1.00x"), (0.82, "0.82x"), (0.0099, "0.0099x"),
+     (0.0123, "0.012x"), (0.5, "0.50x"), (0.0, "0.00x"), (2.5e-6, "0.0000025x")],
+)  # fmt: skip
+def test_ratios(factor: float | None, shown: str) -> None:
+    assert text.times(factor) == shown
+
+
 @pytest.mark.parametrize(("tuned_ms", "said"), [(1480.0, "no gain"), (1495.0, "no gain"), (1800.0, "0.82x as fast")])
 def test_noise_is_no_gain(tuned_ms: float, said: str) -> None:
     last = printed(tune.render, TUNED | {"tuned_ms": tuned_ms, "tasks": [TASK | {"best_ms": 123.3}]}, 80).splitlines()

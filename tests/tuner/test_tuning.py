@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 from tunewright.tuner import InferenceSession, tune
 from tunewright.tuner.errors import Refused
@@ -92,6 +92,20 @@ def test_a_model_of_texts(tmp_path: Path, command: Command) -> None:
     assert data["outputs"][0]["dtype"] == "string"
     assert data["fallback"] == {"StringNormalizer": 1}
     assert np.load(tmp_path / "output_0.npy").tolist() == ["ONE", "TWO", "THREE"]
+
+
+def test_what_has_no_kernel_is_said_before_the_search(tmp_path: Path, command: Command) -> None:
+    path, url = tmp_path / "mixed.onnx", f"sqlite:///{tmp_path / 'tuning.db'}"
+    body = "g (float[1,1,64,64] x) => (float[1,1,64,64] y) { a = Relu(x) b = Det(a) y = Mul(x, b) }"
+    path.write_bytes(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {body}').SerializeToString())
+    answer = command("tune", path, "--db", url, "--trials", 2, "--threads", 1, "--json")
+    assert answer.data["fallback"] == {"Det": 1}
+    assert 0 <= answer.data["fallback_share"] <= 1
+    lines = answer.err.splitlines()
+    said = next(k for k, line in enumerate(lines) if "without a kernel" in line and "1 Det" in line)
+    assert said < next(k for k, line in enumerate(lines) if line.startswith("searching"))
+    shown = command("bench", path, "--db", url, "--threads", 1, "--against", "onnxruntime")
+    assert "% of this is Det (1), run by" in " ".join(shown.out.split())
 
 
 def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from ..peers.peak_memory import OURS, PeakMemory, peak_memory
 from ..running.coverage import Coverage
 from ..running.session import InferenceSession, object_cache
 from ..settings import settings
-from ..text import duration, printable, ratio, slow_nodes, times
+from ..text import duration, fallback_share, printable, ratio, slow_share, times
 from . import subject
 from .tables import is_wide, new_table, print_table
 
@@ -59,18 +59,20 @@ def bench(
     light = [name for name in opened if name not in peers.ASKED_FOR]
     taken = _memory(light, model, arrays, prepared, place) if memory else {}
     here = machine()
+    ours_ms, kernels_ms, fallback = latencies[OURS].median_ms, 1e3 * measured.kernels_s, measured.coverage.fallback
     return {
         "model": prepared.model.label,
         "threads": prepared.target.threads,
-        "tunewright_ms": latencies[OURS].median_ms,
-        "kernels_ms": 1e3 * measured.kernels_s,
+        "tunewright_ms": ours_ms,
+        "kernels_ms": kernels_ms,
         "default_ms": latencies[DEFAULT].median_ms if default else None,
         "peers": {name: latencies[name].median_ms for name in opened},
         **measured.errors,
         "failures": failures,
         "tasks": subject.shares(measured.coverage),
         "notes": list(prepared.notes),
-        "fallback": dict(measured.coverage.fallback),
+        "fallback": dict(fallback),
+        "fallback_share": fallback_share(fallback, kernels_ms, ours_ms),
         "samples": len(latencies[OURS].samples_s),
         "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
         "intervals_ms": {name: _interval_ms(latency) for name, latency in latencies.items()},
@@ -215,6 +217,8 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         f"{data['samples']} samples each, taken in turns"
     )
     console.print(f"of tunewright's time, kernels take {duration(data['kernels_ms'])}")
+    if data["fallback"]:
+        console.print(slow_share(data["fallback"], data["fallback_share"]))
     if data["peak_mb"]:
         taken = ", ".join(f"{name} {peak_mb:.0f} MB" for name, peak_mb in data["peak_mb"].items())
         console.print(f"peak memory of a process that loads the model and runs it: {taken}")
@@ -227,8 +231,6 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     if untuned:
         total = tasks["tuned"] + untuned
         console.print(f"{untuned} of {total} tasks are not tuned for {data['target']}: tunewright tune")
-    if data["fallback"]:
-        console.print(slow_nodes(data["fallback"]))
 
 
 def _exact(value_ms: float) -> str:

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
 from ..jobs.progress import watching
-from ..text import duration, gain, is_clear, printable, ratio, share, slow_nodes, times, uses
+from ..text import duration, gain, is_clear, printable, ratio, share, slow_nodes, slow_share, times, uses
 from .tables import is_wide, key_letters, new_table, print_table
+
+if TYPE_CHECKING:
+    from ..jobs.job import Progress
 
 
 def tune(console: Console, model: Path, **settings: Any) -> dict[str, Any]:
-    """The report of a tuning job as JSON data. `settings` are those of `tuning.tune`. Progress goes to `console`."""
+    """The report of a tuning job as JSON data. `settings` are those of `tuning.tune`. Progress goes to `console`.
+
+    As soon as the model is read, so does what it has no kernels for.
+    """
     with watching(console) as watch:
         from ..jobs.tuning import tune as run_job  # takes a while to import: the view is there before
 
-        return run_job(model, watch=watch, **settings).to_json()
+        def tell(progress: Progress) -> None:
+            if progress.fallback:
+                console.print(slow_nodes(progress.fallback))
+            watch(progress)
+
+        return run_job(model, watch=tell, **settings).to_json()
 
 
 def render(console: Console, data: Mapping[str, Any]) -> None:
@@ -33,9 +44,9 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     console.print(f"{printable(data['model'])} on {data['target']}: {data['trials']} trials{measured}")
     if data["failed"]:
         console.print("failed trials: " + ", ".join(f"{count} {name}" for name, count in data["failed"].items()))
-    if data["fallback"]:
-        console.print(slow_nodes(data["fallback"]))
     _print_whole(console, data)
+    if data["fallback"]:
+        console.print(slow_share(data["fallback"], data.get("fallback_share")))  # a job of before that was known
 
 
 def _print_whole(console: Console, data: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ All state is in the database: a job whose process is killed at any moment goes o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf, isfinite
@@ -51,6 +51,7 @@ class Progress:
     earlier: int = 0  # trials of the job before this process
     last: tuple[TaskState, Schedule, Measurement] | None = None
     spent_s: float = 0.0  # of searching, over all processes
+    fallback: Mapping[str, int] = field(default_factory=dict)  # op -> nodes without a kernel: told once, before the job
 
     @property
     def speedup(self) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..text import fallback_share
 from ..units import in_ms, in_s
 
 
@@ -79,6 +80,13 @@ class Report:
     fallback: Mapping[str, int]  # op -> nodes without a native kernel
     whole_model: str = ""  # why the whole model was not timed, one line; empty where it was
 
+    @property
+    def kernels_s(self) -> float | None:
+        """Seconds of a run of the tuned model that its tasks take, by their own times; None where one holds nowhere."""
+        times_s = [None if task.best_s is None else task.chosen * task.best_s for task in self.tasks if task.chosen]
+        known_s = [time_s for time_s in times_s if time_s is not None]
+        return sum(known_s) if len(known_s) == len(times_s) else None
+
     def to_json(self) -> dict[str, Any]:
         """Plain data, times in milliseconds; `from_json` inverts it but for the last bits of times."""
         return {
@@ -93,6 +101,7 @@ class Report:
             "peak_gflops": self.peak_gflops,
             "failed": dict(self.failed),
             "fallback": dict(self.fallback),
+            "fallback_share": fallback_share(self.fallback, in_ms(self.kernels_s), in_ms(self.tuned_s)),
             "whole_model": self.whole_model,
         }
 

@@ -71,6 +71,8 @@ def tune(
     tell(Progress(Stage.READING, 0, budget, 0.0, ()))
     machine = local_target(target, threads)
     opened = open_model(model, dims)
+    if opened.fallbacks:
+        tell(Progress(Stage.READING, 0, budget, 0.0, (), fallback=opened.fallback_ops))
     spec = JobSpec(
         model_sha256=opened.sha256,
         target_key=machine.key,
