@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -134,6 +134,62 @@ def test_other_arrays_are_refused(wrong: object, session: InferenceSession) -> N
         session.run(None, {"x": wrong})
 
 
+def test_inputs_are_given_by_name(session: InferenceSession) -> None:
+    array = np.ones((4, 8), np.float32)
+    takes = r"; the model takes 'x' \(float32\[4, ?8\]\)$"
+    for feed, name in (([array], "list"), (array, "ndarray"), (None, "NoneType")):
+        with pytest.raises(InputError, match=f"given by name, in a dict, not a {name}{takes}"):
+            session.run(None, feed)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=f"^input 'x' is missing{takes}"):
+        session.run(None, {})
+    with pytest.raises(InputError, match=f"^the model has no input 'X', and input 'x' is missing{takes}"):
+        session.run(None, {"X": array})
+    with pytest.raises(InputError, match=f"^the model has no input 'z'{takes}"):
+        session.run(None, {"x": array, "z": array})
+
+
+def test_outputs_are_named_in_a_list(session: InferenceSession) -> None:
+    feed = {"x": np.ones((4, 8), np.float32)}
+    with pytest.raises(InputError, match=r"named in a list, \['y'\]"):
+        session.run("y", feed)
+    with pytest.raises(InputError, match="no output 'z'; its outputs are 'y'"):
+        session.run(["y", "z"], feed)
+
+
+def test_settings_are_given_by_name() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        InferenceSession(b"", "sqlite://")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("threads", [0, -1, 4097, "2", 1.5, True])
+def test_threads_have_a_range(threads: Any) -> None:
+    with pytest.raises(Refused, match=r"threads is .*; it must be a whole number from 1 to 4096"):
+        InferenceSession(small_model().SerializeToString(), threads=threads)
+
+
+@pytest.mark.parametrize("dims", [{"n": "1"}, {"n": 1.5}, {"n": True}, {"n": None}, {1: 1}, [("n", 1)], "n=1"])
+def test_dims_are_whole_numbers_by_name(dims: Any) -> None:
+    with pytest.raises(Refused, match=r"^dims .*names to whole numbers: dims=\{'batch': 1\}$"):
+        InferenceSession(small_model("n").SerializeToString(), dims=dims)
+
+
+def test_whole_numbers_of_numpy_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    numbers: Any = {"dims": {"n": np.int64(5)}, "threads": np.int32(1)}
+    with InferenceSession(small_model("n").SerializeToString(), **numbers) as session:
+        assert session.get_inputs()[0].shape == [5, 8]
+
+
+def test_notes_say_what_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = open_model(small_model().SerializeToString())
+    monkeypatch.setattr("tunewright.tuner.running.session.available_cores", lambda: [0])
+    with InferenceSession.of(model, detect(2), {}) as opened:
+        untuned, many = opened.notes
+        tasks = opened.coverage().untuned
+    assert untuned.startswith(f"{tasks} of {tasks} tasks run untuned")
+    assert many == "threads=2 is more than the one processor that this process may use"
+
+
 def test_arguments_are_described_as_onnx_runtime_does() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     kinds = {"f": TensorProto.FLOAT, "d": TensorProto.DOUBLE, "i": TensorProto.INT64, "b": TensorProto.BOOL}
@@ -154,13 +210,14 @@ class TestPlaces:
 
     def test_one_place_at_most(self, tmp_path: Path) -> None:
         with pytest.raises(Refused, match="give one of db and server"):
-            InferenceSession(small_model().SerializeToString(), "sqlite://", server="http://127.0.0.1:1")
+            InferenceSession(small_model().SerializeToString(), db="sqlite://", server="http://127.0.0.1:1")
 
     def test_a_server_that_is_away_costs_nothing_but_speed(self, tmp_path: Path, monkeypatch) -> None:
         monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
         with InferenceSession(small_model().SerializeToString(), server="http://127.0.0.1:1") as session:
             assert (session.coverage().tuned, session.coverage().untuned) == (0, 2)
             assert "kept answers and defaults are used" in session.notes[0]
+            assert session.notes[1].startswith("2 of 2 tasks run untuned")
             assert session.run(None, {"x": np.ones((4, 8), np.float32)})[0].shape == (4, 24)
 
     def test_an_address_that_is_none_is_refused(self) -> None:
@@ -178,9 +235,10 @@ class TestPlaces:
                 store.add_task(task)
                 good = Measurement(Status.OK, (1e-6,), 1e-6)
                 store.record(Record(task.key, sibling.key, space.schedule(space.points[-1]), good))
-        with InferenceSession(small_model().SerializeToString(), url, threads=1) as session:
+        with InferenceSession(small_model().SerializeToString(), db=url, threads=1) as session:
             coverage = session.coverage()
             assert (coverage.tuned, coverage.transferred, coverage.untuned) == (0, 2, 0)
+            assert session.notes == ()
 
     def test_the_environment_names_a_server_where_options_name_nothing(self, monkeypatch) -> None:
         monkeypatch.setenv("TUNEWRIGHT_SERVER", "http://127.0.0.1:1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.host import detect
+from tunewright.codegen.host import available_cores, detect
 from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.runtime.residence import trim_compiler, trim_heap
 from tunewright.graph.ir import TensorType
 
+from ..arguments import checked_dims, checked_threads
 from ..errors import InputError
 from ..settings import settings
 from .coverage import Coverage
 from .execution import CompiledModel
 from .image import Image, Port
-from .image_store import ImageStore
+from .image_store import Answer, ImageStore
 from .question import question
 
 if TYPE_CHECKING:  # what a session that starts from an image does without, to start at once
@@ -63,10 +64,11 @@ class InferenceSession:
     binds dynamic dimensions by name. Schedules come from one of `db`, an SQLAlchemy URL (the default database where
     nothing is given), `server`, the URL of a `tunewright serve`, and `lock`, a file that `tunewright lock` wrote. A
     server that is down, slow or broken costs at most a moment: what was kept of its answers is used, else defaults.
-    `notes` says what went wrong there, and what is to be known of a lock file.
+    `notes` says what went wrong there, what is to be known of a lock file, how many tasks run untuned, and whether
+    there are more threads than processors: a line each, none where all is as well as it can be.
 
-    Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for a lock file of
-    another model and where a task is left without a schedule that may work.
+    Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for arguments that
+    mean nothing, for a lock file of another model, and where a task is left without a schedule that may work.
     """
 
     notes: tuple[str, ...] = ()
@@ -74,15 +76,15 @@ class InferenceSession:
     def __init__(
         self,
         model: Path | str | bytes,
+        *,
         db: str | None = None,
         threads: int | None = None,
         dims: Mapping[str, int] | None = None,
-        *,
         server: str | None = None,
         lock: Path | str | None = None,
     ) -> None:
         lock = Path(lock) if lock is not None else None
-        dims = dict(dims or {})
+        dims, threads = checked_dims(dims), checked_threads(threads)
         images = None if _schedule_log.isEnabledFor(logging.DEBUG) else image_store()  # who looks on sees it all made
         asked = None
         if images is not None and server is None and (db is None or lock is None):
@@ -132,17 +134,16 @@ class InferenceSession:
         if answer is None or kept is None:
             return False
         pool_functions(kept.pool_code)
-        self.notes, self._coverage, self._schedules = answer.notes, answer.coverage, answer.schedules
-        self._load(kept.image, answer.threads)
+        self._load(kept.image, answer)
         return True
 
     def _start(self, started: Started) -> None:
-        answer = started.answer
-        self.notes, self._coverage, self._schedules = answer.notes, answer.coverage, answer.schedules
-        self._load(started.image, started.threads)
+        self._load(started.image, started.answer)
 
-    def _load(self, image: Image, threads: int) -> None:
-        self._model = CompiledModel(image, shared_pool(threads))
+    def _load(self, image: Image, answer: Answer) -> None:
+        self.notes = (*answer.notes, *_remarks(answer.coverage, answer.threads))
+        self._coverage, self._schedules = answer.coverage, answer.schedules
+        self._model = CompiledModel(image, shared_pool(answer.threads))
         kinds = [(port, port.value.kind) for port in image.inputs]
         self._wanted = [(port, _numpy_type(kind), kind.shape) for port, kind in kinds]
 
@@ -166,9 +167,10 @@ class InferenceSession:
         return [_argument(port) for port in self._model.image.outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
-        """The outputs of that name, in that order; all of them for None.
+        """The outputs of that name, in that order; all of them for None. Inputs are given by name.
 
-        Raises InputError where inputs are missing, unknown, or of another type or shape than the model's.
+        Raises InputError where inputs are missing, unknown, or of another type or shape than the model's, and for
+        outputs that it does not have.
         """
         arrays = self._arrays(input_feed)
         if output_names is None and len(input_feed) == len(arrays):
@@ -193,21 +195,34 @@ class InferenceSession:
         for port, dtype, shape in self._wanted:
             try:
                 array = input_feed[port.label]
-            except KeyError:
-                raise InputError(f"input {port.label!r} is missing") from None
+            except (KeyError, TypeError, IndexError):  # the last two where it is no mapping
+                raise InputError(self._misfed(input_feed)) from None
             if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
                 array = _checked(port.label, array, port.value.kind)
             arrays.append(array)
         return arrays
 
-    def _numbers(self, given: Iterable[str], wanted: Sequence[str] | None) -> list[int]:
+    def _misfed(self, given: Any) -> str:
+        """What is wrong with the names of inputs given: one line for people; empty where nothing is."""
+        takes = ", ".join(f"{port.label!r} ({port.value.kind})" for port in self._model.image.inputs) or "none"
+        if not isinstance(given, Mapping):
+            return f"inputs are given by name, in a dict, not a {type(given).__name__}; the model takes {takes}"
+        labels = [port.label for port in self._model.image.inputs]
+        unknown = ", ".join(repr(name) for name in given if name not in labels)
+        missing = ", ".join(repr(label) for label in labels if label not in given)
+        faults = [f"the model has no input {unknown}"] * bool(unknown) + [f"input {missing} is missing"] * bool(missing)
+        return f"{', and '.join(faults)}; the model takes {takes}" if faults else ""
+
+    def _numbers(self, given: Mapping[str, Any], wanted: Sequence[str] | None) -> list[int]:
         """The outputs of these names. Raises InputError where names, of inputs given too, are not the model's."""
+        if fault := self._misfed(given):
+            raise InputError(fault)
+        if isinstance(wanted, str):
+            raise InputError(f"outputs are named in a list, [{wanted!r}], or None for all")
         labels = [port.label for port in self._model.image.outputs]
-        inputs = {port.label for port in self._model.image.inputs}
-        unknown = [name for name in given if name not in inputs]
-        unknown += [name for name in wanted or () if name not in labels]
+        unknown = ", ".join(repr(name) for name in wanted or () if name not in labels)
         if unknown:
-            raise InputError(f"the model has no {', '.join(map(repr, unknown))}")
+            raise InputError(f"the model has no output {unknown}; its outputs are {', '.join(map(repr, labels))}")
         return [labels.index(name) for name in (labels if wanted is None else wanted)]
 
     def close(self) -> None:
@@ -221,6 +236,17 @@ class InferenceSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _remarks(coverage: Coverage, threads: int) -> Iterator[str]:
+    """What keeps a session from being as fast as it can be, a line each."""
+    tasks = coverage.tuned + coverage.transferred + coverage.untuned
+    if coverage.untuned:
+        yield f"{coverage.untuned} of {tasks} tasks run untuned; tuning for these dims and threads may make them faster"
+    cores = len(available_cores())
+    if threads > cores:
+        have = f"the {cores} processors" if cores > 1 else "the one processor"
+        yield f"threads={threads} is more than {have} that this process may use"
 
 
 def _argument(port: Port) -> Argument:

@@ -1,0 +1,47 @@
+"""What Python programs give as arguments, checked where they come in: each fault is one line. Light to import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import index
+from typing import Any
+
+from .errors import Refused
+
+MAX_THREADS = 4096
+"""What a pool of threads has at most, and a target too."""
+
+
+def whole_number(value: Any) -> int | None:
+    """The value, where it is a whole number of any type, numpy's too; None for all else, booleans too."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return index(value)
+    except TypeError:
+        return None
+
+
+def checked_threads(threads: int | None) -> int | None:
+    """The number of threads, None for all processors. Raises Refused where it is no number of threads."""
+    if threads is None:
+        return None
+    number = whole_number(threads)
+    if number is None or not 1 <= number <= MAX_THREADS:
+        raise Refused(f"threads is {threads!r}; it must be a whole number from 1 to {MAX_THREADS}, or None for all")
+    return number
+
+
+def checked_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
+    """Numbers by the names of dimensions. Raises Refused where it is something else; which there are says the model."""
+    if dims is None:
+        return {}
+    if not isinstance(dims, Mapping):
+        raise Refused(f"dims is a {type(dims).__name__}; it maps names to whole numbers: dims={{'batch': 1}}")
+    checked = {}
+    for name, value in dims.items():
+        number = whole_number(value)
+        if not isinstance(name, str) or number is None:
+            raise Refused(f"dims maps {name!r} to {value!r}; it maps names to whole numbers: dims={{'batch': 1}}")
+        checked[name] = number
+    return checked
