@@ -63,11 +63,15 @@ def test_unknown_words_are_refused(setting: str, word: str, tmp_path: Path) -> N
         ("minutes", -1.5),
         ("minutes", float("nan")),
         ("threads", 0),
+        ("threads", 4097),
+        ("threads", "2"),
+        ("dims", {"n": "5"}),
+        ("dims", {"n": True}),
         ("seed", -1),
         ("seed", 2**32),
     ],
 )
-def test_numbers_that_mean_nothing_are_refused(setting: str, value: float, tmp_path: Path) -> None:
+def test_numbers_that_mean_nothing_are_refused(setting: str, value: object, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'tuning.db'}"
     with pytest.raises(Refused, match=setting):
         tune(small_model().SerializeToString(), db=url, **{setting: value})  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from tunewright.db.jobs import UNFINISHED, Budget, Job, Jobs, JobSpec, JobState,
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.workers.pool import Machines, Pool, PoolError
 
+from ..arguments import checked_dims, checked_threads
 from ..errors import Refused
 from ..models.model import Model, open_model
 from ..settings import PATIENCE_S, settings
@@ -65,7 +66,8 @@ def tune(
     can't be read, StoreError for a database that can't be used. On KeyboardInterrupt the job stays in the database, as
     paused.
     """
-    _check(strategy, trials, minutes, threads, seed)
+    dims, threads = checked_dims(dims), checked_threads(threads)
+    _check(strategy, trials, minutes, seed)
     budget = Budget(trials, inf if minutes is None else 60 * minutes)
     tell = watch or (lambda progress: None)
     tell(Progress(Stage.READING, 0, budget, 0.0, ()))
@@ -168,7 +170,7 @@ class Opening:
         return Report.from_json(job.result)
 
 
-def _check(strategy: str, trials: int, minutes: float | None, threads: int | None, seed: int) -> None:
+def _check(strategy: str, trials: int, minutes: float | None, seed: int) -> None:
     """Raises Refused for the first setting that means nothing."""
     if strategy not in STRATEGIES:
         raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
@@ -176,8 +178,6 @@ def _check(strategy: str, trials: int, minutes: float | None, threads: int | Non
         raise Refused(f"trials is {trials}; a job has at least one")
     if minutes is not None and not minutes > 0:
         raise Refused(f"minutes is {minutes}; it must be above zero")
-    if threads is not None and threads < 1:
-        raise Refused(f"threads is {threads}; kernels run on at least one")
     if not 0 <= seed < SEEDS:
         raise Refused(f"seed is {seed}; it must be at least 0 and below {SEEDS}")
 
