@@ -56,8 +56,11 @@ class Dimensions:
             if key and key in self._bindings:
                 return self._bindings[key]
         what = f"dimension {shown(name)}" if name else f"dimension {axis}"
-        example = _quoted(name or by_place)
-        raise ModelError(f"{what} of input {shown(label)} is open; bind it to a number, for instance --dim {example}")
+        key = name or by_place
+        raise ModelError(
+            f"{what} of input {shown(label)} is open; bind it to a number, for instance --dim {_quoted(key)}, "
+            f"in Python dims={{{shown(key)}: 1}}"
+        )
 
 
 def _is_bound(dim: TensorShapeProto.Dimension) -> bool:

@@ -76,8 +76,10 @@ def test_a_path_that_is_not_there(tmp_path: Path):
 
 def test_open_dimensions_say_how_to_bind_them():
     body = "g (float[batch,?] x) => (float[batch,N] y) { y = Relu(x) }"
-    refused(parsed(body), "dimension 'batch' of input 'x' is open", "--dim batch=1")
-    refused(parsed(body), "dimension 1 of input 'x' is open", "--dim 'x:1=1'", dims={"batch": 1})
+    refused(parsed(body), "dimension 'batch' of input 'x' is open", "--dim batch=1, in Python dims={'batch': 1}")
+    refused(
+        parsed(body), "dimension 1 of input 'x' is open", "--dim 'x:1=1', in Python dims={'x:1': 1}", dims={"batch": 1}
+    )
     refused(parsed(body), "no dimension 'other'", "'batch', 'x:1'", dims={"batch": 1, "x:1": 2, "other": 3})
     refused(parsed(body), "0 is not between", dims={"batch": 0})
     hostile = parsed("g (float[batch] x) => (float[batch] y) { y = Relu(x) }")
