@@ -11,6 +11,7 @@
 - Softmax, LogSoftmax, Hardmax before opset 13: don't flatten.
 - OneHot: fails if the depth is a vector of one element.
 - DequantizeLinear before opset 19: missing. (It means what 19 means for the types that it takes.)
+- QuantizeLinear: what is beyond 32 bits, such as the lowest float of a mask, wraps instead of saturating.
 - GlobalLpPool, Scatter: missing.
 
 `is_computed` tells what is missing after that.
@@ -27,8 +28,10 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator, ops
 from onnx.reference.op_run import OpRun, RuntimeContextError
 from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
+from onnx.reference.ops._quant_utils import reshape_input
 from onnx.reference.ops.op_conv_transpose import ConvTranspose
 from onnx.reference.ops.op_dequantize_linear import DequantizeLinear_25
+from onnx.reference.ops.op_quantize_linear import QuantizeLinear_25
 
 from .ir import Array, Node
 from .recurrent import RECURRENT_OPS, evaluate_recurrent
@@ -137,6 +140,21 @@ class _DequantizeLinear(DequantizeLinear_25):
     """That of the newest opset: the older ones have fewer types and attributes, with the same meaning."""
 
     op_domain = ""
+
+
+class _QuantizeLinear(QuantizeLinear_25):
+    op_domain = ""
+
+    def _run(self, *operands: Any, **attrs: Any) -> Any:
+        (result,) = super()._run(*operands, **attrs)
+        x, scale = operands[:2]
+        limit = 65504.0 if x.dtype == np.float16 else 2.0**20  # beyond all results, and held by the type of x / scale
+        if result.dtype.kind not in "iu" or not np.max(np.abs(x), initial=0.0) > limit * np.min(np.abs(scale)):
+            return (result,)
+        steps = np.asarray(x, np.float64) / reshape_input(scale, x.shape, attrs.get("axis", 1), attrs.get("block_size"))
+        bounds = np.iinfo(result.dtype)
+        result = np.where(steps > limit, bounds.max, np.where(steps < -limit, bounds.min, result))
+        return (result.astype(bounds.dtype),)
 
 
 class _GlobalLpPool(_Corrected):
@@ -256,6 +274,7 @@ CORRECTIONS = [
     type("GlobalLpPool", (_GlobalLpPool,), {}),
     type("Loop", (_Loop,), {}),
     type("OneHot", (_OneHot,), {}),
+    type("QuantizeLinear", (_QuantizeLinear,), {}),
     type("Scan", (_Scan,), {}),
     type("Scatter", (_Scatter,), {}),
 ]

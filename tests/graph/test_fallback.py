@@ -257,9 +257,30 @@ def test_dequantize_linear_of_every_opset(version: int):
     whole = one("DequantizeLinear", [x, np.float32(0.5), np.uint8(7)], version=version)
     np.testing.assert_array_equal(whole, 0.5 * (x.astype(np.float32) - 7))
     if version >= 13:
-        scale, zero = np.float32([0.5, 1, 2]), np.uint8([1, 0, 9])
+        scale, zero = np.array([0.5, 1, 2], np.float32), np.array([1, 0, 9], np.uint8)
         rows = one("DequantizeLinear", [x, scale, zero], version=version, axis=1)
         np.testing.assert_array_equal(rows, scale[:, None] * (x.astype(np.float32) - zero[:, None]))
+
+
+@pytest.mark.parametrize("version", [10, 13, 19, 21, 25])
+@pytest.mark.parametrize("zero", [np.int8(-5), np.int8(5), np.uint8(128), None])
+def test_quantize_linear_saturates(version: int, zero: Any):
+    x = np.array([-np.inf, np.finfo(np.float32).min, -1e9, -1, 0, 1, 1e9, np.finfo(np.float32).max, np.inf], np.float32)
+    offset = 0 if zero is None else int(zero)
+    bounds = np.iinfo(np.uint8 if zero is None else zero.dtype)
+    low, high = [bounds.min] * 3, [bounds.max] * 3
+    middle = np.clip([offset - 10, offset, offset + 10], bounds.min, bounds.max).tolist()
+    found = one("QuantizeLinear", [x, np.float32(0.1), *([] if zero is None else [zero])], version=version)
+    assert found.dtype == bounds.dtype
+    assert found.tolist() == [*low, *middle, *high]
+
+
+def test_quantize_linear_by_rows():
+    x = np.array([[1.0, -1.0], [1e30, -1e30]], np.float32)
+    scale, zero = np.array([0.5, 2.0], np.float32), np.array([1, -3], np.int8)
+    assert one("QuantizeLinear", [x, scale, zero], version=13, axis=0).tolist() == [[3, -1], [127, -128]]
+    half = one("QuantizeLinear", [np.array([200, -200, 2], np.float16), np.float16(0.001), np.int8(-3)], version=19)
+    assert half.tolist() == [127, -128, 127]
 
 
 @pytest.mark.parametrize("opset", [10, 13, 17, 19, 21])
