@@ -53,7 +53,8 @@ def main() -> int:
         raise Interrupted(KEPT) from None
     cli.answer(tuned, tune.render)
     console.print(f"\nnow beside {PEER}, in one run")
-    cli.answer(bench.bench(model, [PEER], Place(db), default=True), bench.render)
+    compared = bench.bench(model, [PEER], Place(db), default=True, watch=console.print)
+    cli.answer(compared, bench.render)
     console.print(_next_steps(model, db), soft_wrap=True)
     return 0
 

@@ -323,9 +323,15 @@ class TestBench:
 
     def test_table(self, tuned: list[object], command: Command) -> None:
         pytest.importorskip("openvino")
-        out = command("bench", *tuned, "--against", "openvino").out
-        assert "openvino" in out
-        assert "95% interval" in out
+        answer = command("bench", *tuned, "--against", "openvino")
+        assert "openvino" in answer.out
+        assert "95% interval" in answer.out
+        assert [line.partition(":")[0] for line in answer.err.splitlines()] == [
+            "opening openvino",
+            "opening tunewright",
+            "timing in turn",
+            "measuring peak memory",
+        ]
 
     def test_peers_that_are_not_installed(self, tuned: list[object], command: Command, monkeypatch) -> None:
         monkeypatch.setattr("tunewright.tuner.peers.is_installed", lambda name: False)

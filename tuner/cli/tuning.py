@@ -105,8 +105,9 @@ def bench(
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server, lock)
-        peers = command.installed(messages()) if against is None else parse_names("--against", against)
-        data = command.bench(model, peers, place, parse_dims(dims), threads, default=default)
+        console = messages()
+        peers = command.installed(console) if against is None else parse_names("--against", against)
+        data = command.bench(model, peers, place, parse_dims(dims), threads, default=default, watch=console.print)
     tell(data["notes"])
     answer(data, command.render, as_json)
 

@@ -43,20 +43,23 @@ def bench(
     *,
     default: bool = False,
     memory: bool = True,
+    watch: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
     """Latencies of one run of the model, ours and the peers', and how far our outputs are from theirs.
 
     And what the kernels take of ours; with `default` ours on default schedules; with `memory` what the runtimes take of
-    the machine's.
+    the machine's. `watch` is told each step as it begins.
     """
     peers.check_peers(against)
     prepared = place.prepare(model, dims or {}, threads)
     dims = prepared.dims
     arrays, _ = subject.feeds(prepared.model, ())
-    opened, failures = _open(against, model, arrays, prepared.target.threads, dims)
-    measured = _side_by_side(prepared, arrays, opened, default=default)
+    opened, failures = _open(against, model, arrays, prepared.target.threads, dims, watch)
+    measured = _side_by_side(prepared, arrays, opened, watch, default=default)
     latencies = measured.latencies
     light = [name for name in opened if name not in peers.ASKED_FOR]
+    if memory:
+        watch(f"measuring peak memory: {', '.join([OURS, *light])}")
     taken = _memory(light, model, arrays, prepared, place) if memory else {}
     here = machine()
     ours_ms, kernels_ms, fallback = latencies[OURS].median_ms, 1e3 * measured.kernels_s, measured.coverage.fallback
@@ -95,9 +98,15 @@ class _Measured:
 
 
 def _side_by_side(
-    prepared: Prepared, arrays: Mapping[str, Any], opened: Mapping[str, peers.Peer], *, default: bool
+    prepared: Prepared,
+    arrays: Mapping[str, Any],
+    opened: Mapping[str, peers.Peer],
+    watch: Callable[[str], None],
+    *,
+    default: bool,
 ) -> _Measured:
     """Run the model in a session of ours, on default schedules too where it says so, and in the peers."""
+    watch(f"opening {OURS}")
     with ExitStack() as stack:
         tuned = stack.enter_context(subject.session_of(prepared))
         calls: dict[str, Callable[[], Any]] = {OURS: lambda: tuned.run(None, arrays)}
@@ -108,6 +117,7 @@ def _side_by_side(
         errors = _errors(calls[OURS](), opened)
         with suppress(OSError):  # nobody who can't write to the folder tunes with it
             stack.enter_context(HostLock(settings().objects).timing())
+        watch(f"timing in turn: {', '.join(calls)}")
         latencies = side_by_side(calls)
         rest()
         return _Measured(latencies, tuned.kernels_s(arrays), errors, tuned.coverage())
@@ -153,12 +163,18 @@ def installed(console: Console) -> list[str]:
 
 
 def _open(
-    names: Sequence[str], model: Path, arrays: Mapping[str, Any], threads: int, dims: Mapping[str, int]
+    names: Sequence[str],
+    model: Path,
+    arrays: Mapping[str, Any],
+    threads: int,
+    dims: Mapping[str, int],
+    watch: Callable[[str], None],
 ) -> tuple[dict[str, peers.Peer], dict[str, str]]:
     """The peers that can run the model, and what the others said."""
     opened: dict[str, peers.Peer] = {}
     failures: dict[str, str] = {}
     for name in names:
+        watch(f"opening {name}")
         try:
             peer = peers.PEERS[name](model, arrays, threads, dims)
             peer.run()
