@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,3 +91,18 @@ def test_each_peer_says_what_brings_it() -> None:
     assert how_to_install("torch.compile") == "pip install 'tunewright[torch]'"
     assert how_to_install("tvm") == "pip install apache-tvm"
     assert how_to_install("openvino") == "pip install 'tunewright[bench]'"
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_nothing_is_left_in_the_home(name: str, tmp_path: Path) -> None:
+    pytest.importorskip(name)
+    model, home = tmp_path / "model.onnx", tmp_path / "home"
+    model.write_bytes(CASES["functions"])
+    home.mkdir()
+    program = (
+        "import sys, numpy as np; from pathlib import Path; from tunewright.tuner.peers import PEERS; "
+        "PEERS[sys.argv[1]](Path(sys.argv[2]), {'x': np.zeros((6, 16), np.float32)}, 1, {}).run()"
+    )
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "ORT_"))}
+    subprocess.run([sys.executable, "-P", "-c", program, name, str(model)], env=env | {"HOME": str(home)}, check=True)
+    assert not list(home.iterdir())

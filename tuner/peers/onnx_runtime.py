@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .peer import PeerFailed, exceptions, one_line
+from .peer import PeerFailed, exceptions, import_silent, one_line
 
 
 class OnnxRuntime:
     """ONNX Runtime on the CPU, with all its graph optimisations."""
 
     def __init__(self, model: Path | bytes, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> None:
-        # Importing it is enough to leave a database in the user's cache and to report; only this stops that.
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-        import onnxruntime
-
+        onnxruntime = import_silent("onnxruntime")
         self.version: str = onnxruntime.__version__
         self._feeds = dict(feeds)
         self._errors = exceptions("onnxruntime.capi.onnxruntime_pybind11_state")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .peer import PeerFailed, one_line
+from .peer import PeerFailed, import_silent, one_line
 
 
 class OpenVino:
     """OpenVINO on the CPU, tuned for latency, computing in float32 as the others do."""
 
     def __init__(self, model: Path | bytes, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> None:
-        # Importing it reports to its makers, and leaves an id in the user's home, where this module can be imported.
-        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-        import openvino
-
+        openvino = import_silent("openvino")
         self.version: str = openvino.__version__.partition("-")[0]
         core = openvino.Core()
         # Without the precision hint it computes in bfloat16 where the processor can.

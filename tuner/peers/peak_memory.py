@@ -90,11 +90,10 @@ def _run_ours(model: Path, feeds: Mapping[str, Any], threads: int, options: Mapp
 
 
 def _run_peer(name: str, model: Path, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> int:
-    from importlib import import_module
-
     from . import PEERS, module_of
+    from .peer import import_silent
 
-    import_module(module_of(name))
+    import_silent(module_of(name))
     libraries_bytes = resident_peak_bytes()
     PEERS[name](model, feeds, threads, dims).run()
     return libraries_bytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +34,16 @@ class Peer(Protocol):
 
 Opener = Callable[[Path | bytes, Mapping[str, Any], int, Mapping[str, int]], Peer]
 """Loads a model: its path or bytes, all inputs by label in the model's order, threads, open dimensions by name."""
+
+
+def import_silent(module: str) -> Any:
+    """The module of a runtime, kept from reporting to its makers and from leaving files in the user's home.
+
+    Importing ONNX Runtime or OpenVINO is enough for either, so that is too late to switch it off.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # OpenVINO then goes without it
+    return import_module(module)
 
 
 def exceptions(module: str) -> tuple[type[Exception], ...]:
