@@ -66,7 +66,8 @@ class TestTasksAndTargets:
         assert store.counts() == {"tasks": 1, "targets": 1, "jobs": 0, "trials": 0}
 
     def test_several_are_stored_in_one_transaction(self, store, samples):
-        commits, inserts = [], []
+        commits: list[object] = []
+        inserts: list[str] = []
         event.listen(store.database.engine, "commit", commits.append)
 
         @event.listens_for(store.database.engine, "before_cursor_execute")
