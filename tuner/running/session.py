@@ -22,6 +22,7 @@ from tunewright.graph.ir import TensorType
 from ..arguments import checked_dims, checked_threads
 from ..errors import InputError
 from ..settings import settings
+from ..text import printable
 from .coverage import Coverage
 from .execution import CompiledModel
 from .image import Image, Port
@@ -64,8 +65,8 @@ class InferenceSession:
     binds dynamic dimensions by name. Schedules come from one of `db`, an SQLAlchemy URL (the default database where
     nothing is given), `server`, the URL of a `tunewright serve`, and `lock`, a file that `tunewright lock` wrote. A
     server that is down, slow or broken costs at most a moment: what was kept of its answers is used, else defaults.
-    `notes` says what went wrong there, what is to be known of a lock file, how many tasks run untuned, and whether
-    there are more threads than processors: a line each, none where all is as well as it can be.
+    `notes` says what went wrong there, what is to be known of a lock file, how many tasks run untuned, which nodes
+    have no kernel, and whether there are more threads than processors: a line each, none where there is nothing to say.
 
     Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for arguments that
     mean nothing, for a lock file of another model, and where a task is left without a schedule that may work.
@@ -243,6 +244,12 @@ def _remarks(coverage: Coverage, threads: int) -> Iterator[str]:
     tasks = coverage.tuned + coverage.transferred + coverage.untuned
     if coverage.untuned:
         yield f"{coverage.untuned} of {tasks} tasks run untuned; tuning for these dims and threads may make them faster"
+    if coverage.fallback:
+        nodes = sum(coverage.fallback.values())
+        ops = ", ".join(f"{count} {printable(op)}" for op, count in coverage.fallback.items())
+        have = "1 node has" if nodes == 1 else f"{nodes} nodes have"
+        run = "is" if nodes == 1 else "are"
+        yield f"{have} no kernel and {run} run by ONNX's reference evaluator, slowly: {ops}"
     cores = len(available_cores())
     if threads > cores:
         have = f"the {cores} processors" if cores > 1 else "the one processor"
