@@ -1,7 +1,7 @@
 """Arithmetic: how many elements vector instructions compute for a task at least.
 
-All instructions on vectors go through the ports of the multiply-adds, so none does more elements a second than those:
-half of the peak's operations. An exponential counts as what our expansion makes of it (`codegen.math`).
+An exponential counts as what our expansion makes of it (`codegen.math`). Who makes a time of it takes instructions to
+go at the rate of multiply-adds, half of the peak's operations. A processor with adders beside them is faster in sums.
 """
 
 from __future__ import annotations

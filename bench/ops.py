@@ -71,12 +71,11 @@ def beside_limits(
 ) -> Entry:
     """What the kernels of an operator reach of their limits."""
     model, target = open_model(path), detect(threads)
-    used = [(task, uses) for task in report["tasks"] if (uses := task.get("chosen", task["occurrences"]))]
     kernels_s = beside["kernels_ms"] / 1e3
     traffic = traffic_of(model)
     streaming_s, arithmetic_s = _streaming_s(traffic, target), _arithmetic_s(model, target, report["peak_gflops"])
     limit_s = max(streaming_s, arithmetic_s)
-    sketches = [task["schedule"]["sketch"] for task, _ in used]
+    sketches = [task["schedule"]["sketch"] for task in report["tasks"] if task.get("chosen", task["occurrences"])]
     with open_store(campaign.database) as store:
         winograd_error = _winograd_error(store, model, target)
         direct_s = _direct_s(store, model, target) if any(map(is_winograd, sketches)) else kernels_s
@@ -146,7 +145,7 @@ def _direct_s(store: Store, model: Model, target: Target) -> float | None:
     if not direct:
         return None
     best = min(direct, key=lambda record: record.measurement.median_s or inf)
-    # Opened before the lock is held: opening builds, which waits for whoever times, this process too.
+    # Opened before the lock is held: nobody shall wait while it builds.
     with (
         InferenceSession.of(model, target, {task.key: best.schedule}, object_cache()) as session,
         HostLock(settings().objects).timing(),
