@@ -14,24 +14,18 @@
 - QuantizeLinear: what is beyond 32 bits, such as the lowest float of a mask, wraps instead of saturating.
 - GlobalLpPool, Scatter: missing.
 
-`is_computed` tells what is missing after that.
+`fallback.is_computed` tells what is missing after that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 from onnx import helper
-from onnx.reference import ReferenceEvaluator, ops
-from onnx.reference.op_run import OpRun, RuntimeContextError
-from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
-from onnx.reference.ops._quant_utils import reshape_input
-from onnx.reference.ops.op_conv_transpose import ConvTranspose
-from onnx.reference.ops.op_dequantize_linear import DequantizeLinear_25
-from onnx.reference.ops.op_quantize_linear import QuantizeLinear_25
+from onnx.reference import ops
+from onnx.reference.op_run import OpRun
 
 from .ir import Array, Node
 from .recurrent import RECURRENT_OPS, evaluate_recurrent
@@ -67,8 +61,8 @@ class _Recurrent(_Corrected):
         return tuple(evaluate_recurrent(plain, inputs))
 
 
-class _ConvTranspose(ConvTranspose):
-    op_domain = ""
+class _InGroups:
+    """Ahead of the evaluator's ConvTranspose among the bases of a class."""
 
     def _run(self, *operands: Any, group: Any = None, **attrs: Any) -> Any:
         """One group at a time."""
@@ -80,7 +74,7 @@ class _ConvTranspose(ConvTranspose):
         ]
         parts = []
         for one in zip(*split, strict=True):
-            parts += super()._run(*one, group=1, **attrs)  # type: ignore[misc, no-untyped-call]
+            parts += super()._run(*one, group=1, **attrs)  # type: ignore[misc]
         return (np.concatenate(parts, axis=1),)
 
 
@@ -136,25 +130,36 @@ class _OneHot(_Corrected):
         return (np.where(chosen & inside, values[1], values[0]),)
 
 
-class _DequantizeLinear(DequantizeLinear_25):
-    """That of the newest opset: the older ones have fewer types and attributes, with the same meaning."""
+class _Saturating:
+    """Ahead of the evaluator's QuantizeLinear among the bases of a class."""
 
-    op_domain = ""
-
-
-class _QuantizeLinear(QuantizeLinear_25):
-    op_domain = ""
-
-    def _run(self, *operands: Any, **attrs: Any) -> Any:
-        (result,) = super()._run(*operands, **attrs)
+    def _run(self, *operands: Any, **attrs: Any) -> tuple[Any]:
+        (result,) = super()._run(*operands, **attrs)  # type: ignore[misc]
         x, scale = operands[:2]
         limit = 65504.0 if x.dtype == np.float16 else 2.0**20  # beyond all results, and held by the type of x / scale
-        if result.dtype.kind not in "iu" or not np.max(np.abs(x), initial=0.0) > limit * np.min(np.abs(scale)):
+        sizes = np.abs(np.asarray(x, np.result_type(x.dtype, np.float32)))
+        largest = np.fmax.reduce(sizes, axis=None, initial=0.0)  # of what is not NaN
+        if result.dtype.name not in _BOUNDS or not largest > limit * np.min(np.abs(scale)):
             return (result,)
-        steps = np.asarray(x, np.float64) / reshape_input(scale, x.shape, attrs.get("axis", 1), attrs.get("block_size"))
-        bounds = np.iinfo(result.dtype)
-        result = np.where(steps > limit, bounds.max, np.where(steps < -limit, bounds.min, result))
-        return (result.astype(bounds.dtype),)
+        low, high = _BOUNDS[result.dtype.name]
+        steps = np.asarray(x, np.float64) / _spread(scale, x.shape, attrs.get("axis", 1), attrs.get("block_size"))
+        saturated = np.where(steps > limit, high, np.where(steps < -limit, low, result.astype(np.int32)))
+        return (saturated.astype(result.dtype),)
+
+
+_BOUNDS = {f"int{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (2, 4, 8, 16)} | {
+    f"uint{bits}": (0, (1 << bits) - 1) for bits in (2, 4, 8, 16)
+}
+"""The least and the most of what is quantised to, by the name of the type. Floats saturate by themselves."""
+
+
+def _spread(scale: Any, shape: Sequence[int], axis: int, block_size: int | None) -> Any:
+    """Scales as they meet an operand of this shape: one for all, one a place along an axis, or one a block."""
+    if scale.size == 1:
+        return scale.reshape(())
+    if not block_size:
+        return scale.reshape([-1 if k == axis % len(shape) else 1 for k in range(len(shape))])
+    return np.repeat(scale, block_size, axis).take(np.arange(shape[axis]), axis)
 
 
 class _GlobalLpPool(_Corrected):
@@ -263,43 +268,24 @@ class _Scan(_WithBody):
         return tuple(np.stack(values) for values in zip(*finals, strict=True))
 
 
+def _mended(op: str, *first: type) -> type:
+    """The evaluator's own class of an op, of the newest opset it knows, with `first` ahead of it."""
+    return type(op, (*first, ops.load_op("", op)), {"op_domain": ""})
+
+
 CORRECTIONS = [
     *(type(name, (_Recurrent,), {}) for name in sorted(RECURRENT_OPS)),
-    type("ConvTranspose", (_ConvTranspose,), {}),
+    _mended("ConvTranspose", _InGroups),
     *(type(name, (_Softmax,), {}) for name in ("Hardmax", "LogSoftmax", "Softmax")),
     type("LRN", (_LRN,), {}),
     type("CastLike", (_CastLike,), {}),
-    type("DequantizeLinear", (_DequantizeLinear,), {}),
+    _mended("DequantizeLinear"),  # that of the newest opset: older ones have fewer types and attributes
     type("GatherElements", (_GatherElements,), {}),
     type("GlobalLpPool", (_GlobalLpPool,), {}),
     type("Loop", (_Loop,), {}),
     type("OneHot", (_OneHot,), {}),
-    type("QuantizeLinear", (_QuantizeLinear,), {}),
+    _mended("QuantizeLinear", _Saturating),
     type("Scan", (_Scan,), {}),
     type("Scatter", (_Scatter,), {}),
 ]
 """For the evaluator's `new_ops`, so that they hold inside bodies as well. (MaxPool there keeps the evaluator's.)"""
-
-_CORRECTED_OPS = frozenset(correction.__name__ for correction in CORRECTIONS)
-
-_LOADERS = {
-    "": ops.load_op,
-    "ai.onnx.ml": aionnxml.load_op,
-    "ai.onnx.preview": aionnx_preview.load_op,
-    "ai.onnx.preview.training": aionnx_preview_training.load_op,
-}
-
-
-@cache
-def is_computed(op: str, domain: str, version: int) -> bool:
-    """Whether the evaluator, with the corrections, has the op at all as of this opset version."""
-    if not domain and op in _CORRECTED_OPS:
-        return True
-    definition = {} if domain else {"evaluator_cls": ReferenceEvaluator}  # what runs an op that consists of others
-    try:
-        _LOADERS[domain](domain, op, version, **definition)
-    except RuntimeContextError:  # consists of others too, but the operands' types decide of which
-        return True
-    except (NotImplementedError, RuntimeError):
-        return False
-    return True

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import cache
 from threading import Lock
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, TypeProto, helper
-from onnx.reference import ReferenceEvaluator
+from onnx.reference import ReferenceEvaluator, ops
+from onnx.reference.op_run import RuntimeContextError
+from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
 
 from . import channels
 from .corrections import CORRECTIONS, max_pool
@@ -166,3 +169,28 @@ def _channels_last(node: Node, arrays: Sequence[Any]) -> list[Any]:
         None if value is None else np.ascontiguousarray(np.transpose(value, channels.last_from_first(value.ndim)))
         for value in results
     ]
+
+
+_CORRECTED_OPS = frozenset(correction.__name__ for correction in CORRECTIONS)
+
+_LOADERS = {
+    "": ops.load_op,
+    "ai.onnx.ml": aionnxml.load_op,
+    "ai.onnx.preview": aionnx_preview.load_op,
+    "ai.onnx.preview.training": aionnx_preview_training.load_op,
+}
+
+
+@cache
+def is_computed(op: str, domain: str, version: int) -> bool:
+    """Whether anything here has the op at all as of this opset version."""
+    if not domain and op in _CORRECTED_OPS:
+        return True
+    definition = {} if domain else {"evaluator_cls": ReferenceEvaluator}  # what runs an op that consists of others
+    try:
+        _LOADERS[domain](domain, op, version, **definition)
+    except RuntimeContextError:  # consists of others too, but the operands' types decide of which
+        return True
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True

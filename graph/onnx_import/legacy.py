@@ -9,9 +9,12 @@ _BINARY_OPS = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Mul",
 
 _DROPPED = {"BatchNormalization": "is_test", "Dropout": "is_test", "Gemm": "broadcast"}
 
+_EXTENDED_OPS = frozenset({"AveragePool"})
+"""What got further attributes."""
+
 
 def modern_version(domain: str, version: int) -> int:
-    """The opset version whose ops a model of `version` ends up with."""
+    """The opset version that ops of `version` are run at: `modern` raises what 7 changed, and 7 left the rest alone."""
     return version if domain else max(version, 7)
 
 
@@ -35,7 +38,7 @@ def modern(draft: Draft, node: Node) -> Node:
             inputs[1] = _aligned(draft, node.inputs[0], node.inputs[1], 1)
     elif node.op in _DROPPED:
         attrs.pop(_DROPPED[node.op], None)
-    else:
+    elif node.op not in _EXTENDED_OPS:
         return node
     return Node(node.op, tuple(inputs), node.outputs, attrs, version=7)
 

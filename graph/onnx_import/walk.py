@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, inliner
 
-from tunewright.graph.corrections import is_computed
 from tunewright.graph.draft import Draft
+from tunewright.graph.fallback import is_computed
 from tunewright.graph.inference import TypeFault, infer, infer_protos, tensor_type
 from tunewright.graph.ir import Graph, Node, TensorType, Value
 from tunewright.graph.onnx_form import CAPTURES, model_of, plain, type_proto
@@ -126,7 +126,7 @@ class Walk:
             raise ModelError(f"{place}: opset {scope.opsets[domain]} has no op {shown(op)}") from error
         if schema.deprecated:
             raise ModelError(f"{place}: op {op} is not part of opset {scope.opsets[domain]} any more")
-        if not is_computed(op, domain, modern_version(domain, scope.opsets[domain])):
+        if not is_computed(op, domain, modern_version(domain, schema.since_version)):
             raise ModelError(f"{place}: op {op} of opset {scope.opsets[domain]} is not supported: nothing here runs it")
         return schema
 
