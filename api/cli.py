@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tunewright.codegen.target import MAX_THREADS
 from tunewright.tuner.cli import answer, app, execute, guarded, main, messages, quiet_stdout
 from tunewright.tuner.cli.answers import answer_alone
 from tunewright.tuner.cli.app import FAULT
@@ -67,7 +68,7 @@ def submit(
     seed: SeedOption = 0,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, max=4096, help="Threads that kernels run on.", show_default="all of the target's"),
+        typer.Option(min=1, max=MAX_THREADS, help="Threads that kernels run on.", show_default="all of the target's"),
     ] = None,
     dims: DimOption = None,
     strategy: StrategyOption = "evolutionary",

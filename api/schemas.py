@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import MAX_THREADS, Target
 from tunewright.db.fleet import Device, Tuner
 from tunewright.db.jobs import Event, EventKind, Job, JobState, Trial, Wish
 from tunewright.db.uploads import Upload
@@ -96,7 +96,7 @@ class JobAsked(Asked):
         None, description="Key of the target to tune for. By default the one that tuner processes are at work for."
     )
     threads: int | None = Field(
-        None, ge=1, le=4096, description="Threads that the kernels run on. By default all of the target's."
+        None, ge=1, le=MAX_THREADS, description="Threads that the kernels run on. By default all of the target's."
     )
     trials: int = Field(200, ge=1, le=1_000_000, description="Most candidates to measure.")
     minutes: float | None = Field(

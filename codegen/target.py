@@ -10,10 +10,13 @@ from typing import Any
 
 KIND = re.compile("[a-z][a-z0-9]{0,15}")
 
+MAX_THREADS = 4096
+"""What a pool of threads has at most."""
+
 RANGES = {
     "vector_bits": (64, 2048),
     "vector_registers": (8, 256),
-    "threads": (1, 4096),
+    "threads": (1, MAX_THREADS),
     "l1_bytes": (0, 1 << 50),
     "l2_bytes": (0, 1 << 50),
     "l3_bytes": (0, 1 << 50),

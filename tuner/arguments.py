@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from operator import index
 from typing import Any
 
-from .errors import Refused
+from tunewright.codegen.target import MAX_THREADS
 
-MAX_THREADS = 4096
-"""What a pool of threads has at most, and a target too."""
+from .errors import Refused
 
 
 def whole_number(value: Any) -> int | None:
@@ -20,6 +20,11 @@ def whole_number(value: Any) -> int | None:
         return index(value)
     except TypeError:
         return None
+
+
+def real_number(value: Any) -> float | None:
+    """The value, where it is a number of any real type, numpy's too; None for all else, booleans too."""
+    return float(value) if not isinstance(value, bool) and isinstance(value, Real) else None
 
 
 def checked_threads(threads: int | None) -> int | None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..host import available_cores
+from ..target import MAX_THREADS
 from .library import pool_functions
 
 STACK_BYTES = 8 << 20
@@ -40,8 +41,8 @@ class ThreadPool:
     """
 
     def __init__(self, threads: int, *, placed: bool = True, patience_s: float = 2e-3, idle_s: float = 200e-6) -> None:
-        if not 1 <= threads <= 4096:
-            raise ValueError(f"{threads} threads: a pool has 1 to 4096")
+        if not 1 <= threads <= MAX_THREADS:
+            raise ValueError(f"{threads} threads: a pool has 1 to {MAX_THREADS}")
         self.threads = threads
         self.lock = threading.Lock()
         processors = available_cores()

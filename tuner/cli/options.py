@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from tunewright.codegen.target import MAX_THREADS
+
 from ..errors import Refused
 
 
@@ -70,7 +72,7 @@ ThreadsOption = Annotated[
     typer.Option(
         "--threads",
         min=1,
-        max=4096,
+        max=MAX_THREADS,
         help="Threads that kernels run on.",
         show_default="all processors",
         callback=sensible,
