@@ -69,6 +69,13 @@ def test_unknown_words_are_refused(setting: str, word: str, tmp_path: Path) -> N
         ("dims", {"n": True}),
         ("seed", -1),
         ("seed", 2**32),
+        ("trials", "5"),
+        ("trials", 2.5),
+        ("trials", True),
+        ("minutes", "1"),
+        ("minutes", True),
+        ("seed", 1.5),
+        ("seed", "1"),
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(setting: str, value: object, tmp_path: Path) -> None:
@@ -109,7 +116,7 @@ def test_what_has_no_kernel_is_said_before_the_search(tmp_path: Path, command: C
     said = next(k for k, line in enumerate(lines) if "without a kernel" in line and "1 Det" in line)
     assert said < next(k for k, line in enumerate(lines) if line.startswith("searching"))
     shown = command("bench", path, "--db", url, "--threads", 1, "--against", "onnxruntime")
-    assert "% of this is Det (1), run by" in " ".join(shown.out.split())
+    assert "% of the model's time is in 1 Det, run by" in " ".join(shown.out.split())
 
 
 def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tunewright.db.jobs import UNFINISHED, Budget, Job, Jobs, JobSpec, JobState,
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.workers.pool import Machines, Pool, PoolError
 
-from ..arguments import checked_dims, checked_threads
+from ..arguments import checked_dims, checked_threads, real_number, whole_number
 from ..errors import Refused
 from ..models.model import Model, open_model
 from ..settings import PATIENCE_S, settings
@@ -67,8 +67,7 @@ def tune(
     paused.
     """
     dims, threads = checked_dims(dims), checked_threads(threads)
-    _check(strategy, trials, minutes, seed)
-    budget = Budget(trials, inf if minutes is None else 60 * minutes)
+    budget, seed = _checked(strategy, trials, minutes, seed)
     tell = watch or (lambda progress: None)
     tell(Progress(Stage.READING, 0, budget, 0.0, ()))
     machine = local_target(target, threads)
@@ -170,16 +169,19 @@ class Opening:
         return Report.from_json(job.result)
 
 
-def _check(strategy: str, trials: int, minutes: float | None, seed: int) -> None:
-    """Raises Refused for the first setting that means nothing."""
+def _checked(strategy: str, trials: int, minutes: float | None, seed: int) -> tuple[Budget, int]:
+    """The budget and the seed. Raises Refused for the first setting that means nothing."""
     if strategy not in STRATEGIES:
         raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
-    if trials < 1:
-        raise Refused(f"trials is {trials}; a job has at least one")
-    if minutes is not None and not minutes > 0:
-        raise Refused(f"minutes is {minutes}; it must be above zero")
-    if not 0 <= seed < SEEDS:
-        raise Refused(f"seed is {seed}; it must be at least 0 and below {SEEDS}")
+    most_trials, number = whole_number(trials), whole_number(seed)
+    if most_trials is None or most_trials < 1:
+        raise Refused(f"trials is {trials!r}; it must be a whole number, at least 1")
+    most_minutes = inf if minutes is None else real_number(minutes)
+    if most_minutes is None or not most_minutes > 0:
+        raise Refused(f"minutes is {minutes!r}; it must be a number above zero, or None for no limit")
+    if number is None or not 0 <= number < SEEDS:
+        raise Refused(f"seed is {seed!r}; it must be a whole number, at least 0 and below {SEEDS}")
+    return Budget(most_trials, 60 * most_minutes), number
 
 
 def local_target(name: str = "auto", threads: int | None = None) -> Target:
