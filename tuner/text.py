@@ -95,19 +95,17 @@ def shape(extents: object) -> str:
             raise TypeError(f"{extents!r} is no shape")
 
 
-def fallback_share(fallback: Mapping[str, int], kernels_ms: float | None, whole_ms: float | None) -> float | None:
-    """The part of a run that nodes without a kernel take: what kernels don't. None where that is not known."""
-    if not fallback:
-        return 0.0
-    return None if kernels_ms is None or not whole_ms else max(0.0, 1.0 - kernels_ms / whole_ms)
+def counted(fallback: Mapping[str, int]) -> str:
+    """How many nodes of each op, from op -> nodes, e.g. "1 Resize, 2 Sin"."""
+    return ", ".join(f"{count} {printable(op)}" for op, count in fallback.items())
 
 
 def slow_share(fallback: Mapping[str, int], part: float | None) -> str:
     """What runs without a kernel, from op -> nodes, and what part of a run it takes, as far as that is known."""
     if part is None:
         return slow_nodes(fallback)
-    nodes = ", ".join(f"{printable(op)} ({count})" for op, count in fallback.items())
-    return f"{100 * part:.0f}% of this is {nodes}, run by ONNX's reference evaluator: tuning can't help with that"
+    where = f"{100 * part:.0f}% of the model's time is in {counted(fallback)}"
+    return f"{where}, run by ONNX's reference evaluator; tuning can't help with that"
 
 
 def slow_nodes(fallback: Mapping[str, int], reasons: Iterable[str] = ()) -> str:
@@ -118,8 +116,9 @@ def slow_nodes(fallback: Mapping[str, int], reasons: Iterable[str] = ()) -> str:
         op, _, rest = reason.partition(": ")
         why.setdefault(op, []).append(rest)
     if not why:
-        return f"{begin} {', '.join(f'{count} {printable(op)}' for op, count in fallback.items())}"
-    lines = [
-        printable(f"{count} {op}: {'; '.join(why.get(op, []))}").removesuffix(": ") for op, count in fallback.items()
-    ]
-    return "\n".join([begin, *(f"  {line}" for line in lines)])
+        return f"{begin} {counted(fallback)}"
+    lines = [begin]
+    for op, count in fallback.items():
+        because = printable("; ".join(why.get(op, [])))
+        lines.append(f"  {counted({op: count})}: {because}" if because else f"  {counted({op: count})}")
+    return "\n".join(lines)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tunewright.tuner import text
 from tunewright.tuner.commands import bench, knowledge, tune
+from tunewright.tuner.running.coverage import fallback_share
 
 OP = "Conv + BatchNormalization + Relu + Add + Clip + MaxPool of a name that never ends"
 
@@ -115,7 +116,8 @@ SLOW = {"fallback": {"Resize": 1, "Sin": 2}}
 @pytest.mark.parametrize(("render", "data"), [(tune.render, TUNED), (bench.render, MEASURED)], ids=["tune", "bench"])
 def test_how_much_of_a_model_has_no_kernel(render: Callable[..., None], data: dict[str, Any]) -> None:
     out = printed(render, data | SLOW | {"fallback_share": 0.9912}, 160)
-    wanted = "99% of this is Resize (1), Sin (2), run by ONNX's reference evaluator: tuning can't help with that"
+    where = "99% of the model's time is in 1 Resize, 2 Sin"
+    wanted = f"{where}, run by ONNX's reference evaluator; tuning can't help with that"
     assert wanted in out.splitlines()
     unknown = printed(render, data | SLOW | {"fallback_share": None}, 160)
     assert "nodes without a kernel, run by the slower reference evaluator: 1 Resize, 2 Sin" in unknown.splitlines()
@@ -136,7 +138,7 @@ def test_how_much_of_a_model_has_no_kernel(render: Callable[..., None], data: di
 def test_what_kernels_do_not_take(
     fallback: dict[str, int], kernels_ms: float | None, whole_ms: float | None, part: float | None
 ) -> None:
-    assert text.fallback_share(fallback, kernels_ms, whole_ms) == part
+    assert fallback_share(fallback, kernels_ms, whole_ms) == part
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,20 @@ def test_other_arrays_are_refused(wrong: object, session: InferenceSession) -> N
         session.run(None, {"x": wrong})
 
 
+class Failing(dict[str, Any]):
+    """Has a name and can't give what it stands for."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise KeyError("the file\nis gone")
+
+
+def test_a_mapping_that_fails_for_a_name_it_has(session: InferenceSession) -> None:
+    with pytest.raises(InputError, match=r"^input 'x' could not be got: KeyError: .*is gone'$") as caught:
+        session.run(None, Failing(x=1))
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert "\n" not in str(caught.value)
+
+
 def test_inputs_are_given_by_name(session: InferenceSession) -> None:
     array = np.ones((4, 8), np.float32)
     takes = r"; the model takes 'x' \(float32\[4, ?8\]\)$"

@@ -21,10 +21,10 @@ from tunewright.workers.sampling import interval
 from .. import peers
 from ..lookup.place import DEFAULT_PLACE, Place, Prepared
 from ..peers.peak_memory import OURS, PeakMemory, peak_memory
-from ..running.coverage import Coverage
+from ..running.coverage import Coverage, fallback_share
 from ..running.session import InferenceSession, object_cache
 from ..settings import settings
-from ..text import duration, fallback_share, printable, ratio, slow_share, times
+from ..text import duration, printable, ratio, slow_share, times
 from . import subject
 from .tables import is_wide, new_table, print_table
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..text import fallback_share
+from ..running.coverage import fallback_share
 from ..units import in_ms, in_s
 
 

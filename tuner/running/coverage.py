@@ -20,3 +20,10 @@ class Coverage:
     def share(self) -> float:
         """Native nodes among all."""
         return self.native / max(self.native + sum(self.fallback.values()), 1)
+
+
+def fallback_share(fallback: Mapping[str, int], kernels_ms: float | None, whole_ms: float | None) -> float | None:
+    """The part of a run that nodes without a kernel take: what kernels don't. None where that is not known."""
+    if not fallback:
+        return 0.0
+    return None if kernels_ms is None or not whole_ms else max(0.0, 1.0 - kernels_ms / whole_ms)

@@ -22,7 +22,7 @@ from tunewright.graph.ir import TensorType
 from ..arguments import checked_dims, checked_threads
 from ..errors import InputError
 from ..settings import settings
-from ..text import printable
+from ..text import counted, printable
 from .coverage import Coverage
 from .execution import CompiledModel
 from .image import Image, Port
@@ -196,8 +196,11 @@ class InferenceSession:
         for port, dtype, shape in self._wanted:
             try:
                 array = input_feed[port.label]
-            except (KeyError, TypeError, IndexError):  # the last two where it is no mapping
-                raise InputError(self._misfed(input_feed)) from None
+            except (KeyError, TypeError, IndexError) as error:  # the last two where it is no mapping
+                if fault := self._misfed(input_feed):
+                    raise InputError(fault) from None
+                said = printable(f"{type(error).__name__}: {error}")  # a mapping that fails for what it says it has
+                raise InputError(f"input {port.label!r} could not be got: {said}") from error
             if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
                 array = _checked(port.label, array, port.value.kind)
             arrays.append(array)
@@ -205,14 +208,19 @@ class InferenceSession:
 
     def _misfed(self, given: Any) -> str:
         """What is wrong with the names of inputs given: one line for people; empty where nothing is."""
-        takes = ", ".join(f"{port.label!r} ({port.value.kind})" for port in self._model.image.inputs) or "none"
-        if not isinstance(given, Mapping):
-            return f"inputs are given by name, in a dict, not a {type(given).__name__}; the model takes {takes}"
-        labels = [port.label for port in self._model.image.inputs]
-        unknown = ", ".join(repr(name) for name in given if name not in labels)
-        missing = ", ".join(repr(label) for label in labels if label not in given)
-        faults = [f"the model has no input {unknown}"] * bool(unknown) + [f"input {missing} is missing"] * bool(missing)
-        return f"{', and '.join(faults)}; the model takes {takes}" if faults else ""
+        inputs = self._model.image.inputs
+        if isinstance(given, Mapping):
+            labels, names = [port.label for port in inputs], list(given)
+            unknown = ", ".join(repr(name) for name in names if name not in labels)
+            missing = ", ".join(repr(label) for label in labels if label not in names)
+            faults = [f"the model has no input {unknown}"] * bool(unknown)
+            fault = ", and ".join(faults + [f"input {missing} is missing"] * bool(missing))
+        else:
+            fault = f"inputs are given by name, in a dict, not a {type(given).__name__}"
+        if not fault:
+            return ""
+        takes = ", ".join(f"{port.label!r} ({port.value.kind})" for port in inputs) or "none"
+        return f"{fault}; the model takes {takes}"
 
     def _numbers(self, given: Mapping[str, Any], wanted: Sequence[str] | None) -> list[int]:
         """The outputs of these names. Raises InputError where names, of inputs given too, are not the model's."""
@@ -246,10 +254,9 @@ def _remarks(coverage: Coverage, threads: int) -> Iterator[str]:
         yield f"{coverage.untuned} of {tasks} tasks run untuned; tuning for these dims and threads may make them faster"
     if coverage.fallback:
         nodes = sum(coverage.fallback.values())
-        ops = ", ".join(f"{count} {printable(op)}" for op, count in coverage.fallback.items())
         have = "1 node has" if nodes == 1 else f"{nodes} nodes have"
         run = "is" if nodes == 1 else "are"
-        yield f"{have} no kernel and {run} run by ONNX's reference evaluator, slowly: {ops}"
+        yield f"{have} no kernel and {run} run by ONNX's reference evaluator, slowly: {counted(coverage.fallback)}"
     cores = len(available_cores())
     if threads > cores:
         have = f"the {cores} processors" if cores > 1 else "the one processor"
