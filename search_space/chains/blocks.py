@@ -138,15 +138,16 @@ class Blocks:
     def _plain_rows(self, count: int) -> Stmt:
         """A block of a chain where row p of each link comes from row p of those before."""
         start = Var(STEP) * self.block
-        together = {links.first: links for links in self.plan.row_links}
+        starting = {together.first: together for together in self.plan.row_links}
         made: list[Stmt] = []
         number = 0
         while number < len(self.links):
-            links = together.get(number)
-            made.append(
-                self._passes(links, start, count) if links else self._nest(number, self._cut(number, start, count))
-            )
-            number = links.stop if links else number + 1
+            together = starting.get(number)
+            if together:
+                made.append(self._passes(together, start, count))
+            else:
+                made.append(self._nest(number, self._cut(number, start, count)))
+            number = together.stop if together else number + 1
         return Block(tuple(made))
 
     def _passes(self, together: RowLinks, start: Expr, count: int) -> Stmt:

@@ -151,7 +151,7 @@ def plan_of(task: Task, lanes: int) -> Plan | None:
 
 
 def _row_links(task: Task, found: Chain, lanes: int) -> Iterator[RowLinks]:
-    """The links of a chain that run together along its rows, as many as can be each time."""
+    """The links of a chain that run together along its rows, as many as can be each time; products run alone."""
     start = 0
     while start < len(found.links) and not found.slides:
         ways = (_along_rows(task, found, (start, stop), lanes) for stop in range(len(found.links), start + 1, -1))
@@ -163,6 +163,8 @@ def _row_links(task: Task, found: Chain, lanes: int) -> Iterator[RowLinks]:
 
 def _along_rows(task: Task, found: Chain, span: tuple[int, int], lanes: int) -> RowLinks | None:
     """Some links together, if they are steps along the rows of the chain."""
+    if any(link.product for link in found.links[slice(*span)]):
+        return None  # products have register tiles of their own
     parts = [link.piece for link in found.links]
     group = row_group(task, parts, *span)
     plan = planned(group, lanes) if group else None
@@ -173,7 +175,8 @@ def _along_rows(task: Task, found: Chain, span: tuple[int, int], lanes: int) -> 
         return None
     named = tuple(replace(step, piece=step.piece.renamed(names)) for step in plan.steps)
     rows = tuple(replace(axis, name=names[axis.name]) for axis in plan.rows)
-    return RowLinks(*span, replace(plan, steps=named, rows=rows))
+    lends = span[1] < len(parts)  # blocks of the last link lie somewhere in the output, others in memory of their own
+    return RowLinks(*span, replace(plan, steps=named, rows=rows, lends=lends))
 
 
 def _is_window(link: Link, lanes: int) -> bool:

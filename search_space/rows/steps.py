@@ -58,6 +58,7 @@ class Plan:
     columns: int
     lanes: int
     local: Mapping[str, Buffer]  # what only steps read: cut down to one row
+    lends: bool = True  # whether what a step hands on may wait in the output
 
     @property
     def row_count(self) -> int:
@@ -109,7 +110,7 @@ class Plan:
         row, as the output may be the memory of an input. Vectors of rows that are not whole ones lie across two lines
         of the cache: they are not worth to be stored twice.
         """
-        if self.columns % self.lanes:
+        if not self.lends or self.columns % self.lanes:
             return None
         made = next(s for s in self.steps if s.piece.output == name)
         later = [s for s in self.steps if s.level > made.level]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx.parser
 import pytest
@@ -48,6 +50,7 @@ def test_what_only_an_output_waits_for_waits_in_it_if_rows_are_whole_vectors() -
     assert whole.lent(powers.output) is last
     assert odd.lent(odd.steps[1].piece.output) is None
     assert (whole.handed_bytes, odd.handed_bytes) == (0, 4 * (4 * LANES + 1))
+    assert replace(whole, lends=False).handed_bytes == 4 * 4 * LANES
 
 
 @pytest.mark.parametrize("vectors", [1, 2, 4, 8])
