@@ -11,6 +11,12 @@ from tunewright.graph.task import Task
 from .schedule import Schedule
 from .space import Space
 
+LOCAL_BYTES = 3 << 20
+"""Most memory of a chunk: it is on the stack, and of no use beyond the caches of one core."""
+
+BODY_LIMIT = 512
+"""Multiply-adds in one copy of the innermost body, in chunks that go through several nests."""
+
 
 class Sketch(Protocol):
     """An expert fixes the structure here; the search fixes the numbers.

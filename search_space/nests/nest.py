@@ -10,9 +10,6 @@ from tunewright.codegen.expr import Expr, op
 
 from .pieces import Piece
 
-LOCAL_BYTES = 3 << 20
-"""Most memory of a chunk: it is on the stack, and of no use beyond the caches of one core."""
-
 CALLER = frozenset({"chunk"})
 """What is fixed in a nest whose loops run inside a chunk of the caller's: so it has no parallel one."""
 

@@ -1,8 +1,10 @@
 """Chain: several reductions that feed each other, block by block in memory that stays in the cache.
 
 Depthwise and pointwise convolutions, attention, and what else `chains.chain` finds: each block of rows of the output
-runs through all links of the chain, as `chains.blocks` writes it. Few knobs: rows of a block, chunks that the threads
-share, the register tile of each product and that of the windows.
+runs through all links of the chain, as `chains.blocks` writes it. Few knobs: rows of a block (`block`), chunks that the
+threads share (`chunks`), the register tile of each product (`vectors_N`, `tile_N`) and that of the windows (`vectors`,
+`tile`), how often the body of a product is copied (`unroll`); and for links that run together along the rows, the rows
+of a group (`rows`) and the vectors of a round (`round`, which the sketch `rows` calls `vectors`).
 """
 
 from __future__ import annotations
@@ -20,13 +22,10 @@ from tunewright.graph.task import Task
 from ..chains.blocks import Blocks
 from ..chains.chain import ROW
 from ..chains.plan import Plan, plan_of
-from ..nests.nest import LOCAL_BYTES
 from ..rows.steps import ROUND
 from ..schedule import Schedule
+from ..sketch import BODY_LIMIT, LOCAL_BYTES
 from ..space import Columns, Knob, Space, Tiling
-
-BODY_LIMIT = 512
-"""Multiply-adds in one copy of the innermost body."""
 
 BLOCKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 112, 128)
 
@@ -66,8 +65,8 @@ class ChainSketch:
             sizes = (n for n in range(1, min(tiled, TILES[-1]) + 1) if n in TILES or tiled % n == 0)
             knobs.append(Knob(f"tile_{number}", tuple(sizes)))
         if plan.row_links:
-            knobs.append(Knob("rows", min((along.plan.groups for along in plan.row_links), key=len)))
-            knobs.append(Knob("round", max((along.plan.rounds for along in plan.row_links), key=len)))
+            knobs.append(Knob("rows", min((together.plan.groups for together in plan.row_links), key=len)))
+            knobs.append(Knob("round", max((together.plan.rounds for together in plan.row_links), key=len)))
         if plan.windows:
             knobs.append(Knob("vectors", (1, 2, 4)))
             knobs.append(Knob("tile", tuple(n for n in (1, 2, 4, 7, 8) if n <= plan.across)))
@@ -129,8 +128,8 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
         legal &= tile * vectors * columns["unroll"] <= BODY_LIMIT
         if plan.tiled_axis(number) == ROW:
             legal &= tile <= block
-    for along in plan.row_links:
-        legal &= (columns["rows"] <= block) & along.plan.near(columns["rows"])
+    for together in plan.row_links:
+        legal &= (columns["rows"] <= block) & together.plan.near(columns["rows"])
     if plan.windows:
         copies = columns["tile"] * columns["vectors"]
         legal &= (copies + columns["vectors"] + 1 <= target.vector_registers) & (copies * plan.taps <= BODY_LIMIT)
@@ -162,7 +161,9 @@ def _tiles(plan: Plan, target: Target, block: int, choices: Mapping[str, Sequenc
         values |= _best_tile(plan, number, target, block, choices)
     if plan.row_links:
         near = [
-            n for n in choices["rows"] if n <= block and all(along.plan.near(np.array(n)) for along in plan.row_links)
+            n
+            for n in choices["rows"]
+            if n <= block and all(together.plan.near(np.array(n)) for together in plan.row_links)
         ]
         values |= {"rows": near[-1], "round": max(n for n in choices["round"] if n <= ROUND)}
     if plan.windows:

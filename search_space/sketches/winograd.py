@@ -32,13 +32,14 @@ from tunewright.graph.task import Axis, Stage, Task
 from ..nests.digits import digits
 from ..nests.direction import direction_along
 from ..nests.loops import lower
-from ..nests.nest import CALLER, LOCAL_BYTES, Nest, balanced
+from ..nests.nest import CALLER, Nest, balanced
 from ..nests.padding import source
 from ..nests.phases import params, plain_phase, temporaries
 from ..nests.pieces import Piece
 from ..products.product import Product, ahead, packable, product
 from ..products.toom_cook import multiplied, transforms
 from ..schedule import Schedule
+from ..sketch import BODY_LIMIT, LOCAL_BYTES
 from ..space import Columns, Knob, Space, Tiling
 
 TAPS = 3
@@ -55,9 +56,6 @@ they are as the weights."""
 
 TRANSFORM_OPS = 13
 """Multiply-adds that take as long as transforming one element of a channel, forth or back, on vectors of 512 bits."""
-
-BODY_LIMIT = 512
-"""Multiply-adds in one copy of the innermost body."""
 
 GIVEN, SUMS = "given", "sums"
 """Buffers: the tiles of the input transformed, the sums to transform back."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tunewright.codegen.ir import Scope
+from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Scope, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.fusion import Call, partition
 from tunewright.graph.groups import chained
 from tunewright.graph.task import Task
 from tunewright.search_space.chains.chain import ROW, Chain, chain
 from tunewright.search_space.chains.plan import plan_of
-from tunewright.search_space.nests.nest import LOCAL_BYTES
+from tunewright.search_space.rows.passes import PART, VALUE
+from tunewright.search_space.sketch import LOCAL_BYTES
 from tunewright.search_space.sketches.chain import ChainSketch
 
 from .oracle import NARROW, WIDE, agree, graph_of
@@ -41,6 +44,15 @@ ATTENTION = (
     "t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) s = Add(r, m) p = Softmax(s) o = MatMul(p, v)"
     " y = Transpose<perm=[1, 0, 2]>(o)"
 )
+
+ALONG_ROWS = {
+    "between": "t = MatMul(x, p) u = LayerNormalization(t, s, z) y = MatMul(u, q)",
+    "last": "t = MatMul(x, p) y = Softmax(t)",
+}
+"""Chains with steps along rows of 48 columns, 19 rows."""
+
+NOT_MERGED = "t = Transpose<perm=[1, 0]>(k) r = MatMul(q, t) a = Sigmoid(r) p = Softmax(a) y = Add(p, r)"
+"""A product that a map over the same axes and the last link read."""
 
 
 def whole(nodes: str, shapes: dict[str, str], constants: dict[str, str]) -> Task:
@@ -69,6 +81,25 @@ def attention(heads: int, queries: int, keys: int, depth: int) -> Task:
     return whole(ATTENTION, shapes, {"m": f"{queries}, {keys}"})
 
 
+def along_rows(name: str) -> Task:
+    constants = {"p": "24, 48", "s": "48", "z": "48", "q": "48, 20"}
+    return whole(ALONG_ROWS[name], {"x": "19, 24"}, constants)
+
+
+def local_buffers(stmt: Stmt) -> Iterator[Buffer]:
+    """What is on the stack of a chunk."""
+    match stmt:
+        case Alloc(buffer, body):
+            if buffer.scope is Scope.SHARED:
+                yield buffer
+            yield from local_buffers(body)
+        case Block(body):
+            for inner in body:
+                yield from local_buffers(inner)
+        case For(body=inner) | If(then=inner):
+            yield from local_buffers(inner)
+
+
 def found(task: Task) -> Chain:
     seen = chain(task)
     assert seen is not None
@@ -84,13 +115,22 @@ def test_blocks_of_convolutions_agree_with_the_oracle(name: str, target: Target,
     agree(SKETCH, task, target, seed, 1)
 
 
-@settings(deadline=None, max_examples=4)
+@pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
+@settings(deadline=None, max_examples=2)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(2, 37), st.integers(8, 37), st.integers(8, 20)),
     seed=st.integers(0, 2**31),
 )
-def test_blocks_of_attention_agree_with_the_oracle(sizes: tuple[int, int, int, int], seed: int) -> None:
-    agree(SKETCH, attention(*sizes), WIDE, seed, 2)
+@example(sizes=(2, 19, 32, 16), seed=0)
+@example(sizes=(1, 37, 16, 8), seed=0)
+def test_blocks_of_attention_agree_with_the_oracle(target: Target, sizes: tuple[int, int, int, int], seed: int) -> None:
+    agree(SKETCH, attention(*sizes), target, seed, 2)
+
+
+@pytest.mark.parametrize("name", ALONG_ROWS)
+@pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_rows_between_products_and_at_the_end_agree_with_the_oracle(name: str, target: Target) -> None:
+    agree(SKETCH, along_rows(name), target, 0, 2)
 
 
 def test_a_window_needs_rows_beside_those_of_a_block() -> None:
@@ -126,6 +166,14 @@ def test_softmax_goes_along_the_rows_of_a_block_and_keeps_to_single_rows() -> No
     assert {axis.name for axis in softmax.plan.rows} == {ROW, "outer0"}
 
 
+def test_products_have_loops_of_their_own_where_a_map_follows() -> None:
+    task = whole(NOT_MERGED, {"q": "20, 16", "k": "32, 16"}, {})
+    plan = plan_of(task, 16)
+    assert plan is not None and plan.products == (0,) and not plan.links[1].piece.stage.reduce
+    assert [(together.first, together.stop) for together in plan.row_links] == [(1, 6)]
+    agree(SKETCH, task, WIDE, 0, 1)
+
+
 def test_values_are_read_where_they_are_and_keys_turned() -> None:
     task = attention(3, 10, 32, 16)
     plan = plan_of(task, 16)
@@ -145,6 +193,18 @@ def test_schedules_stay_within_the_memory_of_a_chunk() -> None:
     space = SKETCH.space(task, NARROW)
     blocks = {schedule["block"] for schedule in map(space.schedule, space.sample(200, np.random.default_rng(0)))}
     assert max(blocks) * 300 * 16 * 4 <= LOCAL_BYTES
+
+
+@pytest.mark.parametrize("name", [*ALONG_ROWS, "attention"])
+def test_chunks_take_no_more_memory_than_is_counted(name: str) -> None:
+    task = attention(2, 12, 32, 16) if name == "attention" else along_rows(name)
+    plan, space = plan_of(task, 16), SKETCH.space(task, WIDE)
+    assert plan is not None and plan.row_links
+    for schedule in (space.default, *map(space.schedule, space.sample(8, np.random.default_rng(0)))):
+        buffers = local_buffers(SKETCH.lower(task, schedule, WIDE).body)
+        sizes = {b.name: b.size_bytes for b in buffers if not b.name.endswith((PART, VALUE))}
+        columns = {knob: np.array(value) for knob, value in schedule.values}
+        assert sum(sizes.values()) <= plan.local_bytes(columns["block"], columns["chunks"], columns)
 
 
 @pytest.mark.parametrize(
