@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 import tomllib
 from datetime import UTC, datetime, timedelta
@@ -108,6 +109,21 @@ def test_what_images_take(command: Command, home: Path) -> None:
     (home / "images" / "a.image").write_bytes(bytes(5000))
     (check,) = checks(command, "images")
     assert check["state"] == "ok" and "1 files, 5 kB of at most" in check["found"]
+    (home / "images" / "gone.image").symlink_to("nowhere")  # as one that goes while it is looked at
+    (same,) = checks(command, "images")
+    assert "1 files, 5 kB" in same["found"]
+
+
+def test_a_small_disk(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("images", "objects"):
+        (home / name).mkdir()
+    assert checks(command, "disk") == []
+    usage = shutil.disk_usage(home)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100_000_000))
+    (check,) = checks(command, "disk")
+    assert check["state"] == "note" and "100 MB free" in check["found"]
+    (images,) = checks(command, "images")
+    assert images["state"] == "ok" and "0 B of at most 50 MB, 100 MB free" in images["found"]
 
 
 def test_confinement(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

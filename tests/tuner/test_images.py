@@ -162,6 +162,16 @@ def test_images_leave_room_on_a_small_disk(home: Path, monkeypatch: pytest.Monke
     assert other != path
 
 
+def test_the_folder_may_be_deleted_at_any_time(home: Path) -> None:
+    outputs(home / "small.onnx")
+    [image] = (home / "images").glob("*.image")
+    store = ImageStore(home / "images")
+    shutil.rmtree(home / "images")
+    assert not starting.start(home / "small.onnx", Place(), {}, 1, None, store).name
+    outputs(home / "small.onnx")
+    assert image.exists()
+
+
 def test_a_model_that_is_too_large_is_not_kept_and_drives_out_no_other(home: Path) -> None:
     outputs(home / "small.onnx")
     before = set((home / "images").iterdir())

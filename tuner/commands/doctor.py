@@ -7,7 +7,8 @@ import platform
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,7 +24,7 @@ from tunewright.workers.confine import confinement, landlock_version
 from tunewright.workers.rates import measure
 
 from ..peers import PEERS, how_to_install, is_installed, module_of
-from ..running.image_store import LIMIT_BYTES
+from ..running.image_store import room_bytes
 from ..settings import Settings, settings
 from ..text import large, printable
 
@@ -60,8 +61,9 @@ def doctor(db: str | None) -> dict[str, Any]:
         *_packages(),
         *_machine(),
         *_database(db or current.db),
-        _kept("object cache", current.objects, "*.o", CACHE_BYTES, "the first build makes it"),
-        _kept("images", current.images, "*.image", LIMIT_BYTES, "the first session of Python makes it"),
+        _kept("object cache", current.objects, "*.o", lambda _taken, _free: CACHE_BYTES, "the first build makes it"),
+        _kept("images", current.images, "*.image", room_bytes, "the first session of Python makes it"),
+        *_disk(current.home),
         *_peers(),
         *_service(current),
     ]
@@ -176,20 +178,32 @@ def _work(work: Work, url: str) -> Iterator[Check]:
         yield Check("device", "note", found, mend)
 
 
-def _kept(name: str, folder: Path, pattern: str, limit_bytes: int, made: str) -> Check:
-    """Files that only save time, of which there is a limited amount. `made`: when their folder is."""
+def _kept(name: str, folder: Path, pattern: str, room: Callable[[int, int], int], made: str) -> Check:
+    """Files that only save time, of which there is a limited amount.
+
+    `room` is how many bytes they may take where they take as many as its first argument says, and as many as its
+    second are free. `made`: when their folder is.
+    """
     if not folder.exists():
         return Check(name, "ok", f"{folder}: not there yet; {made}")
     owner = folder.stat().st_uid
     if hasattr(os, "geteuid") and owner != os.geteuid():
         return Check(name, "fault", f"{folder} belongs to another user ({owner})", f"rm -r {shlex.quote(str(folder))}")
-    sizes_bytes = [file.stat().st_size for file in folder.glob(pattern)]
+    count, taken_bytes = 0, 0
+    for file in folder.glob(pattern):
+        with suppress(OSError):  # another process has dropped it by now
+            taken_bytes += file.stat().st_size
+            count += 1
     free_bytes = shutil.disk_usage(folder).free
-    taken = f"{large(sum(sizes_bytes), 'B')} of at most {large(limit_bytes, 'B')}"
-    found = f"{folder}: {len(sizes_bytes)} files, {taken}, {large(free_bytes, 'B')} free"
-    if free_bytes < LEAST_FREE_BYTES:
-        return Check(name, "note", found, "free some space, or set TUNEWRIGHT_HOME to a larger disk")
-    return Check(name, "ok", found)
+    taken = f"{large(taken_bytes, 'B')} of at most {large(room(taken_bytes, free_bytes), 'B')}"
+    return Check(name, "ok", f"{folder}: {count} files, {taken}, {large(free_bytes, 'B')} free")
+
+
+def _disk(home: Path) -> Iterator[Check]:
+    """Of a disk with little room."""
+    if home.exists() and (free_bytes := shutil.disk_usage(home).free) < LEAST_FREE_BYTES:
+        mend = "free some space, or set TUNEWRIGHT_HOME to a larger disk"
+        yield Check("disk", "note", f"{home}: {large(free_bytes, 'B')} free", mend)
 
 
 def _peers() -> Iterator[Check]:

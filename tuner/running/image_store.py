@@ -32,7 +32,7 @@ LIMIT_BYTES = 16 << 30
 """What images may take on disk; those not used for longest go. One has about the size of its model."""
 
 DISK_SHARE = 0.5
-"""Of a disk, what images take and what is free together, that they may take: the database is there too, and others."""
+"""The part that images may take of what they take and what is free together: the database is on that disk too."""
 
 MAGIC = b"tunewright image 1\n"
 
@@ -99,23 +99,24 @@ class ImageStore:
         form = to_form(image)
         if form is None:
             return False
-        left_bytes = self._room_bytes() - image.constants.nbytes
-        if left_bytes >= 0 and not self._image(name).exists():
-            self._files.tidy(left_bytes)
-            with suppress(OSError):
+        with suppress(OSError):  # a full disk is no error, nor that somebody has deleted the folder by now
+            free_bytes = shutil.disk_usage(self._files.path).free
+            left_bytes = room_bytes(self._files.size_bytes(), free_bytes, self._limit_bytes) - image.constants.nbytes
+            if left_bytes >= 0 and not self._image(name).exists():
+                self._files.tidy(left_bytes)
                 self._files.write(self._image(name), _parts(*form, pool_code, image.constants), lasting=True)
         return self._image(name).exists()
-
-    def _room_bytes(self) -> int:
-        """What all files may take."""
-        disk_bytes = self._files.size_bytes() + shutil.disk_usage(self._files.path).free
-        return min(self._limit_bytes, int(DISK_SHARE * disk_bytes))
 
     def _answer(self, asked: str) -> Path:
         return self._files.path / f"{_digest(asked)}.json"
 
     def _image(self, name: str) -> Path:
         return self._files.path / f"{_digest(name)}.image"
+
+
+def room_bytes(taken_bytes: int, free_bytes: int, limit_bytes: int = LIMIT_BYTES) -> int:
+    """What images may take in all, where those there take `taken_bytes`, and `free_bytes` of the disk are free."""
+    return min(limit_bytes, int(DISK_SHARE * (taken_bytes + free_bytes)))
 
 
 def _parts(
