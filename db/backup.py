@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, LargeBinary, Table, delete, func, insert, select, text
 
 from .database import STORED, row_counts
-from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_url, reading_url, shown
+from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_url, reading_url, shown, sqlite_file
 from .errors import StoreError
 from .jobs import JobState
 from .leases import Change, changing
@@ -69,7 +69,7 @@ def backup(url: str, file: Path, *, wait_s: float = 60.0) -> Contents:
     parsed = parse_url(url)
     if file.exists() or file.is_symlink():
         raise StoreError(f"{str(file)!r} is there already, and a backup overwrites nothing")
-    if parsed.get_backend_name() == "sqlite" and (is_memory(parsed) or not Path(str(parsed.database)).exists()):
+    if parsed.get_backend_name() == "sqlite" and (is_memory(parsed) or not sqlite_file(parsed).exists()):
         raise NoDatabase(f"{shown(parsed)}: there is no such database")
     engine = make_engine(parsed, wait_s)
     try:
@@ -205,7 +205,7 @@ def _backup_engine(file: Path) -> Iterator[tuple[Engine, str]]:
 
 def _refuse_used(url: URL, wait_s: float) -> None:
     """Raises StoreError for a database of another schema. Whether one of this schema is empty shows later."""
-    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+    if url.get_backend_name() == "sqlite" and not sqlite_file(url).exists():
         return
     engine = make_engine(url, wait_s)
     try:

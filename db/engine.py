@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy import exc as sql
@@ -119,7 +119,11 @@ def is_memory(url: URL) -> bool:
 
 def sqlite_file(url: URL) -> Path:
     """The file of a SQLite database that has one, whether the URL names it by its path or by a URI with options."""
-    return Path(str(url.database).removeprefix("file:"))
+    name = str(url.database)
+    if not name.startswith("file:"):
+        return Path(name)
+    path, _, _ = name.removeprefix("file:").removeprefix("//localhost").partition("#")
+    return Path(unquote(path))
 
 
 def reading_url(path: Path, **options: str) -> URL:

@@ -57,10 +57,9 @@ def _refuse_missing(url: URL) -> None:
 
 def _file(url: URL) -> Path | None:
     """The file of a SQLite database; None for one in memory, one with options of its own, and on a server."""
-    name = str(url.database)
-    if url.get_backend_name() != "sqlite" or is_memory(url) or name.startswith("file:"):
+    if url.get_backend_name() != "sqlite" or is_memory(url) or str(url.database).startswith("file:"):
         return None
-    return Path(name)
+    return sqlite_file(url)
 
 
 def _open(opened: URL, url: str, wait_s: float, patience_s: float = 0.0, *, writable: bool = True) -> SqlStore:

@@ -7,12 +7,15 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import URL, text
 
 from tunewright.db.access import Scope
+from tunewright.db.backup import backup
 from tunewright.db.errors import StoreError
+from tunewright.db.inspection import inspect
 from tunewright.db.reading import NoDatabase, open_existing, open_reader
 from tunewright.db.sql_store import SqlStore, open_store
 
@@ -99,6 +102,19 @@ def test_none_is_made(tmp_path: Path, opened: Callable[[str], SqlStore], name: s
     with pytest.raises(NoDatabase, match="there is no such database"):
         opened(f"sqlite:///{name.format(tmp_path) if '{}' in name else tmp_path / name}")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("start", ["file:", "file://", "file://localhost"])
+@pytest.mark.parametrize("opened", [open_reader, open_existing])
+def test_a_uri_names_the_file(path: Path, opened: Callable[[str], SqlStore], start: str) -> None:
+    url = URL.create("sqlite", database=f"{start}{quote(str(path))}", query={"uri": "true"}).render_as_string()
+    with opened(url) as store:
+        assert store.counts()["trials"] == 0
+    found = inspect(url)
+    assert found is not None and found.file == path
+    assert backup(url, path.with_name("a copy.db")).counts["trials"] == 0
+    with opened(f"sqlite:///{start}{path.parent}/a%20copy.db?uri=true") as store:
+        assert store.counts()["trials"] == 0
 
 
 def test_one_that_is_there_may_be_changed(path: Path) -> None:
