@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ ROUNDS = 9
 
 
 DEATHS = 3
-"""How often the child of a comparison may die between two requests until a candidate is to blame for it."""
+"""How often the child of a comparison may die between two requests until what ran last is to blame for it."""
 
 
 class Racer(NamedTuple):
@@ -131,10 +132,11 @@ class Timer:
     def compare(self, task: Task, several: Sequence[Built]) -> list[Measurement]:
         """Check and time candidates in turns, in a fresh child. See `Pool.compare`.
 
-        It ends: each of the children, `DEATHS` for a candidate at most, takes a bounded number of rounds.
+        It ends: each of the children, `DEATHS` for a candidate at most and as many before any, takes a bounded number
+        of rounds. Raises ReferenceFailed, also where the child dies each time before a candidate has run.
         """
         measured: dict[int, Measurement] = {}
-        deaths = 0
+        deaths: Counter[int] = Counter()  # by the candidate that had run last
         while left := [n for n in range(len(several)) if n not in measured]:
             with Child(ChildLimits(self._limits.memory_bytes), self._plugins, once=True) as child:
                 race = _Race(child, task, self._limits, self._threads)
@@ -144,10 +146,13 @@ class Timer:
                     with self._lock.timing():
                         measured |= race.run({n: several[n] for n in left})
                 except Stopped as stopped:  # killed from outside, or by what ran last, a while after it had answered
-                    deaths += 1
-                    if deaths == DEATHS:
-                        measured[race.ran] = _failure(stopped, several[race.ran], child.provenance)
-                        deaths = 0
+                    deaths[race.ran] += 1
+                    if deaths[race.ran] == DEATHS:
+                        died = f"its process died {DEATHS} times between two requests"
+                        if race.ran < 0:
+                            text = f"task {task.key[:12]} ({task.op}): with its reference computed, {died}"
+                            raise ReferenceFailed(task.key, text) from stopped
+                        measured[race.ran] = _failure(Failed(Status.CRASH, died), several[race.ran], child.provenance)
                 except Failed as failed:
                     measured[race.running] = _failure(failed, several[race.running], child.provenance)
         return [replace(measured[n], build_s=one.build_s) for n, one in enumerate(several)]
@@ -200,7 +205,8 @@ def _failure(failed: Failed, built: Built, provenance: Mapping[str, str]) -> Mea
 class _Race:
     """One attempt at a comparison, in one child.
 
-    `running` is the candidate that is to blame if a request fails, `ran` the one if the child dies before a request.
+    `running` is the candidate that is to blame if a request fails, `ran` the one if the child dies before a request;
+    -1: none yet.
     """
 
     def __init__(self, child: Child, task: Task, limits: Limits, threads: int) -> None:
@@ -208,7 +214,7 @@ class _Race:
         self._task = task
         self._limits = limits
         self._threads = threads
-        self.running = self.ran = -1  # before the first request
+        self.running = self.ran = -1
 
     def run(self, several: Mapping[int, Built]) -> dict[int, Measurement]:
         """Measurements of all, or only of those that are wrong: the others must run without them."""
@@ -221,8 +227,7 @@ class _Race:
 
     def _request(self, n: int, call: str, **arguments: Any) -> Any:
         """What the call for a candidate returns."""
-        self.ran = self.running if self.running >= 0 else n
-        self.running = n
+        self.ran, self.running = self.running, n
         return self._child.request(call, self._limits.run_s, **arguments)
 
     def _load(self, n: int, built: Built) -> Racer:

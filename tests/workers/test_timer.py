@@ -14,7 +14,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.workers.builder import Builder, Built
-from tunewright.workers.pool import Limits
+from tunewright.workers.pool import Limits, ReferenceFailed
 from tunewright.workers.process import Child
 from tunewright.workers.timer import DEATHS, Timer
 
@@ -80,6 +80,52 @@ def test_a_comparison_whose_child_is_killed_is_made_once_more(
     monkeypatch.setattr(Child, "request", killing)
     assert all(make.sound(measurement) for measurement in timer.compare(make.task, several))
     assert len(prepared) == 2 and prepared[:1] == killed
+
+
+def test_deaths_after_different_candidates_are_nobodys_fault(
+    make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as are one candidate's fault, but once before any, and once after each."""
+    several = [built(builder, make.default()), built(builder, make.planted("ok"))]
+    request = Child.request
+    deadly = [["prepare"], ["prepare", "load"], ["prepare", "load", "load"]]
+    assert len(deadly) == DEATHS
+    calls: dict[int, list[str]] = {}
+
+    def dying(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
+        reply = request(child, name, timeout_s, **arguments)
+        assert child.pid is not None
+        calls.setdefault(child.pid, []).append(name)
+        if deadly and calls[child.pid] == deadly[0]:
+            deadly.pop(0)
+            os.killpg(child.pid, signal.SIGKILL)
+            assert gone(child.pid)
+        return reply
+
+    monkeypatch.setattr(Child, "request", dying)
+    assert all(make.sound(measurement) for measurement in timer.compare(make.task, several))
+    assert not deadly
+
+
+def test_a_comparison_whose_child_never_comes_to_a_candidate_ends(
+    make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = [built(builder, make.default())]
+    request = Child.request
+    killed: list[int] = []
+
+    def dying(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
+        reply = request(child, name, timeout_s, **arguments)
+        assert child.pid is not None
+        killed.append(child.pid)
+        os.killpg(child.pid, signal.SIGKILL)
+        assert gone(child.pid)
+        return reply
+
+    monkeypatch.setattr(Child, "request", dying)
+    with pytest.raises(ReferenceFailed, match="died 3 times"):
+        timer.compare(make.task, several)
+    assert len(killed) == DEATHS
 
 
 def test_a_comparison_ends_where_a_candidate_kills_its_child_later(
