@@ -17,6 +17,7 @@ from tunewright.search_space.measurement import Candidate, Measurement
 
 from .builder import Builder, Built
 from .device import Device, Health, Quarantined, Setup, own_name
+from .lock import refuse_holding
 from .pool import DeviceState, Limits, PoolError, ReferenceFailed, checked_targets, checked_task, has
 from .process import NotStarted, Stopped
 
@@ -41,6 +42,7 @@ class LocalPool:
     ) -> None:
         limits = limits or Limits()
         self._target = target
+        self._objects = objects
         self._health = health or Health()
         self._device = Device(target, Setup(objects, limits, tuple(plugins)), self._health)
         self._builders = [Builder(objects, limits, plugins) for _ in available_cores()]
@@ -55,6 +57,7 @@ class LocalPool:
         self, candidates: Sequence[Candidate], limit_s: float | None = None
     ) -> Generator[tuple[Candidate, Measurement]]:
         """See `Pool.measure`. Failures to build come first, then the others in the order given."""
+        refuse_holding(self._objects)
         checked_targets(candidates, self._target)
         if not candidates:
             return
@@ -75,6 +78,7 @@ class LocalPool:
 
     def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         """See `Pool.compare`."""
+        refuse_holding(self._objects)
         checked_targets(candidates, self._target)
         if not candidates:
             return []

@@ -25,7 +25,7 @@ class HostLock:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path = folder.resolve() / f"{platform.node() or 'host'}.lock"
+        self._path = _file(folder)
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -58,6 +58,10 @@ class HostLock:
             os.close(descriptor)
 
 
+def _file(folder: Path) -> Path:
+    return folder.resolve() / f"{platform.node() or 'host'}.lock"
+
+
 class _Mine(threading.local):
     """What this thread holds."""
 
@@ -68,7 +72,8 @@ class _Mine(threading.local):
 _mine = _Mine()
 
 
-def refuse_holding() -> None:
-    """Raises RuntimeError in a thread that holds the lock: others would wait for it, while it waits for them."""
-    for path in _mine.kinds:
+def refuse_holding(folder: Path) -> None:
+    """Raises RuntimeError in a thread that holds this lock: others would wait for it, while it waits for them."""
+    path = _file(folder)
+    if path in _mine.kinds:
         raise RuntimeError(f"{path}: a pool can't work for a thread that holds the lock, as its own would wait for it")

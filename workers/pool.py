@@ -11,8 +11,6 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 
-from .lock import refuse_holding
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -81,7 +79,8 @@ class Pool(Protocol):
     that doesn't is quarantined, and its work goes to others. Where there is none left, PoolError is raised, from
     `measure` and from `compare`: again what was yielded before is final, the rest has no measurement.
 
-    An illegal schedule raises Illegal and a candidate of another target ValueError: both are bugs of the caller.
+    An illegal schedule raises Illegal, a candidate of another target ValueError, and a thread that holds the lock of
+    the folder of objects RuntimeError: these are bugs of the caller.
     A pool serves one thread at a time. Every implementation passes `tests/workers/test_pool.py`.
     """
 
@@ -150,8 +149,7 @@ def has(device: Target, target: Target) -> bool:
 
 
 def checked_targets(candidates: Sequence[Candidate], target: Target) -> None:
-    """Raises ValueError if a candidate is for another target, RuntimeError where the caller holds the host's lock."""
-    refuse_holding()
+    """Raises ValueError if a candidate is for another target."""
     for candidate in candidates:
         if candidate.target != target:
             raise ValueError(f"a candidate for {candidate.target} in a pool for {target}")

@@ -23,6 +23,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Status
 
 from .builder import Builder, Built
 from .device import Quarantined, Setup
+from .lock import refuse_holding
 from .pool import DeviceState, PoolError, ReferenceFailed, checked_targets, checked_task
 from .ray_nodes import PAUSE_S, START_S, Nodes
 
@@ -52,6 +53,7 @@ class RayPool:
         self, candidates: Sequence[Candidate], limit_s: float | None = None
     ) -> Generator[tuple[Candidate, Measurement]]:
         """See `Pool.measure`."""
+        refuse_holding(self._nodes.setup.objects)
         checked_targets(candidates, self._target)
         if not candidates:
             return
@@ -76,6 +78,7 @@ class RayPool:
 
     def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         """See `Pool.compare`."""
+        refuse_holding(self._nodes.setup.objects)
         checked_targets(candidates, self._target)
         if not candidates:
             return []

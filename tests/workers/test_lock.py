@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,16 @@ def waits(lock: HostLock, kind: str, release: threading.Event) -> threading.Thre
 
 
 def test_many_build_at_once(tmp_path: Path) -> None:
+    """Each in a thread of its own: one that holds it may take it again in any case."""
     lock, other = HostLock(tmp_path), HostLock(tmp_path)
-    with lock.building(), lock.building(), other.building():
-        pass
+    met = threading.Barrier(3, timeout=10)
+
+    def build(mine: HostLock) -> None:
+        with mine.building():
+            met.wait()
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(build, (lock, lock, other)))
 
 
 def test_one_times_and_nobody_builds_meanwhile(tmp_path: Path) -> None:
@@ -105,3 +113,9 @@ def test_a_pool_is_not_waited_for_with_the_lock_in_hand(make, tmp_path: Path, ki
         pytest.raises(RuntimeError, match="holds the lock"),
     ):
         list(getattr(pool, call)(candidates))
+
+
+def test_the_lock_of_another_folder_is_in_nobodys_way(make, tmp_path: Path) -> None:
+    candidate = make.default()
+    with LocalPool(candidate.target, tmp_path / "one") as pool, HostLock(tmp_path / "other").timing():
+        assert make.sound(make.measured(pool, candidate))
