@@ -17,6 +17,8 @@ from tunewright.tuner.models.inputs import example_feeds
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.peers import PEERS, PeerFailed, how_to_install, module_of
 
+from .processes import python_path
+
 
 def windows(net: Network) -> str:
     x = net.input("x", (1, 4, 12, 12))
@@ -104,5 +106,6 @@ def test_nothing_is_left_in_the_home(name: str, tmp_path: Path) -> None:
         "PEERS[sys.argv[1]](Path(sys.argv[2]), {'x': np.zeros((6, 16), np.float32)}, 1, {}).run()"
     )
     env = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "ORT_"))}
-    subprocess.run([sys.executable, "-P", "-c", program, name, str(model)], env=env | {"HOME": str(home)}, check=True)
+    env |= python_path() | {"HOME": str(home)}
+    subprocess.run([sys.executable, "-P", "-c", program, name, str(model)], env=env, check=True)
     assert not list(home.iterdir())
