@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Op, Var, evaluate, op, walk
-from tunewright.search_space.products.toom_cook import multiplied, transforms
+from tunewright.search_space.winograd.toom_cook import multiplied, transforms
 
 
 @pytest.mark.parametrize(("m", "r"), [(2, 3), (3, 3), (4, 3), (2, 5), (4, 2), (6, 3), (1, 3), (3, 4)])

@@ -12,7 +12,8 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.sketches import default_schedule, spaces
-from tunewright.search_space.sketches.winograd import WinogradSketch, convolution
+from tunewright.search_space.sketches.winograd import WinogradSketch
+from tunewright.search_space.winograd.convolution import convolution
 
 from .oracle import NARROW, WIDE, agree
 
