@@ -231,7 +231,7 @@ class TestPlaces:
         with InferenceSession(small_model().SerializeToString(), server="http://127.0.0.1:1") as session:
             assert (session.coverage().tuned, session.coverage().untuned) == (0, 2)
             assert "kept answers and defaults are used" in session.notes[0]
-            assert session.notes[1].startswith("2 of 2 tasks run untuned")
+            assert session.notes[-1].startswith("2 of 2 tasks run untuned")
             assert session.run(None, {"x": np.ones((4, 8), np.float32)})[0].shape == (4, 24)
 
     def test_an_address_that_is_none_is_refused(self) -> None:
