@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, free_vars, op, substitute, transform
+from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, free_vars, loads, op, substitute, transform
 from tunewright.codegen.index import vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Prefetch, Scope, Stmt, Store, replaced
 from tunewright.graph.task import COMBINERS, identity
@@ -135,13 +135,17 @@ class Passes:
             yield Store(step.piece.output + PART, self._whole(Var(LINE)), self._total(step))
 
     def _early(self, level: int, start: Expr, columns: int) -> Iterator[Stmt]:
-        """What a pass asks for beside some columns: those that the first pass reads in a later row."""
+        """What a pass asks for beside some columns: those that the first pass reads in a later row.
+
+        Not what it reads where a tensor says: the later row may be none, and that must not be read to know the place.
+        """
         if level != 1 or not self.ahead:
             return
         rows = {axis.name for axis in self.plan.rows}
         row = (Var(GROUP) + self.ahead) * self.group + Var(LINE)
         for load in dict.fromkeys(x for s in self.plan.steps if s.level == 0 for x in s.piece.reads):
-            if load.tensor not in self.made and {COLUMN, *rows} <= set(free_vars(*load.index)):
+            known = load.tensor not in self.made and not loads(*load.index)
+            if known and {COLUMN, *rows} <= set(free_vars(*load.index)):
                 for vector in range(-(-columns // self.lanes)):
                     column = {COLUMN: start + vector * self.lanes}
                     early = Prefetch(load.tensor, tuple(substitute(e, column) for e in load.index))

@@ -12,6 +12,7 @@ from tunewright.codegen import interp
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Ramp, const, evaluate
 from tunewright.codegen.host import detect
+from tunewright.codegen.verify import verify
 from tunewright.graph.fusion import Call, partition
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
@@ -27,8 +28,10 @@ TARGET = detect(2)
 LANES = TARGET.lanes(4)
 
 
-def task_of(node: str, shape: list[int]) -> Task:
-    text = f'<ir_version: 10, opset_import: ["" : 20]> m (float{shape} x) => (float y) {{ y = {node} }}'
+def task_of(node: str, shape: list[int], others: str = "", before: str = "") -> Task:
+    text = (
+        f'<ir_version: 10, opset_import: ["" : 20]> m (float{shape} x{others}) => (float y) {{ {before} y = {node} }}'
+    )
     (call,) = [
         s for s in partition(rewrite(load(onnx.parser.parse_model(text).SerializeToString()))) if isinstance(s, Call)
     ]
@@ -51,6 +54,14 @@ def test_what_only_an_output_waits_for_waits_in_it_if_rows_are_whole_vectors() -
     assert odd.lent(odd.steps[1].piece.output) is None
     assert (whole.handed_bytes, odd.handed_bytes) == (0, 4 * (4 * LANES + 1))
     assert replace(whole, lends=False).handed_bytes == 4 * 4 * LANES
+
+
+def test_rows_that_a_tensor_names_are_not_asked_for_early() -> None:
+    task = task_of("LayerNormalization(t, s)", [50, 40], ", int64[6] i, float[40] s", "t = Gather(x, i)")
+    default = default_schedule(task, TARGET)
+    assert default.sketch == "rows"
+    values = dict(default.values) | {"rows": 2, "chunk_rows": 4, "ahead": 1}
+    verify(lower(Candidate(task, TARGET, Schedule(default.sketch, default.version, tuple(values.items())))))
 
 
 @pytest.mark.parametrize("vectors", [1, 2, 4, 8])
