@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from tunewright.workers.sampling import PRECISION, interval
+from .sampling import PRECISION, interval
 
 WARM_UP = 3
 MIN_ROUNDS, MAX_ROUNDS = 9, 200

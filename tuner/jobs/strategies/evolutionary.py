@@ -14,7 +14,8 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.space import Rows, Space
-from tunewright.tuner.jobs.history import History, Point
+
+from ..history import History, Point
 
 WHOLE = 2048
 """Fresh points up to which all of a space is scored, and nothing is left to breeding."""

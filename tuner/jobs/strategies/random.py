@@ -12,7 +12,8 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.space import Space
-from tunewright.tuner.jobs.history import History
+
+from ..history import History
 
 
 class Random:
