@@ -46,6 +46,8 @@ class Measurement:
     build_s: float = 0.0  # time spent lowering and compiling
     object_sha256: str = ""  # of the object code that was timed
     provenance: dict[str, str] = field(default_factory=dict)  # machine, compiler and library versions
+    incumbent_s: float | None = None  # median of the fastest schedule known, timed in turn with this one
+    warm_s: float | None = None  # median with all operands in the caches; the other figures are with constants cold
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -59,6 +61,8 @@ class Measurement:
             "build_s": self.build_s,
             "object_sha256": self.object_sha256,
             "provenance": self.provenance,
+            "incumbent_s": self.incumbent_s,
+            "warm_s": self.warm_s,
         }
 
     @staticmethod

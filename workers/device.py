@@ -112,9 +112,9 @@ class Device:
         """See `Timer.prepare`. Its failure is no verdict yet: that of the first candidate is."""
         self._timer.prepare(task)
 
-    def measure(self, task: Task, built: Built, limit_s: float | None = None) -> Measurement:
+    def measure(self, task: Task, built: Built, best_s: float | None = None) -> Measurement:
         """See `Timer.measure`. Raises Quarantined too."""
-        [measured] = self._judged(lambda: [self._timer.measure(task, built, limit_s)])
+        [measured] = self._judged(lambda: [self._timer.measure(task, built, best_s)])
         return measured
 
     def compare(self, task: Task, several: Sequence[Built]) -> list[Measurement]:

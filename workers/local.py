@@ -54,7 +54,7 @@ class LocalPool:
         self._threads = ThreadPoolExecutor(len(self._builders) + 1, thread_name_prefix="tunewright-build")
 
     def measure(
-        self, candidates: Sequence[Candidate], limit_s: float | None = None
+        self, candidates: Sequence[Candidate], best_s: float | None = None
     ) -> Generator[tuple[Candidate, Measurement]]:
         """See `Pool.measure`. Failures to build come first, then the others in the order given."""
         refuse_holding(self._objects)
@@ -73,7 +73,7 @@ class LocalPool:
                         built[builds[build]] = outcome
         for n in sorted(built):
             with _alone():
-                measured = self._device.measure(candidates[n].task, built[n], limit_s)
+                measured = self._device.measure(candidates[n].task, built[n], best_s)
             yield candidates[n], measured
 
     def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:

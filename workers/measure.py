@@ -60,9 +60,9 @@ def prepare(task: dict[str, Any]) -> None:
 
 
 def measure(
-    task_key: str, artifact: dict[str, Any], threads: int, budget_s: float, limit_s: float | None
+    task_key: str, artifact: dict[str, Any], threads: int, budget_s: float, best_s: float | None
 ) -> dict[str, Any]:
-    """Check and time an artifact: its Measurement. See `sampling.samples` for the last two.
+    """Check and time an artifact: its Measurement. See `sampling.samples` for the budget, `Pool.measure` for `best_s`.
 
     `unprepared` where the example is not at hand: the child that had prepared it is dead, and this one came after it.
     """
@@ -74,7 +74,7 @@ def measure(
     with loaded:
         begun = _checked(begun, loaded.check())
         if begun.status is Status.OK:
-            taken = sampling.samples(loaded.timing(), budget_s, inf if limit_s is None else limit_s)
+            taken = sampling.samples(loaded.timing(), budget_s, inf if best_s is None else sampling.HOPELESS * best_s)
             begun = sampling.timed(_checked(begun, (loaded.recheck(), begun.max_rel_err)), taken)
     return begun.to_json()
 

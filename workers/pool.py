@@ -85,12 +85,12 @@ class Pool(Protocol):
     """
 
     def measure(
-        self, candidates: Sequence[Candidate], limit_s: float | None = None
+        self, candidates: Sequence[Candidate], best_s: float | None = None
     ) -> Generator[tuple[Candidate, Measurement]]:
         """Each candidate once with its measurement, in the order in which they finish. What was yielded is final.
 
-        Work is done while the iterator is asked; one that is closed early drops the rest. A candidate of which the
-        first three samples have a median above `limit_s` is timed no further: it can't be one of the best.
+        Work is done while the iterator is asked; one that is closed early drops the rest. `best_s` is the fastest time
+        known of the task: a candidate that clearly can't be faster is timed no further.
         """
         ...
 

@@ -75,9 +75,9 @@ class Keeper:
         if not self._health.left_s:
             self._device(target, setup).prepare(task)
 
-    def measure(self, target: Target, setup: Setup, task: Task, built: Built, limit_s: float | None) -> Measurement:
+    def measure(self, target: Target, setup: Setup, task: Task, built: Built, best_s: float | None) -> Measurement:
         """See `Device.measure`."""
-        return self._device(target, setup).measure(task, built, limit_s)
+        return self._device(target, setup).measure(task, built, best_s)
 
     def compare(
         self, target: Target, setup: Setup, task: Task, outcomes: dict[int, Built | Measurement]

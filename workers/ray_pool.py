@@ -50,7 +50,7 @@ class RayPool:
             raise PoolError(f"no node of the Ray cluster is a {target}")
 
     def measure(
-        self, candidates: Sequence[Candidate], limit_s: float | None = None
+        self, candidates: Sequence[Candidate], best_s: float | None = None
     ) -> Generator[tuple[Candidate, Measurement]]:
         """See `Pool.measure`."""
         refuse_holding(self._nodes.setup.objects)
@@ -70,7 +70,7 @@ class RayPool:
                 n, outcome = work.next()
                 if isinstance(outcome, Built):
                     task = candidates[n].task
-                    work.add(_Call(n, True, _calling("measure", self._target, setup, task, outcome, limit_s)))
+                    work.add(_Call(n, True, _calling("measure", self._target, setup, task, outcome, best_s)))
                 else:
                     yield candidates[n], outcome
         finally:

@@ -24,6 +24,9 @@ STEP = 10
 MINIMUM = 3
 """Samples after which one that is clearly too slow is given up."""
 
+HOPELESS = 3.0
+"""Times the fastest known, above which it is clearly too slow."""
+
 PRECISION = 0.01
 """Width of the interval, as a part of the median, at which there are enough samples."""
 

@@ -65,18 +65,18 @@ class Timer:
         with self._lock.building():
             self._prepare(self._child, task)
 
-    def measure(self, task: Task, built: Built, limit_s: float | None = None) -> Measurement:
+    def measure(self, task: Task, built: Built, best_s: float | None = None) -> Measurement:
         """Check and time one candidate, or find that the same object was timed before. See `Pool.measure`."""
         key = (task.key, built.identity)
         known = self._known.pop(key, None)
-        if known is None or not _final(known, limit_s):
-            known = self._measure(task, built, limit_s)
+        if known is None or not _final(known, best_s):
+            known = self._measure(task, built, best_s)
         self._known[key] = known
         if len(self._known) > REMEMBERED:
             self._known.pop(next(iter(self._known)))
         return replace(known, build_s=built.build_s)
 
-    def _measure(self, task: Task, built: Built, limit_s: float | None) -> Measurement:
+    def _measure(self, task: Task, built: Built, best_s: float | None) -> Measurement:
         limits = self._limits
         self.prepare(task)
         try:
@@ -88,7 +88,7 @@ class Timer:
                     artifact=built.artifact,
                     threads=self._threads,
                     budget_s=limits.timing_s,
-                    limit_s=limit_s,
+                    best_s=best_s,
                 )
         except Stopped:
             raise
@@ -97,7 +97,7 @@ class Timer:
                 self._child.close()  # what fills it is not the next candidate's
             return _failure(failed, built, self._child.provenance)
         if "unprepared" in reply:  # the child was killed from outside, after it had prepared
-            return self._measure(task, built, limit_s)
+            return self._measure(task, built, best_s)
         measurement = Measurement.from_json(reply)
         if measurement.status is Status.WRONG_RESULT:
             self._child.close()  # it may have written anywhere
@@ -116,7 +116,7 @@ class Timer:
             if "error" in reply:
                 return str(reply["error"])
             built = Built(reply["artifact"], reply["identity"], reply["build_s"])
-            measured = self._measure(canary.task, built, limit_s=0.0)
+            measured = self._measure(canary.task, built, best_s=0.0)
         except Stopped:
             raise
         except (Failed, NotStarted, ReferenceFailed) as failure:
@@ -185,11 +185,11 @@ class Timer:
         self._child.close()
 
 
-def _final(known: Measurement, limit_s: float | None) -> bool:
+def _final(known: Measurement, best_s: float | None) -> bool:
     """Whether timing again would tell nothing new: it wasn't given up for a limit that is no more."""
     if known.median_s is None or len(known.samples_s) >= sampling.FEWEST:
         return True
-    return limit_s is not None and known.median_s > limit_s
+    return best_s is not None and known.median_s > sampling.HOPELESS * best_s
 
 
 def _failure(failed: Failed, built: Built, provenance: Mapping[str, str]) -> Measurement:

@@ -43,9 +43,9 @@ class NotedPool:
         self._pool, self._notes = pool, notes
 
     def measure(
-        self, candidates: Sequence[Candidate], limit_s: float | None = None
+        self, candidates: Sequence[Candidate], best_s: float | None = None
     ) -> Generator[tuple[Candidate, Measurement]]:
-        with closing(self._pool.measure(candidates, limit_s)) as results:
+        with closing(self._pool.measure(candidates, best_s)) as results:
             for candidate, measurement in results:
                 self._notes.add("measured", candidate)
                 yield candidate, measurement

@@ -53,7 +53,7 @@ class Told(Opened):
         self.comparisons: list[list[Schedule]] = []
 
     def measure(
-        self, candidates: Sequence[Candidate], limit_s: float | None = None
+        self, candidates: Sequence[Candidate], best_s: float | None = None
     ) -> Generator[tuple[Candidate, Measurement]]:
         yield from ((candidate, self._outcome(candidate)) for candidate in candidates)
 

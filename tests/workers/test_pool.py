@@ -64,7 +64,7 @@ def test_the_same_object_is_timed_once(pool: Pool, make) -> None:
 
 def test_a_slow_candidate_is_given_up_early(pool: Pool, make) -> None:
     [slow] = distinct(make, 1)
-    [(_, measurement)] = pool.measure([slow], limit_s=1e-9)
+    [(_, measurement)] = pool.measure([slow], best_s=1e-9)
     assert measurement.status is Status.OK
     assert len(measurement.samples_s) == 3
     assert make.sound(make.measured(pool, slow)), "without the limit it is timed in full"

@@ -28,9 +28,6 @@ from .scheduler import TaskScheduler
 from .task_state import TaskState, time_s
 from .tenure import Tenure
 
-HOPELESS = 3.0
-"""A candidate this many times slower than the best is not timed to the end."""
-
 _log = logging.getLogger("tunewright")
 _timing_log, _schedule_log = logging.getLogger("tunewright.timing"), logging.getLogger("tunewright.schedule")
 
@@ -124,8 +121,7 @@ class Search:
     def _measure(self, index: int, schedules: Sequence[Schedule]) -> None:
         state, assigned = self._assigned.states[index], self._assigned
         candidates = [Candidate(state.task, assigned.target, schedule) for schedule in schedules]
-        limit_s = HOPELESS * state.best_s if state.best_s else None
-        with closing(assigned.pool.measure(candidates, limit_s)) as results:
+        with closing(assigned.pool.measure(candidates, state.best_s)) as results:
             for candidate, measurement in results:
                 self._keep(index, candidate.schedule, measurement)
                 assigned.tenure.check()
