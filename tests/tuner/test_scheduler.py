@@ -3,7 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.tuner.jobs.scheduler import LARGEST, TaskScheduler
+from tunewright.tuner.jobs.outlook import LEFT
+from tunewright.tuner.jobs.pace import LARGEST
+from tunewright.tuner.jobs.scheduler import CHANCE, LEAST_GAP, TaskScheduler
 from tunewright.tuner.models.assembly import Assembly, Run, TaskChain
 
 
@@ -75,20 +77,76 @@ def test_most_goes_where_the_model_gains_most():
     assert min(counts.values()) > 4
 
 
+def gains_s(scheduler, more=8.0):
+    return scheduler.expected_gains_s(np.array([more]))[:, 0]
+
+
 def test_gain_by_hand():
-    """8 ms, then 6 ms, floor 2 ms, twice: slope 2 ms, gap 4 ms over 2 trials; 3 chances of 4 that a trial succeeds."""
-    scheduler = scheduler_of([2, 1], [2e-3, 1e-3], [[8e-3, 6e-3], [1e-3]])
-    assert scheduler.expected_gains_s()[0] == pytest.approx(2 * 3 / 4 * (0.2 * 2e-3 + 0.8 * 4e-3 / 2))
-    # No window reaches before the first success, and a gap is never wholly closed.
-    scheduler = scheduler_of([1], [2e-3], [[np.inf, 1e-3]])
-    assert scheduler.expected_gains_s()[0] == pytest.approx(2 / 4 * 0.8 * 0.02e-3 / 2)
+    """After one trial 0.12 is left in log2, after four half of it. It counts as often as the model runs the task."""
+    alone = gains_s(scheduler_of([2], [1e-9], [[8e-3]]), more=3.0)
+    assert alone[0] == pytest.approx(2 * 8e-3 * (1 - 2 ** -(LEFT / 2)))
+    # Nothing came of four trials, two doublings of one: 4 of 6 parts of what is expected are left.
+    spent = scheduler_of([1], [1e-9], [[8e-3] * 4])
+    everywhere = LEFT * 4 / (4 + 2 / 6)
+    assert spent.outlooks()[0].later == pytest.approx(everywhere * 4 / 6 / 2)
 
 
-def test_floors_that_no_task_comes_near_are_moved_to_the_nearest():
-    """Twice its floor is the nearest that any task came, so 8 ms against a floor of 2 ms may fall to 4 ms."""
-    scheduler = scheduler_of([1, 1], [2e-3, 1e-3], [[8e-3], [2e-3]])
-    assert scheduler.expected_gains_s()[0] == pytest.approx(2 / 3 * 0.8 * 4e-3)
-    assert scheduler.expected_gains_s()[1] == pytest.approx(2 / 3 * 0.8 * 0.02 * 2e-3)
+def test_what_is_at_its_floor_gains_little():
+    near, far = scheduler_of([1, 1], [1e-3, 1e-4], [[1e-3], [1e-3]]).outlooks()
+    assert near.later == pytest.approx(-np.log2(1 - LEAST_GAP))
+    assert far.later == pytest.approx(LEFT)
+
+
+def test_being_far_from_the_floor_is_no_reason_to_go_on():
+    """Both run as long; one is ten times its floor and never came nearer, the other comes down steadily."""
+    curves = [lambda n: 1e-3, lambda n: 1e-3 * 0.5 ** (np.log2(1 + n) / 10)]
+    _, counts = spend(scheduler_of([1, 1], [1e-4, 4e-4]), lambda index, n: curves[index](n), 200)
+    assert counts[1] > 1.5 * counts[0]
+
+
+def test_similar_tasks_tell_what_to_expect_of_each_other():
+    steady, falling = [1e-3] * 64, [1e-3 * 0.98**n for n in range(16)]
+    times_s = [steady, falling, [1e-3], [1e-3]]
+    like_steady, like_falling = TaskScheduler(Assembly((1,) * 4), [1e-6] * 4, times_s, ["a", "b"] * 2).outlooks()[2:]
+    assert LEFT < like_falling.later > 1.2 * like_steady.later
+
+
+def test_trials_that_take_long_must_bring_more():
+    counts = {}
+    for seconds in (0.01, 1.0):
+        scheduler = scheduler_of([1, 1], [1e-6, 1e-6])
+        scheduler.pace.note(0, 10, 10 * seconds)
+        scheduler.pace.note(1, 10, 0.1)
+        _, counts[seconds] = spend(scheduler, lambda index, n: halving(1e-4, 1e-3)(n), 200)
+    assert counts[1.0][0] < counts[0.01][0] / 2
+
+
+def test_a_promise_decides_between_equals():
+    scheduler = scheduler_of([1, 1], [1e-6, 1e-6], [[1e-3], [1e-3]])
+    scheduler.promise(1, 0.5)
+    assert gains_s(scheduler)[1] > gains_s(scheduler)[0]
+    assert scheduler.next_batch(100)[0] == 1
+
+
+def test_the_forecast_is_of_the_whole_model():
+    scheduler = scheduler_of([3, 1], [1e-6, 1e-6])
+    assert scheduler.forecast() is None
+    for index in range(2):
+        scheduler.tell(index, [1e-3])
+    forecast = scheduler.forecast()
+    assert forecast.model_s == pytest.approx(4e-3)
+    assert forecast.speedup(1e9) == pytest.approx(2**LEFT - 1, rel=0.01)
+    scheduler.exhaust(0)
+    assert scheduler.forecast().gains_s[-1] == pytest.approx(1e-3 * (1 - 2**-LEFT), rel=0.01)
+    scheduler.exhaust(1)
+    assert scheduler.forecast().speedup(1e9) == 0
+
+
+def test_nothing_that_the_model_needs_is_missing_in_a_forecast():
+    """But it does not wait for what may stand for others."""
+    scheduler = TaskScheduler(CHOICE, [1e-6, 1e-6, 1e-6], [[1e-3], [1e-3]])
+    assert scheduler.forecast() is not None
+    assert TaskScheduler(CHOICE, [1e-6, 1e-6, 1e-6], [[1e-3], [], [1e-3]]).forecast() is None
 
 
 def test_exhausted_tasks_drop_out():
@@ -108,7 +166,7 @@ def test_a_failing_task_neither_starves_nor_hogs():
 
     for occurrences in (1, 100):
         _, counts = spend(scheduler_of([occurrences, 1, 1, 1], [1e-3] * 4), outcome, 400)
-        assert 8 <= counts[0] < 200
+        assert 8 <= counts[0] < 300
 
 
 def test_a_task_that_fails_at_first_is_taken_up_again():
@@ -177,6 +235,12 @@ def test_what_is_chosen_counts_as_often_as_it_is_used():
     chain = TaskChain((0, 1), (Run(0, 2, 2),))
     alone, often = (Assembly((n, n, n), ((chain, n),)) for n in (1, 10))
     arguments = [5e-4, 5e-4, 1e-3], [[1e-3], [1e-3], [1e-1] * 20]
-    few, many = (TaskScheduler(assembly, *arguments).expected_gains_s() for assembly in (alone, often))
+    few, many = (gains_s(TaskScheduler(assembly, *arguments)) for assembly in (alone, often))
     assert many == pytest.approx([10 * gain for gain in few])
     assert few[2] == 0 < few[0] == few[1]
+
+
+def test_a_chance_by_hand():
+    """The merged task may come down from 4 ms to 4 / 17 of it, which saves what is not left of the calls' 2 ms."""
+    scheduler = TaskScheduler(CHOICE, [1e-3, 1e-3, 1e-4], [[1e-3], [1e-3], [4e-3]])
+    assert gains_s(scheduler, more=3.0)[2] == pytest.approx(CHANCE * 3 / 4 * (2e-3 - 4e-3 / 17))

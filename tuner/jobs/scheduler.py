@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from math import inf, log2
 
 import numpy as np
 
-from ..models.assembly import Assembly, Run, TaskChain
+from ..models.assembly import Assembly, Run, TaskChain, total_s
+from .forecast import GRID, Forecast
+from .outlook import Floats, Outlook, outlooks
+from .pace import Pace
 
-WINDOW = 24
-"""Trials over which recent progress is looked at."""
-
-HOPE = 0.8
-"""Weight of what could still be gained against what was gained lately; Ansor's 1 - alpha."""
-
-SMALLEST, LARGEST = 4, 32
-"""Trials in a batch after the first one: fewer waste what a batch costs, more make the next choice on old knowledge."""
+SMALLEST = 4
+"""Trials in a batch after the first one, where they are few for many tasks."""
 
 LEAST_GAP = 0.02
 """The part of a time that may always be saved: the floor is an estimate, and a task may come below it."""
@@ -24,16 +22,21 @@ LEAST_GAP = 0.02
 PROSPECT = 16
 """Trials after which the time of a task may still come down to half, after three times as many to three quarters."""
 
+CHANCE = 0.1
+"""That a task which the model would not use comes down as far as it may."""
+
 
 @dataclass(slots=True)
 class TaskProgress:
     """What is known of one task."""
 
     floor_s: float  # a time it can hardly go below
+    family: str
     best_s: list[float] = field(default_factory=list)  # after each trial; inf until one succeeds
     under_way: int = 0  # trials handed out and not told yet
     succeeded: int = 0
     exhausted: bool = False
+    promise: float | None = None  # log2 that the best proposals are predicted to be faster than the best trial
 
     @property
     def trials(self) -> int:
@@ -51,26 +54,33 @@ class TaskProgress:
 
 
 class TaskScheduler:
-    """Spends trials where the model as a whole is expected to gain most by them.
+    """Spends trials where the model as a whole is expected to gain most by them, for the time that they take.
 
     First every task gets one trial, so that each has a default time however small the budget is: those that the model
     runs apart before those that may stand for them, the heaviest first. From then on the next batch goes to the task
-    with the largest `uses * gain`, where the gain of a trial mixes the slope of the task's best time with the gap to
-    its floor, spread over as many trials as it had already (Ansor, OSDI '20, section 6, with the floor in place of
-    zero). Ties go to the first task.
+    with the largest expected gain a second, `uses * time * what the outlook says / time of the trials`; see `outlook`.
+    It expects little of tasks that are far from their floor but did not come nearer, nor did others like them. Ties go
+    to the first task.
 
-    A task that the model would not use as things stand gains what the model would gain if that task, and what must
-    come with it, came down as far as they may after so many trials (`PROSPECT`). So what is clearly slower than what
-    stands in its place gets no more trials.
+    A task that the model would not use as things stand has a small chance to gain what the model would gain if that
+    task, and what must come with it, came down as far as they may after so many trials (`PROSPECT`). So what is clearly
+    slower than what stands in its place gets no more trials.
 
-    `times_s` are the outcomes of each task so far, in the order in which they were measured.
+    `times_s` are the outcomes of each task so far, in the order in which they were measured. `families` say which tasks
+    are similar; by default none are. How long trials take is to be noted in `pace`.
     """
 
     def __init__(
-        self, assembly: Assembly, floors_s: Sequence[float], times_s: Sequence[Sequence[float]] | None = None
+        self,
+        assembly: Assembly,
+        floors_s: Sequence[float],
+        times_s: Sequence[Sequence[float]] | None = None,
+        families: Sequence[str] | None = None,
     ) -> None:
         self._assembly = assembly
-        self._tasks = [TaskProgress(floor_s) for _, floor_s in zip(assembly.occurrences, floors_s, strict=True)]
+        names = families or [str(index) for index in range(len(floors_s))]
+        self._tasks = [TaskProgress(*known) for known in zip(floors_s, names, strict=True)]
+        self.pace = Pace(len(self._tasks))
         for index, outcomes in enumerate(times_s or ()):
             self.add(index, outcomes)
 
@@ -83,6 +93,10 @@ class TaskScheduler:
         """The outcomes of trials that others made."""
         for time_s in times_s:
             self._tasks[index].add(time_s)
+
+    def promise(self, index: int, fall: float | None) -> None:
+        """How far below its best trial the best proposals of a task are predicted to be: log2, None where unknown."""
+        self._tasks[index].promise = fall
 
     def drop(self, index: int, trials: int) -> None:
         """Trials that were handed out are under way no more."""
@@ -107,35 +121,53 @@ class TaskScheduler:
         if unseen:
             index, size = max(unseen, key=self._weight), 1
         else:
-            gains_s = self.expected_gains_s()
-            index = max(within_reach, key=lambda index: gains_s[index])
-            size = min(max(remaining_trials // (2 * len(open_tasks)), SMALLEST), LARGEST, remaining_trials)
+            size = min(self.pace.batch, max(remaining_trials // (2 * len(open_tasks)), SMALLEST), remaining_trials)
+            gains_s = self.expected_gains_s(np.array([float(size)]))[:, 0]
+            index = max(within_reach, key=lambda index: float(gains_s[index]) / self.pace.trial_s(index))
         self._tasks[index].under_way += size
         return index, size
 
-    def expected_gains_s(self) -> list[float]:
-        """Seconds that one more trial of each task is expected to take off the whole model."""
+    def outlooks(self) -> list[Outlook]:
+        """What more trials of each task are expected to bring."""
+        limits = [
+            max(log2(task.best_s[-1] / task.floor_s), -log2(1.0 - LEAST_GAP)) if task.succeeded else inf
+            for task in self._tasks
+        ]
+        return outlooks(
+            [task.best_s for task in self._tasks],
+            [task.family for task in self._tasks],
+            [task.spent for task in self._tasks],
+            limits,
+            [task.promise for task in self._tasks],
+        )
+
+    def expected_gains_s(self, more: Floats) -> Floats:
+        """Seconds [tasks, more] that so many more trials of each task are expected to take off the whole model."""
         known_s = [task.best_s[-1] if task.succeeded else None for task in self._tasks]
         uses = self._assembly.uses(known_s)
-        gains_s = [uses[index] * self._gain_s(task) for index, task in enumerate(self._tasks)]
+        gains_s = np.zeros((len(self._tasks), len(more)))
+        for index, (task, outlook) in enumerate(zip(self._tasks, self.outlooks(), strict=True)):
+            best_s = uses[index] * self._best_s(task)
+            gains_s[index] = best_s * (outlook.saved(more) if task.succeeded else _chance_to_work(task.trials, more))
         hoped_s = [self._hoped_s(task) for task in self._tasks]
         for chain, count in self._assembly.chains:
             for index, saved_s in _prospects(chain, known_s, hoped_s).items():
-                gains_s[index] += count * HOPE * saved_s / max(self._tasks[index].spent, 1)
-        # Trials that fail teach little: a task where most do waits longer, but its turn comes.
-        return [
-            gain_s * (task.succeeded + 1.0) / (task.trials + 2.0)
-            for task, gain_s in zip(self._tasks, gains_s, strict=True)
-        ]
+                gains_s[index] += count * saved_s * CHANCE * more / (more + max(self._tasks[index].spent, 1))
+        return gains_s
 
-    def _gain_s(self, task: TaskProgress) -> float:
-        """Seconds that one more trial is expected to take off a task's time."""
-        best_s = self._best_s(task)
-        window = min(WINDOW, task.trials - 1)
-        before_s = task.best_s[-1 - window] if window > 0 else np.inf
-        slope_s = (before_s - best_s) / window if np.isfinite(before_s) else 0.0
-        gap_s = max(best_s - self._reach() * task.floor_s, LEAST_GAP * best_s)
-        return (1.0 - HOPE) * min(slope_s, gap_s) + HOPE * gap_s / max(task.spent, 1)
+    def forecast(self) -> Forecast | None:
+        """What the search is expected to gain from here on; None while a task that the model needs was not tried."""
+        apart = self._assembly.apart
+        if any(count and not (task.spent or task.exhausted) for count, task in zip(apart, self._tasks, strict=True)):
+            return None
+        known_s = [task.best_s[-1] if task.succeeded else None for task in self._tasks]
+        times_s = [self._best_s(task) for task in self._tasks]
+        within_reach = [index for index, task in enumerate(self._tasks) if not task.exhausted]
+        return Forecast.of(
+            total_s(self._assembly.uses(known_s), times_s) or 0.0,
+            self.expected_gains_s(GRID)[within_reach],
+            np.array([self.pace.trial_s(index) for index in within_reach]),
+        )
 
     def _hoped_s(self, task: TaskProgress) -> float:
         """What a task's time may come down to."""
@@ -162,6 +194,14 @@ class TaskScheduler:
             return task.best_s[-1]
         ratios = self._ratios()
         return task.floor_s * (float(np.median(ratios)) if ratios else 1.0)
+
+
+def _chance_to_work(failed: int, more: Floats) -> Floats:
+    """That any of so many more trials works after all so far failed.
+
+    That is Laplace's rule of succession, where it is twice as likely as not, beforehand, that nothing works at all.
+    """
+    return np.asarray(more / (more + failed + 1.0) / (2.0 * failed + 3.0))
 
 
 def _prospects(chain: TaskChain, known_s: Sequence[float | None], hoped_s: Sequence[float]) -> dict[int, float]:

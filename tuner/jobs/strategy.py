@@ -36,6 +36,13 @@ class Strategy(Protocol):
         """What came of schedules, asked for or not, failures too. Raises Illegal for one in none of the spaces."""
         ...
 
+    def promise(self) -> float | None:
+        """How much faster than the best trial the best proposals are predicted to be: log2 of the ratio of the times.
+
+        None while there is nothing to tell it by. It is asked before each batch of any task, so it must cost little.
+        """
+        ...
+
 
 class StrategyFactory(Protocol):
     """How every strategy is constructed."""

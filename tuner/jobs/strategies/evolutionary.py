@@ -82,6 +82,9 @@ class Evolutionary:
         for schedule, measurement in measured:
             self._history.tell(schedule, measurement)
 
+    def promise(self) -> float | None:
+        return None
+
     def _ranked(self, count: int, rng: np.random.Generator) -> list[Point]:
         if not count:
             return []

@@ -40,3 +40,6 @@ class Random:
     def tell(self, measured: Sequence[tuple[Schedule, Measurement]]) -> None:
         for schedule, measurement in measured:
             self._history.tell(schedule, measurement)
+
+    def promise(self) -> float | None:
+        return None

@@ -1,0 +1,64 @@
+"""Forecast: what a search is expected to gain for the whole model, by how long it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite
+
+import numpy as np
+
+from .outlook import Floats
+
+GRID = np.array([0.0, *(2.0**n for n in range(2, 21))])
+"""Further trials of a task at which its expected gain is looked at; between them it is a line."""
+
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The expected gain over time, if trials go where they bring most. All three rise together, from zero on."""
+
+    model_s: float  # one run of the model as it stands: all its tasks
+    seconds: Floats  # of searching from now on
+    trials: Floats
+    gains_s: Floats  # off a run of the model
+
+    @staticmethod
+    def of(model_s: float, gains_s: Floats, trial_s: Floats) -> Forecast:
+        """`gains_s` [tasks, GRID] are off a run of the model, by further trials of each; one takes `trial_s` [tasks]."""
+        trials = np.broadcast_to(np.diff(GRID), (len(trial_s), len(GRID) - 1))
+        steps = np.diff(gains_s, axis=1).reshape(-1)
+        seconds = (trials * trial_s[:, None]).reshape(-1)
+        order = np.argsort(-steps / seconds, kind="stable")
+        seconds, number, gained = (
+            np.concatenate([[0.0], np.cumsum(part[order])]) for part in (seconds, trials.reshape(-1), steps)
+        )
+        return Forecast(model_s, seconds, number, gained)
+
+    def speedup(self, seconds: float, trials: float = inf, start_s: float = 0.0) -> float:
+        """How much faster the model is expected to become in so many more seconds and trials: 0.02 is 2%.
+
+        `start_s` seconds from now, if not at once.
+        """
+        before_s, after_s = (self.model_s - self._gain_s(when, trials) for when in (start_s, start_s + seconds))
+        return before_s / after_s - 1.0 if after_s > 0 else 0.0
+
+    def is_below(self, until: float) -> bool:
+        """Whether another minute is expected to make the model faster by less than that."""
+        return self.speedup(MINUTE_S) < until
+
+    def lasts_s(self, trials: float, until: float | None) -> float:
+        """Seconds until so many trials are spent, or another minute brings less than `until`; infinite if never."""
+        ends_s = float(np.interp(trials, self.trials, self.seconds)) if trials <= self.trials[-1] else inf
+        if until is None or len(self.seconds) < 2:
+            return ends_s
+        if self.is_below(until):
+            return 0.0
+        starts_s = self.seconds[np.isfinite(self.seconds)]
+        ended = next((when_s for when_s in starts_s.tolist() if self.speedup(MINUTE_S, start_s=when_s) < until), inf)
+        return min(ends_s, ended)
+
+    def _gain_s(self, seconds: float, trials: float) -> float:
+        by_time = float(np.interp(seconds, self.seconds, self.gains_s))
+        return min(by_time, float(np.interp(trials, self.trials, self.gains_s))) if isfinite(trials) else by_time
