@@ -117,18 +117,27 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When a search stops: after so many trials of the job, or so many seconds of searching, whichever comes first."""
+    """When a search stops, whichever comes first.
+
+    After so many trials of the job; after so many seconds of searching; once another minute is expected to make the
+    whole model faster by less than the share `until`.
+    """
 
     trials: int
     seconds: float = inf
+    until: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"trials": self.trials, "seconds": None if self.seconds == inf else self.seconds}
+        return {
+            "trials": self.trials,
+            "seconds": None if self.seconds == inf else self.seconds,
+            "until": self.until,
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Budget:
-        """The inverse of `to_json`."""
-        return Budget(data["trials"], inf if data["seconds"] is None else data["seconds"])
+        """The inverse of `to_json`; also of what was written before there was `until`."""
+        return Budget(data["trials"], inf if data["seconds"] is None else data["seconds"], data.get("until"))
 
 
 @dataclass(frozen=True, slots=True)

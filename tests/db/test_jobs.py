@@ -55,18 +55,19 @@ def submit(jobs, samples, number=0, **options):
 class TestSubmit:
     def test_a_job_comes_back_equal(self, jobs, samples, clock):
         label = "dir/a'model\n<b>.onnx"
-        submitted = jobs.submit(samples.spec(), label, Budget(7, 1.5), priority=3, owner="k1")
+        submitted = jobs.submit(samples.spec(), label, Budget(7, 1.5, 0.02), priority=3, owner="k1")
         job = submitted.job
         assert submitted.is_new
         assert (job.spec, job.label, job.state) == (samples.spec(), label, JobState.QUEUED)
-        assert (job.budget, job.priority, job.owner, job.attached) == (Budget(7, 1.5), 3, "k1", False)
+        assert (job.budget, job.priority, job.owner, job.attached) == (Budget(7, 1.5, 0.02), 3, "k1", False)
         assert job.created_at == job.updated_at == clock.now
         assert (job.wish, job.progress, job.result, job.error, job.holder) == (None, None, None, "", "")
         assert jobs.get(job.id) == job
         assert jobs.list() == [job]
         (event,) = jobs.events(job.id)
         assert (event.number, event.kind, event.created_at) == (1, EventKind.QUEUED, clock.now)
-        assert event.data == {"label": label, "priority": 3, "budget": {"trials": 7, "seconds": 1.5}}
+        budget = {"trials": 7, "seconds": 1.5, "until": 0.02}
+        assert event.data == {"label": label, "priority": 3, "budget": budget}
 
     def test_by_the_clock_of_the_database(self, jobs, samples):
         assert abs(time.time() - submit(jobs, samples).created_at.timestamp()) < 60
