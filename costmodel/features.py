@@ -7,6 +7,7 @@ carries over to other shapes; the target's numbers are columns too, so that it c
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,8 +25,12 @@ from .roofline import calls, estimate_s, floor_s, operations, registers, shares,
 OPERANDS = ("out", "a", "b")
 """The accesses with columns of their own: what the stage writes, and the first two of what it reads."""
 
-KNOBS = 12
-"""Knob values that are columns themselves, for decisions that the loops don't show. Later knobs aren't seen."""
+KNOBS = (
+    "along", "lanes", "vectors", "vectors_0", "vectors_1", "tile", "tile_0", "tile_1", "tile_rows", "tile_columns",
+    "rows", "round", "unroll", "order", "columns_inside", "held", "ahead", "parts", "block", "block_rows",
+    "block_columns", "block_channels", "block_planes", "chunks", "chunk_rows", "chunk_tiles", "chunk_points",
+)  # fmt: skip
+"""Knobs whose values are columns themselves, for decisions that the loops don't show; see `roles`."""
 
 CACHES = ("l1", "l2", "l3")
 
@@ -63,13 +68,20 @@ ESTIMATE_NAMES = (
     "estimate_log_s", "estimate_log_compute_s", "estimate_log_l1_s", "estimate_log_l2_s", "estimate_log_l3_s",
     "estimate_log_over_floor",
 )  # fmt: skip
-SKETCH_NAMES = ("sketch_code", "sketch_knobs", "sketch_levels", *(f"knob{i}" for i in range(KNOBS)))
+SKETCH_NAMES = (
+    "sketch_code", "sketch_knobs", "sketch_levels", "sketch_moved", "sketch_distance", *(f"knob_{k}" for k in KNOBS),
+)  # fmt: skip
 
 NAMES: tuple[str, ...] = (
     *TASK_NAMES, *TARGET_NAMES, *LEVEL_NAMES, *CACHE_NAMES, *VECTOR_NAMES, *BODY_NAMES, *PARALLEL_NAMES,
     *ESTIMATE_NAMES, *SKETCH_NAMES,
 )  # fmt: skip
 """The columns of every feature matrix, in order."""
+
+VERSION = hashlib.sha256(" ".join(("1", *NAMES)).encode()).hexdigest()[:12]
+"""Of the columns and what they mean: a model that learned from another version can't read these. The number in it rises
+when a column of the same name gets another meaning.
+"""
 
 _POSITION = {name: i for i, name in enumerate(NAMES)}
 
@@ -289,11 +301,44 @@ def _estimate_columns(task: Task, loops: Loops) -> Columns:
 
 
 def _sketch_columns(space: Space, knobs: Mapping[str, NDArray[np.int64]], levels: int) -> Columns:
-    code = hashlib.sha256(f"{space.sketch}.{space.version}".encode()).digest()[0]  # a tree tells sketches apart by it
-    values = [np.sign(knobs[knob.name]) * np.log2(1.0 + np.abs(knobs[knob.name])) for knob in space.knobs[:KNOBS]]
+    code = hashlib.sha256(space.sketch.encode()).digest()[
+        0
+    ]  # a tree tells sketches apart by it, whatever their version
+    default = dict(space.default.values)
+    moved, distance = np.zeros(1), np.zeros(1)
+    for knob in space.knobs:
+        steps = np.abs(_size(knobs[knob.name]) - _size(default[knob.name]))
+        moved, distance = moved + (steps > 0), distance + steps
+    seen = {f"knob_{role}": _size(knobs[name]) for name, role in roles(space).items()}
     return {
-        "sketch_code": code,
+        "sketch_code": float(code),
         "sketch_knobs": len(space.knobs),
         "sketch_levels": levels,
-        **{f"knob{i}": values[i] if i < len(values) else -1.0 for i in range(KNOBS)},
+        "sketch_moved": moved,  # from the default, which an expert's rule has found
+        "sketch_distance": distance,
+        **dict.fromkeys((f"knob_{name}" for name in KNOBS), -1.0),
+        **seen,
     }
+
+
+def _size(values: NDArray[np.int64] | int) -> Floats:
+    return np.asarray(np.sign(values) * np.log2(1.0 + np.abs(values)))
+
+
+def roles(space: Space) -> Mapping[str, str]:
+    """Knob name -> the column out of `KNOBS` that it has, for those that have one.
+
+    A knob that is named for an axis or a piece of its task has that of its number among its like: `tile_h` and
+    `tile_w` of one task are `tile_0` and `tile_1`, and so are `tile_a` and `tile_b` of another.
+    """
+    found: dict[str, str] = {}
+    like: Counter[str] = Counter()
+    for knob in space.knobs:
+        role = knob.name
+        if role not in KNOBS:
+            stem = knob.name.rpartition("_")[0]
+            role = f"{stem}_{like[stem]}"
+            like[stem] += 1
+        if role in KNOBS:
+            found[knob.name] = role
+    return found

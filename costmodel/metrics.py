@@ -11,15 +11,19 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def pairwise_accuracy(scores: Floats, times_s: Floats) -> float:
+def pairwise_accuracy(scores: Floats, times_s: Floats, spans_s: Floats | None = None) -> float:
     """The share of pairs with different times that the scores order rightly; a tie of scores counts half.
 
-    1 is perfect, 0.5 is chance. nan if all times are equal. Memory grows with n squared.
+    With the intervals of the times, `spans_s` [n, 2], only of pairs whose intervals don't meet: nobody knows which of
+    the others is faster. 1 is perfect, 0.5 is chance. nan if there are no such pairs. Memory grows with n squared.
     """
     left, right = np.triu_indices(len(scores), 1)
     faster = np.sign(_difference(times_s[right], times_s[left]))
     better = np.sign(scores[left] - scores[right])
     told_apart = faster != 0
+    if spans_s is not None:
+        low, high = spans_s.T
+        told_apart &= (low[left] > high[right]) | (low[right] > high[left])
     if not told_apart.any():
         return float("nan")
     return float(np.mean(0.5 + 0.5 * faster[told_apart] * better[told_apart]))

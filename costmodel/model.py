@@ -29,11 +29,12 @@ class Trials:
     space: Space
     rows: Rows
     times_s: NDArray[np.float64]  # [points]; inf where the candidate failed
+    spans_s: NDArray[np.float64] | None = None  # [points, 2]; the intervals of the times, where they are known
 
     @staticmethod
     def of(task: Task, target: Target, space: Space, measured: Iterable[tuple[Schedule, Measurement]]) -> Trials:
         """Those of the measurements whose schedule lies in `space`; the others are passed over."""
-        rows, times_s = [], []
+        rows, times_s, spans_s = [], [], []
         for schedule, measurement in measured:
             try:
                 rows.append(space.row(schedule))
@@ -41,14 +42,17 @@ class Trials:
                 continue
             ok = measurement.status is Status.OK and measurement.median_s is not None
             times_s.append(measurement.median_s if ok else np.inf)
+            spans_s.append((measurement.low_s, measurement.high_s) if ok else (np.inf, np.inf))
         matrix = np.array(rows, np.int64).reshape(len(rows), len(space.knobs))
-        return Trials(task, target, space, matrix, np.array(times_s, np.float64))
+        spans = np.array(spans_s, np.float64).reshape(len(rows), 2)
+        return Trials(task, target, space, matrix, np.array(times_s, np.float64), spans)
 
 
 class CostModel(Protocol):
     """Ranks the schedules of one task on one target.
 
-    - Scores of different spaces of one task can be compared; those of different tasks can't.
+    - A score is minus log2 of seconds: what is expected where the model has something to go by, else what an estimate
+      makes of it. Within a task, in all its spaces, the order is what counts.
     - A score follows from the point, the trials of the last `fit` and the seed: not from what is scored beside it, nor
       from the order of the trials.
     - A model that has learned nothing yet still answers.
@@ -67,6 +71,10 @@ class CostModel(Protocol):
 
     def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         """Higher is better; finite."""
+        ...
+
+    def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
+        """By how much the scores [points] may be wrong: their standard deviation; 0 where the model can't tell."""
         ...
 
 
@@ -90,6 +98,9 @@ class RandomModel:
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return (z >> np.uint64(11)).astype(np.float64) / 2.0**53
 
+    def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
+        return np.zeros(len(rows))
+
 
 class AnalyticModel:
     """The estimate of `roofline`, from the loops and the target's numbers alone: nothing to learn."""
@@ -103,3 +114,6 @@ class AnalyticModel:
 
     def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         return -features(task, target, space, rows).column("estimate_log_s").astype(np.float64)
+
+    def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
+        return np.zeros(len(rows))

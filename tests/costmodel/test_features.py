@@ -5,7 +5,7 @@ import pytest
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
-from tunewright.costmodel.features import KNOBS, NAMES, features
+from tunewright.costmodel.features import NAMES, features, roles
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
@@ -114,7 +114,7 @@ def test_worked_by_hand(conv, space_of, target):
     assert column("vector_used") == 1
     assert (column("vector_contiguous"), column("vector_broadcast"), column("vector_scattered")) == (1, 1, 0)
     assert (column("chunks_log"), column("chunks_imbalance")) == (3, 1)
-    assert (column("knob0"), column("knob4"), column(f"knob{KNOBS - 1}")) == (np.log2(15), 1, -1)
+    assert (column("knob_tile"), column("knob_order"), column("knob_unroll")) == (np.log2(15), 1, -1)
     assert column("stage_windows") == 2
     with pytest.raises(KeyError):
         found.column("other")
@@ -138,9 +138,18 @@ def test_sketches_are_told_apart(conv, space_of, target):
     assert len(codes) == 2
 
 
-def test_more_knobs_than_columns(conv, space_of, target):
+def test_knobs_named_for_axes_have_the_columns_of_their_number(conv, space_of):
+    names = ("tile_h", "tile_w", "tile_n", "vectors_3", "order", "unheard_of")
+    space = replace(space_of(conv()), knobs=tuple(Knob(name, (1, 2)) for name in names))
+    assert roles(space) == {"tile_h": "tile_0", "tile_w": "tile_1", "vectors_3": "vectors_0", "order": "order"}
+
+
+def test_how_far_a_point_is_from_the_default(conv, space_of, target):
     space = space_of(conv())
-    many = tuple(Knob(f"more{i}", (0, 1)) for i in range(20))
-    default = replace(space.default, values=space.default.values + tuple((knob.name, 0) for knob in many))
-    space = replace(space, knobs=space.knobs + many, default=default)
-    assert features(conv(), target, space, space.row(default)[None]).values.shape == (1, len(NAMES))
+    row = space.row(space.default)
+    other = row.copy()
+    other[0] += 1  # tile 1 -> 2
+    other[1] += 3  # vectors 1 -> 4
+    found = features(conv(), target, space, np.stack([row, other]))
+    assert found.column("sketch_moved").tolist() == [0, 2]
+    assert found.column("sketch_distance").tolist() == pytest.approx([0, np.log2(3 / 2) + np.log2(5 / 2)])

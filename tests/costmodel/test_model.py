@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tunewright.costmodel import xgb
+from tunewright.costmodel import labels, xgb
 from tunewright.costmodel.metrics import pairwise_accuracy, peak
 from tunewright.costmodel.model import AnalyticModel, RandomModel, Trials
 from tunewright.costmodel.xgb import XGBModel
@@ -110,12 +110,12 @@ def test_labels_are_relative_to_the_best_of_a_task(conv, space_of, target):
         Trials(task, replace(target, threads=1), space, rows[:1], np.array([7.0])),  # nothing to compare it with
         Trials(other, target, space_of(other), rows[:2], np.array([np.inf, np.inf])),
     ]
-    ordered = xgb._comparable(sets)
-    labels = xgb._labels(ordered)
+    ordered = labels.comparable(sets)
+    speeds = labels.speeds(ordered)
     found = {}
     start = 0
     for each in ordered:
-        found[each.task.key, each.space.sketch] = labels[start : start + len(each.times_s)].tolist()
+        found[each.task.key, each.space.sketch] = speeds[start : start + len(each.times_s)].tolist()
         start += len(each.times_s)
     assert found == {
         (task.key, "made_up"): [0.25, 0.0, 0.5],

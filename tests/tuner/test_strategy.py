@@ -192,7 +192,7 @@ def test_failures_are_not_tried_again(make):
 def search(make, trials, batch=16, records=(), seed=0):
     """Records in order, the cost model taught before every batch, as a job does it."""
     records = list(records)
-    model = XGBModel(seed)
+    model = XGBModel(seed=seed)
     strategy = make(SPACES, seed, records, model)
     while len(records) < trials:
         done = [(r.schedule, r.measurement) for r in records]

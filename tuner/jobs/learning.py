@@ -24,7 +24,7 @@ class Learning:
     """Fits the cost model now and then, to the trials of the job's tasks and to what other tasks taught before."""
 
     def __init__(self, store: Store, target: Target, task_keys: Collection[str], seed: int) -> None:
-        self.costs = XGBModel(seed)
+        self.costs = XGBModel(seed=seed)
         self._target = target
         self._others = list(_history(store, target, task_keys))
         self._new = REFIT  # trials since the last fit

@@ -1,0 +1,86 @@
+"""Measuring what the base cost model learns from: some schedules of each task, kept like any trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tunewright.codegen.target import Target
+from tunewright.costmodel.model import AnalyticModel
+from tunewright.db.sql_store import SqlStore
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import spaces
+from tunewright.search_space.space import Rows, Space, unique_rows
+from tunewright.workers.pool import Pool, ReferenceFailed
+
+DRAWN = 2048
+"""Points of a space that those which look fast are chosen from."""
+
+PROMISING = 64
+"""So many of those look fast."""
+
+HOPELESS = 3.0
+"""Times the best so far, above which a schedule is not timed to the end."""
+
+
+def chosen(task: Task, target: Target, count: int, seed: int = 0) -> list[Schedule]:
+    """Schedules to measure: the defaults, then in equal parts what lies around them, what looks fast and any other.
+
+    Only of the second and third kind, a model would not know what is near the best; only of the others, not what is
+    far from it.
+    """
+    rng = np.random.default_rng([seed, int(task.key[:12], 16)])
+    offered = spaces(task, target)
+    schedules = [space.default for space in offered]
+    share = max(count // (3 * len(offered)), 1)
+    for space in offered:
+        for rows in (_around(space, rng), _promising(task, target, space, rng), space.sample(share, rng)):
+            schedules += [space.schedule(row) for row in rows[rng.permutation(len(rows))[:share]]]
+    return list(dict.fromkeys(schedules))[: max(count, len(offered))]
+
+
+def _around(space: Space, rng: np.random.Generator) -> Rows:
+    """What differs from the default in one knob or two."""
+    default = space.row(space.default)[None]
+    once = space.mutate(np.repeat(default, 64, axis=0), rng)
+    return unique_rows(np.concatenate([once, space.mutate(once, rng)])) if len(once) else default
+
+
+def _promising(task: Task, target: Target, space: Space, rng: np.random.Generator) -> Rows:
+    rows = space.sample(DRAWN, rng)
+    order = np.argsort(-AnalyticModel().score(task, target, space, rows), kind="stable")
+    return rows[order[:PROMISING]]
+
+
+def collect(store: SqlStore, pool: Pool, target: Target, tasks: Sequence[Task], count: int) -> Iterator[int]:
+    """Measure `count` schedules of each task that has fewer; yields after each task how many trials were added."""
+    store.add_target(target)
+    store.add_tasks(tasks)
+    for task in tasks:
+        known = {record.schedule for record in store.records(task.key, target.key)}
+        wanted = [schedule for schedule in chosen(task, target, count) if schedule not in known]
+        yield _measured(store, pool, [Candidate(task, target, schedule) for schedule in wanted])
+
+
+def _measured(store: SqlStore, pool: Pool, candidates: Sequence[Candidate]) -> int:
+    best_s: float | None = None
+    added = 0
+    for start in range(0, len(candidates), 8):
+        limit_s = None if best_s is None else HOPELESS * best_s
+        try:
+            for candidate, measurement in pool.measure(candidates[start : start + 8], limit_s):
+                store.record(Record(candidate.task.key, candidate.target.key, candidate.schedule, measurement))
+                best_s = _least(best_s, measurement)
+                added += 1
+        except ReferenceFailed:
+            break
+    return added
+
+
+def _least(best_s: float | None, measurement: Measurement) -> float | None:
+    if measurement.status is not Status.OK or measurement.median_s is None:
+        return best_s
+    return measurement.median_s if best_s is None else min(best_s, measurement.median_s)

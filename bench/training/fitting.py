@@ -1,0 +1,159 @@
+"""Fitting the base model to what was measured, and judging it by tasks that it has not learned from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tunewright.codegen.host import machine
+from tunewright.costmodel import labels
+from tunewright.costmodel.features import NAMES, VERSION, features
+from tunewright.costmodel.forest import Forest, Growth
+from tunewright.costmodel.judging import Quality, is_held_out, judge, spread_scale
+from tunewright.costmodel.learned import Learned
+from tunewright.costmodel.model import AnalyticModel, CostModel, Scores, Trials
+from tunewright.costmodel.roofline import floor_s
+from tunewright.costmodel.xgb import XGBModel
+from tunewright.search_space.sketches import spaces
+
+MEMBERS = 3
+"""The mean of three is 1% better than one in pairs; five are no better and take longer to predict."""
+
+GROWTH = Growth(rounds=120, max_depth=7, eta=0.1, colsample_bytree=0.5)
+REACH = Growth(rounds=60, max_depth=4, eta=0.1, colsample_bytree=0.5)
+
+OBJECTIVES = ("reg:squarederror", "rank:pairwise", "rank:ndcg")
+"""What is compared: the first is used."""
+
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """Trials to learn from, and of other tasks to judge by."""
+
+    learned: Sequence[Trials]
+    held_out: Sequence[Trials]
+
+    @staticmethod
+    def of(trials: Sequence[Trials], never: frozenset[str]) -> Sets:
+        """`never`: keys of tasks that are held out whatever their key says."""
+        out = [each for each in trials if is_held_out(each.task.key) or each.task.key in never]
+        return Sets([each for each in trials if each not in out], out)
+
+
+class Ranking(CostModel):
+    """A forest whose labels are no speeds: for comparing objectives."""
+
+    def __init__(self, forest: Forest) -> None:
+        self._forest = forest
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    def fit(self, trials: Sequence[Trials]) -> None:
+        raise NotImplementedError("it is what it is")
+
+    def score(self, task: Any, target: Any, space: Any, rows: Any) -> Scores:
+        return np.asarray(self._forest.predict(features(task, target, space, rows).values).mean(axis=0), np.float64)
+
+    def deviation(self, task: Any, target: Any, space: Any, rows: Any) -> Scores:
+        return np.zeros(len(rows))
+
+
+def fitted(trials: Sequence[Trials]) -> Learned:
+    """A model of these trials, with the scale of its deviations measured on a part that it did without."""
+    inner, outer = _halved(trials)
+    scale = spread_scale(XGBModel(_grown(inner)), outer)
+    whole = _grown(trials)
+    return Learned(whole.layers, whole.reach, scale)
+
+
+def _halved(trials: Sequence[Trials]) -> tuple[list[Trials], list[Trials]]:
+    """Four fifths of the tasks, and the rest: by another digit of the key than `is_held_out` looks at."""
+    out = [int(each.task.key[:8], 16) % 5 == 0 for each in trials]
+    return (
+        [each for each, is_out in zip(trials, out, strict=True) if not is_out],
+        [each for each, is_out in zip(trials, out, strict=True) if is_out],
+    )
+
+
+def _grown(trials: Sequence[Trials]) -> Learned:
+    sets = labels.comparable(trials)
+    values = np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in sets])
+    forest = Forest.fit(values, labels.speeds(sets), labels.groups(sets), GROWTH, members=MEMBERS, seed=SEED)
+    return Learned((forest,), _reach(sets))
+
+
+def _reach(sets: Sequence[Trials]) -> Forest:
+    """Predicts how near the best of a task comes to the floor, from the features of its default."""
+    places = {labels.place(each): each for each in sets}
+    rows, nearness = [], []
+    for spot, best_s in labels.bests_s(sets).items():
+        if np.isfinite(best_s):
+            task, target = places[spot].task, places[spot].target
+            space = spaces(task, target)[0]
+            rows.append(features(task, target, space, space.row(space.default)[None]).values[0])
+            nearness.append(np.log2(best_s / floor_s(task, target)))
+    numbers = np.arange(len(rows))
+    return Forest.fit(np.stack(rows), np.array(nearness, np.float32), numbers, REACH, members=1, seed=SEED)
+
+
+def compared(sets: Sets) -> dict[str, dict[str, float]]:
+    """The quality of each objective, and of the estimate that has learned nothing, on the tasks held out."""
+    found: dict[str, Quality | None] = {"analytic": judge(AnalyticModel(), sets.held_out)}
+    learned = labels.comparable(sets.learned)
+    values = np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in learned])
+    speeds, groups = labels.speeds(learned), labels.groups(learned)
+    order = np.argsort(groups, kind="stable")
+    for objective in OBJECTIVES:
+        wanted = np.floor(30 * speeds) if objective == "rank:ndcg" else speeds
+        forest = Forest.fit(
+            values[order], wanted[order], groups[order], GROWTH, members=1, seed=SEED, objective=objective
+        )
+        found[objective] = judge(Ranking(forest), sets.held_out)
+    return {name: quality.to_json() for name, quality in found.items() if quality}
+
+
+def write(folder: Path, kind: str, sets: Sets, statuses: Counter[str]) -> dict[str, Any]:
+    """Fit, judge, and write the model and its card into the package; the card."""
+    learned = fitted(sets.learned)
+    content = learned.write()
+    quality = judge(XGBModel(learned), sets.held_out)
+    gains = learned.layers[0].gains(len(NAMES))
+    card = {
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "features": VERSION,
+        "made": datetime.now(UTC).date().isoformat(),
+        "learned_from": _described(sets.learned),
+        "held_out": _described(sets.held_out),
+        "statuses": dict(statuses),
+        "machine": machine(),
+        "targets": sorted({str(each.target) for each in sets.learned}),
+        "growth": {"members": MEMBERS, "rounds": GROWTH.rounds, "max_depth": GROWTH.max_depth, "eta": GROWTH.eta},
+        "quality": quality.to_json() if quality else None,
+        "objectives": compared(sets),
+        "features_that_count": {NAMES[n]: round(float(gains[n]), 4) for n in np.argsort(-gains)[:20]},
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / f"{kind}.xz").write_bytes(content)
+    (folder / f"{kind}.json").write_text(json.dumps(card, indent=2) + "\n")
+    return card
+
+
+def _described(trials: Sequence[Trials]) -> dict[str, Any]:
+    """What trials there are: tasks and trials in all, and trials by operator."""
+    ops: Counter[str] = Counter()
+    for each in trials:
+        ops[each.task.op] += len(each.times_s)
+    tasks = {each.task.key for each in trials}
+    return {"tasks": len(tasks), "trials": sum(ops.values()), "trials_by_op": dict(ops.most_common())}

@@ -1,0 +1,169 @@
+"""The tasks that the base cost model learns from: those of real networks, and random ones of the same kinds.
+
+Sizes are drawn with logarithms spread evenly. Half of them are what networks have, multiples of 8 or 16; the others are
+any number, odd and prime ones too. What takes long to run is left out: it teaches no more than what is quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tunewright.bench.suite import MODELS
+from tunewright.bench.suite.network import Network
+from tunewright.graph.task import Task
+from tunewright.tuner.models.model import open_model
+
+MOST_FLOPS = 6e8
+"""Of a task: 2 ms at the peak of one core."""
+
+LEAST_POINTS = 2_000
+"""Results of a task, at least: below that nothing but the call is measured."""
+
+MOST_POINTS = 6_000_000
+
+KERNELS = ((1, 0.35), (3, 0.45), (5, 0.1), (7, 0.1))
+"""Extents of the windows of convolutions, and how frequent they are."""
+
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a task is from: a network's name, or the family of random ones."""
+
+    name: str
+    is_random: bool
+
+
+def training_tasks(count: int, seed: int = 0) -> dict[str, tuple[Task, Origin]]:
+    """By key: the tasks of all networks of the suite, and `count` random ones, always the same for a seed."""
+    found: dict[str, tuple[Task, Origin]] = {}
+    for name, build in MODELS.items():
+        for key, (task, _) in open_model(build()).tasks.items():
+            if _is_quick(task):
+                found.setdefault(key, (task, Origin(name, is_random=False)))
+    wanted = len(found) + count
+    for family, model in _random_models(np.random.default_rng(seed)):
+        for key, (task, _) in open_model(model).tasks.items():
+            if _is_quick(task):
+                found.setdefault(key, (task, Origin(family, is_random=True)))
+        if len(found) >= wanted:
+            return dict(list(found.items())[:wanted])
+    raise AssertionError("random models have no end")
+
+
+def _is_quick(task: Task) -> bool:
+    points = sum(stage.points for stage in task.stages if stage.output in {tensor.name for tensor in task.outputs})
+    return task.flops <= MOST_FLOPS and points >= LEAST_POINTS and task.traffic_bytes <= 4 * MOST_POINTS
+
+
+def _random_models(rng: Rng) -> Iterator[tuple[str, bytes]]:
+    """Models of one operator, or a few that fuse, without end: the families in turn."""
+    while True:
+        for family, make in FAMILIES.items():
+            yield family, make(rng)
+
+
+def _size(rng: Rng, low: int, high: int, step: int = 8) -> int:
+    """A size, by its logarithm anywhere between; one of two is a multiple of `step`."""
+    size = round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
+    return max(size // step * step, step) if rng.random() < 0.5 else max(size, 1)
+
+
+def _one(rng: Rng, *shape: int, add: Callable[[Network, str], str]) -> bytes:
+    net = Network("random", int(rng.integers(1 << 30)))
+    return net.onnx(add(net, net.input("x", shape)))
+
+
+def _ending(rng: Rng, net: Network, x: str) -> str:
+    """What follows a product in networks: nothing, a rectifier, a gate."""
+    match int(rng.integers(4)):
+        case 0:
+            return net.add("Relu", x)
+        case 1:
+            return net.add("Sigmoid", x) if rng.random() < 0.5 else net.gelu(x)
+        case _:
+            return x
+
+
+def _gemm(rng: Rng) -> bytes:
+    rows, inner, columns = _size(rng, 1, 1024), _size(rng, 16, 2048, 16), _size(rng, 16, 2048, 16)
+    return _one(rng, rows, inner, add=lambda net, x: _ending(rng, net, net.gemm(x, inner, columns)))
+
+
+def _batched(rng: Rng) -> bytes:
+    batch, rows, inner, columns = _size(rng, 2, 32, 4), _size(rng, 8, 512), _size(rng, 8, 256), _size(rng, 8, 512)
+    net = Network("random")
+    a, b = net.input("a", (batch, rows, inner)), net.input("b", (batch, inner, columns))
+    return net.onnx(net.add("MatMul", a, b))
+
+
+def _conv(rng: Rng) -> bytes:
+    kernels, chances = zip(*KERNELS, strict=True)
+    kernel = int(rng.choice(kernels, p=chances))
+    inputs, outputs, stride = _size(rng, 3, 768), _size(rng, 8, 768, 16), 1 + int(rng.random() < 0.25)
+    extent = _size(rng, 7, 112, 7)
+
+    def add(net: Network, x: str) -> str:
+        return _ending(rng, net, net.conv(x, inputs, outputs, kernel, stride))
+
+    return _one(rng, 1, inputs, extent, extent, add=add)
+
+
+def _depthwise(rng: Rng) -> bytes:
+    channels, extent = _size(rng, 16, 1152, 16), _size(rng, 7, 112, 7)
+    kernel, stride = int(rng.choice((3, 3, 5, 7))), 1 + int(rng.random() < 0.3)
+    add = partial(Network.conv, inputs=channels, outputs=channels, kernel=kernel, stride=stride, groups=channels)
+    return _one(rng, 1, channels, extent, extent, add=lambda net, x: _ending(rng, net, add(net, x)))
+
+
+def _rows(rng: Rng) -> bytes:
+    rows, columns = _size(rng, 16, 4096), _size(rng, 32, 2048, 16)
+    if rng.random() < 0.5:
+        return _one(rng, rows, columns, add=lambda net, x: net.add("Softmax", x))
+    return _one(rng, rows, columns, add=lambda net, x: net.layer_norm(x, columns))
+
+
+def _reduction(rng: Rng) -> bytes:
+    channels, extent = _size(rng, 16, 1024, 16), _size(rng, 7, 56, 7)
+    return _one(rng, 1, channels, extent, extent, add=lambda net, x: net.mean(x, 2, 3))
+
+
+def _pool(rng: Rng) -> bytes:
+    channels, extent = _size(rng, 16, 512, 16), _size(rng, 8, 112)
+    kernel, stride = int(rng.integers(2, 4)), int(rng.integers(1, 3))
+    return _one(rng, 1, channels, extent, extent, add=lambda net, x: net.max_pool(x, kernel, stride))
+
+
+def _elementwise(rng: Rng) -> bytes:
+    rows, columns = _size(rng, 16, 4096), _size(rng, 32, 2048, 16)
+    one: Callable[[Network, str], str] = Network.gelu if rng.random() < 0.5 else Network.silu
+    return _one(rng, rows, columns, add=one)
+
+
+def _separable(rng: Rng) -> bytes:
+    inputs, outputs, extent = _size(rng, 16, 384, 16), _size(rng, 16, 384, 16), _size(rng, 7, 56, 7)
+
+    def add(net: Network, x: str) -> str:
+        return net.conv(net.add("Relu", net.conv(x, inputs, inputs, 3, groups=inputs)), inputs, outputs)
+
+    return _one(rng, 1, inputs, extent, extent, add=add)
+
+
+FAMILIES: Mapping[str, Callable[[Rng], bytes]] = {
+    "gemm": _gemm,
+    "conv": _conv,
+    "depthwise": _depthwise,
+    "rows": _rows,
+    "batched matmul": _batched,
+    "conv again": _conv,
+    "reduction": _reduction,
+    "separable": _separable,
+    "pooling": _pool,
+    "elementwise": _elementwise,
+}
+"""What makes a random model of a kind; convolutions come twice, since networks are mostly these."""

@@ -1,0 +1,43 @@
+"""The base model: what Tunewright knows before it has measured anything. It is part of the package.
+
+`base/cpu.xz` is the model, `base/cpu.json` its data card: what it learned from, how, and how well it does on tasks that
+it has not seen. `./dev bench base_model` makes both.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from .learned import Learned, OtherFeatures
+
+_log = logging.getLogger("tunewright")
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A base model. `sha256` is its digest, `card` what is said of it."""
+
+    learned: Learned
+    sha256: str
+    card: dict[str, Any]
+
+
+@cache
+def base(target_kind: str) -> Base | None:
+    """The base model for a kind of target; None where there is none that knows the features of this version."""
+    folder = files(__package__) / "base"
+    card_file, model_file = folder / f"{target_kind}.json", folder / f"{target_kind}.xz"
+    if not card_file.is_file():
+        return None
+    card = json.loads(card_file.read_text())
+    try:
+        learned = Learned.read(model_file.read_bytes(), card["sha256"])
+    except OtherFeatures as other:
+        _log.warning("no base model: %s", other)
+        return None
+    return Base(learned, card["sha256"], card)

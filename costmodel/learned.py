@@ -1,0 +1,96 @@
+"""Learned: what was learned before a job, layer upon layer: the base model, and what a database adds to it.
+
+As bytes it can be kept and shipped. A later layer corrects the sum of those before it, so it is small and quick to fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .features import VERSION
+from .forest import Forest, Members, Values
+
+Floats = NDArray[np.float64]
+
+LARGEST_BYTES = 64 << 20
+"""Of a model that is read, unpacked: hundreds of thousands of trials don't need as much."""
+
+
+class OtherFeatures(ValueError):
+    """A model that learned from features of another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Predicts speed: the best time of a task / the time of a schedule of it.
+
+    `reach` predicts, from the features of a task's default, log2 of its best time / `roofline.floor_s`.
+    """
+
+    layers: tuple[Forest, ...] = field(repr=False)
+    reach: Forest | None = field(repr=False)
+    spread_scale: float = 1.0  # deviation of errors, in deviations between members; measured on tasks held out
+
+    def members(self, values: Values) -> Members:
+        """Speed by each member [members, points]. A layer of one member adds the same to all."""
+        total = self.layers[0].predict(values)
+        for layer in self.layers[1:]:
+            total = total + layer.predict(values)
+        return total
+
+    def with_layer(self, forest: Forest) -> Learned:
+        """One more."""
+        return replace(self, layers=(*self.layers, forest))
+
+    def contributions(self, values: Values) -> NDArray[np.float32]:
+        """What each feature adds to the speed [points, features + 1]: see `Forest.contributions`."""
+        return np.asarray(np.sum([layer.contributions(values) for layer in self.layers], axis=0), np.float32)
+
+    def write(self) -> bytes:
+        """As bytes, compressed."""
+        parts = [layer.write() for layer in self.layers] + ([self.reach.write()] if self.reach else [])
+        head = {
+            "features": VERSION,
+            "layers": len(self.layers),
+            "spread_scale": self.spread_scale,
+            "bytes": [len(part) for part in parts],
+        }
+        return lzma.compress(json.dumps(head).encode() + b"\n" + b"".join(parts))
+
+    @staticmethod
+    def read(content: bytes, sha256: str) -> Learned:
+        """The inverse of `write`, of bytes with this digest: XGBoost's reader trusts what it reads.
+
+        Raises OtherFeatures, ValueError for other bytes.
+        """
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise ValueError(f"the model is not the one with digest {sha256[:12]}")
+        head, _, rest = _unpacked(content).partition(b"\n")
+        data = json.loads(head)
+        if data["features"] != VERSION:
+            raise OtherFeatures(f"the model knows features of version {data['features']}, not {VERSION}")
+        forests = []
+        for size in data["bytes"]:
+            forests.append(Forest.read(rest[:size]))
+            rest = rest[size:]
+        layers = int(data["layers"])
+        reach = forests[layers] if len(forests) > layers else None
+        return Learned(tuple(forests[:layers]), reach, float(data["spread_scale"]))
+
+
+def _unpacked(content: bytes) -> bytes:
+    """Raises ValueError for what is no model, or too large a one."""
+    unpacker = lzma.LZMADecompressor(memlimit=4 * LARGEST_BYTES)
+    try:
+        unpacked = unpacker.decompress(content, LARGEST_BYTES)
+    except lzma.LZMAError as error:
+        raise ValueError(f"the model can't be unpacked: {error}") from error
+    if not unpacker.eof:
+        raise ValueError(f"the model is cut short, or has more than {LARGEST_BYTES >> 20} MiB")
+    return unpacked
