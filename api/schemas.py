@@ -263,6 +263,12 @@ class TrialShown(Answer):
     median_ms: float | None = Field(description="Time of one run; null unless `ok`.")
     interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
     samples_ms: list[float]
+    incumbent_ms: float | None = Field(
+        description="Median of the fastest schedule known then, timed in turn with this one; null where it was not."
+    )
+    warm_ms: float | None = Field(
+        description="Median with all operands in the caches; the others are with constants cold. May be null."
+    )
     max_rel_err: float | None = Field(description="Largest error against the reference; null where there is no number.")
     error: str = Field(description="What went wrong, in one line; empty for `ok`.")
     build_ms: float
@@ -284,6 +290,8 @@ class TrialShown(Answer):
             median_ms=None if measurement.median_s is None else 1e3 * measurement.median_s,
             interval_ms=None if low is None or high is None else (1e3 * low, 1e3 * high),
             samples_ms=[1e3 * sample for sample in measurement.samples_s],
+            incumbent_ms=None if measurement.incumbent_s is None else 1e3 * measurement.incumbent_s,
+            warm_ms=None if measurement.warm_s is None else 1e3 * measurement.warm_s,
             max_rel_err=None if error is None or error == inf else error,
             error=measurement.error,
             build_ms=1e3 * measurement.build_s,

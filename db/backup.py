@@ -22,7 +22,18 @@ from .engine import choose_journal, clear_errors, is_memory, make_engine, parse_
 from .errors import StoreError
 from .jobs import JobState
 from .leases import Change, changing
-from .models import ClaimRow, ConfirmationRow, JobRow, KeyRow, RepeatRow, Row, TargetRow, TunerRow, UploadRow
+from .models import (
+    ClaimRow,
+    ConfirmationRow,
+    CostModelRow,
+    JobRow,
+    KeyRow,
+    RepeatRow,
+    Row,
+    TargetRow,
+    TunerRow,
+    UploadRow,
+)
 from .reading import NoDatabase
 from .schema import HEAD, current_revision, refuse_foreign, upgrade
 from .sql_store import open_store
@@ -35,6 +46,7 @@ COUNTED: dict[str, type[Row]] = {
     "repeats": RepeatRow,
     "confirmations": ConfirmationRow,
     "models": UploadRow,
+    "cost_models": CostModelRow,
     "keys": KeyRow,
 }
 

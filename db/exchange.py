@@ -2,7 +2,7 @@
 
     {"schema": 2, "kind", "task_key", "task": {...}, "target_key", "target": {...}, "schedule": {...}, "status",
      "samples_s", "median_s", "low_s", "high_s", "max_rel_err", "error", "build_s", "object_sha256", "provenance",
-     "created_at"}
+     "incumbent_s", "warm_s", "created_at"}
 
 Version 1 knew trials only and had no `kind`. docs/records.md says what the fields mean.
 """
@@ -156,6 +156,9 @@ def check(measurement: Measurement) -> None:
     for value in times:
         if value is not None and not (0 <= value < math.inf):
             raise ValueError(f"{value} is no time in seconds")
+    for name, value in (("incumbent_s", measurement.incumbent_s), ("warm_s", measurement.warm_s)):
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} is {value}, no time above zero")
     if measurement.status is Status.OK and not measurement.median_s:
         raise ValueError("the status is ok, but there is no median_s above zero")
 
@@ -244,6 +247,8 @@ def _measurement(data: dict[str, Any]) -> Measurement:
         build_s=_number("build_s", data["build_s"]),
         object_sha256=_typed("object_sha256", data["object_sha256"], str),
         provenance={name: _typed(f"provenance.{name}", value, str) for name, value in provenance.items()},
+        incumbent_s=_number_or_none("incumbent_s", data.get("incumbent_s")),  # older versions knew of neither
+        warm_s=_number_or_none("warm_s", data.get("warm_s")),
     )
     check(measurement)
     return measurement

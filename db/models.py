@@ -231,12 +231,12 @@ class TunerRow(Row):
     draining: Mapped[bool] = mapped_column(Boolean)
 
 
-LAST = 1
-"""Place of a column after those of the classes above its own, which otherwise come behind."""
+LAST, ADDED = 1, 2
+"""Places of columns after those of the classes above their own, which otherwise come behind: migrations add there."""
 
 
 class Measured:
-    """What trials, repeats and confirmations have in common; `status` to `provenance` are the Measurement."""
+    """What trials, repeats and confirmations have in common. `status` to `provenance`, and what is ADDED, measure."""
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
     task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"))
@@ -256,6 +256,8 @@ class Measured:
     object_sha256: Mapped[str] = mapped_column(Text)
     provenance: Mapped[dict[str, str]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(Instant)
+    incumbent_s: Mapped[float | None] = mapped_column(Double, sort_order=ADDED)
+    warm_s: Mapped[float | None] = mapped_column(Double, sort_order=ADDED)
 
 
 class TrialRow(Measured, Row):
@@ -308,3 +310,23 @@ class BestRow(Row):
     high_s: Mapped[float | None] = mapped_column(Double)
     provenance: Mapped[dict[str, str]] = mapped_column(JSON)
     is_confirmed: Mapped[bool] = mapped_column(Boolean)
+
+
+class CostModelRow(Row):
+    """A cost model as it was at a moment, see `cost_models`. What it scored stays when its content is dropped."""
+
+    __tablename__ = "cost_models"
+    __table_args__ = (UniqueConstraint("target_kind", "sha256"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    target_kind: Mapped[str] = mapped_column(Text)
+    features_version: Mapped[str] = mapped_column(Text)
+    made_at: Mapped[datetime] = mapped_column(Instant)
+    sha256: Mapped[str] = mapped_column(Key)  # of the content
+    size_bytes: Mapped[int] = mapped_column(Integer)  # likewise
+    parent_sha256: Mapped[str | None] = mapped_column(Key)  # it may be of a model that is in no database
+    trials: Mapped[int] = mapped_column(Integer)
+    newest_trial_id: Mapped[int] = mapped_column(BigInteger)
+    metrics: Mapped[dict[str, Any]] = mapped_column(JSON)
+    job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"))
+    content: Mapped[bytes | None] = mapped_column(LargeBinary)  # last: SQLite reads what is before it without it

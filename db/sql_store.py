@@ -22,6 +22,7 @@ from . import exchange
 from .access import Keys
 from .bests import note
 from .choice import best_rows, confirmation_moment, newest_confirmations, trial_moment
+from .cost_models import CostModels
 from .database import Database, column_of, patient, row_counts
 from .engine import choose_journal, clear_errors, make_engine, make_file, parse_url
 from .errors import NotFound
@@ -32,6 +33,7 @@ from .leases import changing
 from .models import ConfirmationRow, TargetRow, TaskRow, TrialRow
 from .schema import HEAD, current_revision, upgrade
 from .sql_access import SqlKeys
+from .sql_cost_models import SqlCostModels
 from .sql_exchange import TRIAL_KEY, Exchange
 from .sql_fleet import SqlFleet
 from .sql_jobs import SqlJobs
@@ -86,6 +88,7 @@ class SqlStore(Store):
         self.keys: Keys = SqlKeys(database)
         self.fleet: Fleet = SqlFleet(database)
         self.uploads: Uploads = SqlUploads(database)
+        self.costs: CostModels = SqlCostModels(database)
         self._exchange = Exchange(database)
 
     def __enter__(self) -> Self:

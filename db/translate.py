@@ -12,6 +12,7 @@ from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
 from .access import Key, Scope
+from .cost_models import Snapshot
 from .fleet import Device, Tuner
 from .jobs import Budget, Event, EventKind, Job, JobSpec, JobState, JobTask, Wish
 from .models import EventRow, JobRow, KeyRow, Measured, TunerRow, UploadRow
@@ -55,6 +56,8 @@ def measured_values(record: Record, created_at: datetime) -> dict[str, Any]:
         "object_sha256": clean(measurement.object_sha256),
         "provenance": measurement.provenance,
         "created_at": created_at,
+        "incumbent_s": _number(measurement.incumbent_s),
+        "warm_s": _number(measurement.warm_s),
     }
 
 
@@ -75,6 +78,8 @@ def to_measurement(row: Measured) -> Measurement:
         build_s=row.build_s,
         object_sha256=row.object_sha256,
         provenance=dict(row.provenance),
+        incumbent_s=row.incumbent_s,
+        warm_s=row.warm_s,
     )
 
 
@@ -156,6 +161,25 @@ def to_upload(row: UploadRow) -> Upload:
         description=dict(row.description),
         created_at=row.created_at,
         owner=row.owner,
+    )
+
+
+def to_snapshot(row: Any, content: bytes = b"") -> Snapshot:
+    """The snapshot of a row of `sql_cost_models.HEADS`."""
+    return Snapshot(
+        id=row.id,
+        target_kind=row.target_kind,
+        features_version=row.features_version,
+        made_at=row.made_at,
+        sha256=row.sha256,
+        size_bytes=row.size_bytes,
+        trials=row.trials,
+        newest_trial_id=row.newest_trial_id,
+        metrics=dict(row.metrics),
+        parent_sha256=row.parent_sha256,
+        job_id=row.job_id,
+        has_content=bool(row.has_content),
+        content=content,
     )
 
 

@@ -241,7 +241,15 @@ def test_trials_are_listed(one, client, kit):
             Measurement(Status.CRASH, error="\x1b]0;<b>signal 11</b>")
             if number == 3
             else Measurement(
-                Status.OK, (1e-3,), 1e-3, 0.9e-3, 1.1e-3, float("inf") if number else 0.0, provenance={"machine": "m"}
+                Status.OK,
+                (1e-3,),
+                1e-3,
+                0.9e-3,
+                1.1e-3,
+                float("inf") if number else 0.0,
+                provenance={"machine": "m"},
+                incumbent_s=2e-3 if number else None,
+                warm_s=0.5e-3 if number else None,
             )
         )
         record = Record(kit.task(8).key, kit.target().key, Schedule("tiled", 1, (("m", number),)), measurement)
@@ -253,6 +261,7 @@ def test_trials_are_listed(one, client, kit):
     assert rest["next"] is None
     assert (trials[0]["median_ms"], trials[0]["interval_ms"], trials[0]["max_rel_err"]) == (1.0, [0.9, 1.1], 0.0)
     assert trials[1]["max_rel_err"] is None
+    assert [(trial["incumbent_ms"], trial["warm_ms"]) for trial in trials[:2]] == [(None, None), (2.0, 0.5)]
     assert (trials[3]["status"], trials[3]["median_ms"]) == ("crash", None)
     assert trials[3]["error"] == "\x1b]0;<b>signal 11</b>"
     assert trials[4]["schedule"] == Schedule("tiled", 1, (("m", 4),)).to_json()

@@ -58,6 +58,8 @@ class Samples:
             build_s=0.02,
             object_sha256="ab" * 32,
             provenance={"machine": "m1"},
+            incumbent_s=median_s * 1.2,
+            warm_s=median_s * 0.9,
         )
 
     def record(

@@ -15,6 +15,7 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
 from tunewright.codegen.target import Target
 from tunewright.db.access import Scope
+from tunewright.db.cost_models import NewSnapshot
 from tunewright.db.fleet import Device
 from tunewright.db.jobs import Budget, EventKind, Idempotency, JobSpec, JobState, JobTask, NewEvent
 from tunewright.db.schema import HEAD
@@ -41,7 +42,7 @@ def fill(store: SqlStore) -> None:
     ok = Measurement(Status.OK, (2e-6, 2e-6, 3e-6), 2e-6, 2e-6, 3e-6, 0.0, "", 0.01, "cd" * 32, {"machine": "m1"})
     measurements = (
         ok,
-        dataclasses.replace(ok, median_s=1.5e-6, low_s=1.4e-6),
+        dataclasses.replace(ok, median_s=1.5e-6, low_s=1.4e-6, incumbent_s=2e-6, warm_s=1.2e-6),
         Measurement(Status.WRONG_RESULT, max_rel_err=float("inf"), error="output differs"),
     )
     for number, measurement in enumerate(measurements):
@@ -50,6 +51,8 @@ def fill(store: SqlStore) -> None:
     chosen = Record(task.key, target.key, Schedule("tiled", 1, (("tile_m", 1), ("a", 1))), measurements[1])
     store.confirm(chosen, lease)
     store.jobs.finish(lease, JobState.SUCCEEDED, result={"tuned_ms": 1.5})
+    metrics = {"pairwise": 0.9, "tasks": [task.key]}
+    store.costs.keep(NewSnapshot("cpu", "1", b"a cost model", 3, 3, metrics, "12" * 32, lease.job_id))
     _fill_service(store, dataclasses.replace(spec, model_sha256=MODEL_SHA256), target)
 
 

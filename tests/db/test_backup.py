@@ -17,6 +17,7 @@ from sqlalchemy import select
 
 from tunewright.db.access import Scope
 from tunewright.db.backup import PASSING, backup, restore
+from tunewright.db.cost_models import CONTENTS, NewSnapshot
 from tunewright.db.errors import StoreError
 from tunewright.db.jobs import Budget, EventKind, JobState, LeaseLost, NewEvent
 from tunewright.db.models import Row
@@ -51,6 +52,9 @@ def fill(store, samples):
     sha256 = hashlib.sha256(data).hexdigest()
     store.uploads.add(sha256, [data], label="m", with_weights=True, description={"inputs": []}, owner=key.id)
     store.fleet.enlist("t1", "host", 1, "0.1", "local")
+    for number in range(CONTENTS + 1):
+        content = b"\0\xff%d" % number
+        store.costs.keep(NewSnapshot("cpu", "1", content, 5, number, {"pairwise": 0.9}, None, lease.job_id))
     return attached, lease, token, link
 
 
@@ -79,6 +83,7 @@ def test_a_backup_restores_everything(kind, make_url, samples, tmp_path):
         assert contents.revision == HEAD
         assert contents.counts["keys"] == 1
         assert contents.counts["repeats"] > 0
+        assert contents.counts["cost_models"] == CONTENTS + 1
         assert contents.size_bytes == (tmp_path / "b.sqlite").stat().st_size
         jobs = ("jobs", "job_events")
         for other in ("sqlite", kind):
@@ -92,6 +97,7 @@ def test_a_backup_restores_everything(kind, make_url, samples, tmp_path):
                 assert [key.name for key in copy.keys.list()] == ["farm '; --"]
                 assert copy.keys.check(link) is None
                 assert copy.fleet.tuners() == []
+                assert copy.costs.newest("cpu", "1") == store.costs.newest("cpu", "1")
 
 
 def check_jobs(copy, store, attached, lease):

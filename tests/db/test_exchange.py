@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 from datetime import UTC, datetime
@@ -34,6 +35,12 @@ def test_a_line_of_version_1_is_a_trial(line):
     old = {name: value for name, value in line.items() if name != "kind"} | {"schema": 1}
     assert exchange.parse(json.dumps(old)) == exchange.parse(json.dumps(line))
     assert exchange.parse(json.dumps(old | {"kind": "anything"})).kind is Kind.TRIAL
+
+
+def test_a_line_from_before_warm_and_incumbent_times_has_none(line, samples):
+    old = {name: value for name, value in line.items() if name not in ("incumbent_s", "warm_s")}
+    told = dataclasses.replace(samples.record(3).measurement, incumbent_s=None, warm_s=None)
+    assert exchange.parse(json.dumps(old)).record.measurement == told
 
 
 def test_moments_of_any_zone_become_utc(line):
@@ -100,6 +107,10 @@ def change(line, path, value):
         ("samples_s", {}, "samples_s is '{}', not an array"),
         ("samples_s", [None], "samples_s is 'None', not a number"),
         ("build_s", None, "build_s is 'None', not a number"),
+        ("incumbent_s", "1", "incumbent_s is '1', not a number"),
+        ("incumbent_s", 0, "incumbent_s is 0.0, no time above zero"),
+        ("warm_s", -1e-3, "warm_s is -0.001, no time above zero"),
+        ("warm_s", 10**400, "int too large to convert to float"),
         ("max_rel_err", "lots", "max_rel_err is 'lots', not a number"),
         ("error", None, "error is 'None', not a text"),
         ("provenance", {"a": 1}, "provenance.a is '1', not a text"),

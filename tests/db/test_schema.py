@@ -12,6 +12,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tunewright.db import schema
+from tunewright.db.cost_models import NewSnapshot
 from tunewright.db.engine import WRITES, make_engine, parse_url
 from tunewright.db.errors import StoreError
 from tunewright.db.jobs import UNFINISHED, Budget, EventKind, Idempotency, JobState
@@ -132,6 +133,25 @@ def test_a_frozen_service_is_upgraded_and_goes_on(path, tmp_path):
         assert again.job.id == job.id
         lease = store.jobs.lease([job.spec.target_key], "h")
         assert lease is not None and store.jobs.claim(lease, job.spec.tasks[0].task_key)
+
+
+@pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
+def test_a_frozen_database_keeps_cost_models(path, tmp_path):
+    shutil.copy(path, tmp_path / "old.sqlite")
+    with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:
+        (job,) = store.jobs.list([JobState.SUCCEEDED])
+        trials = [trial.record.measurement for trial in store.jobs.trials(job.id)]
+        (kept,) = store.costs.list() or [store.costs.keep(NewSnapshot("cpu", "1", b"a cost model", 3, 3, {}))]
+        newest = store.costs.newest("cpu", "1")
+        assert newest is not None
+        assert (newest.id, newest.content) == (kept.id, b"a cost model")
+        if path.stem >= "0003":
+            assert (newest.metrics["pairwise"], newest.job_id) == (0.9, job.id)
+            assert [(trial.incumbent_s, trial.warm_s) for trial in trials] == [
+                (None, None),
+                (2e-6, 1.2e-6),
+                (None, None),
+            ]
 
 
 @pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)

@@ -18,7 +18,7 @@ from sqlalchemy import delete
 
 from tunewright.db import bests, exchange, sql_exchange
 from tunewright.db.exchange import BadLine
-from tunewright.db.models import BestRow, ConfirmationRow, RepeatRow, TrialRow
+from tunewright.db.models import BestRow, ConfirmationRow, CostModelRow, RepeatRow, TrialRow
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Status
 
@@ -217,6 +217,12 @@ class TestStreams:
         assert [line["kind"] for line in (first, *rest)] == ["trial"] * 5 + ["confirmation"]
 
 
+def section(name):
+    """The part of docs/records.md whose title begins so."""
+    (part,) = [part for part in DOCS.read_text().split("\n## ") if part.startswith(name)]
+    return part
+
+
 class TestDocs:
     """docs/records.md tells the truth."""
 
@@ -231,9 +237,14 @@ class TestDocs:
     def test_every_field_is_told_of(self, filled, samples):
         filled.record(samples.record(1))
         (line,) = filled.export()
-        told = set(re.findall(r"^\| `([\w.]+)` ", DOCS.read_text(), re.MULTILINE))
+        told = set(re.findall(r"^\| `([\w.]+)` ", section("The format"), re.MULTILINE))
         nested = {f"{name}.{inner}" for name in ("target", "schedule") for inner in line[name]}
         assert told == set(line) | nested
+
+    def test_every_column_of_a_cost_model_is_told_of(self):
+        rows = re.findall(r"^\| (`.*?`) \|", section("Cost models"), re.MULTILINE)
+        told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+        assert told == set(CostModelRow.__table__.columns.keys()) - {"id"}
 
     def test_every_status_and_kind_is_told_of(self):
         text = DOCS.read_text()

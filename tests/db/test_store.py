@@ -38,6 +38,8 @@ measurements = st.one_of(
         times,
         texts,
         st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
+        times | st.none(),
+        times | st.none(),
     ),
     st.builds(
         Measurement,
@@ -207,6 +209,10 @@ class TestTrials:
             {"high_s": math.inf},
             {"samples_s": (1e-3, -1.0)},
             {"build_s": math.nan},
+            {"incumbent_s": 0.0},
+            {"incumbent_s": math.inf},
+            {"warm_s": math.nan},
+            {"warm_s": -1.0},
         ],
     )
     def test_that_contradict_themselves_are_refused(self, filled, samples, wrong):
