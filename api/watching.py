@@ -63,6 +63,7 @@ class Watched:
         self._trials, self._budget = 0, job.trials
         self._left_s: float | None = None
         self._speedup: float | None = None
+        self._remaining_gain: float | None = None
         self._take(job.progress or {})
         if job.state == "running" and job.progress is not None:
             self._enter(job.progress.get("stage"))
@@ -135,6 +136,7 @@ class Watched:
             elapsed_s=0.0 if self._begun_s is None else now - self._begun_s,
             left_s=self._left_s,
             speedup=self._speedup,
+            remaining_gain=self._remaining_gain,
             known=0,
             tasks=tuple(sorted(rows, key=lambda row: -row.weight_s)),
             taken_at=now,
@@ -147,6 +149,7 @@ class Watched:
         self._budget = int(_number(progress.get("most_trials")) or self._budget)
         self._left_s = _number(progress.get("left_s"))
         self._speedup = _number(progress.get("speedup")) or self._speedup
+        self._remaining_gain = _number(progress.get("remaining_gain"))
         chosen = progress.get("chosen")
         if isinstance(chosen, list) and len(chosen) == len(self._rows):
             for row, count in zip(self._rows.values(), map(_number, chosen), strict=True):

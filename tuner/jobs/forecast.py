@@ -26,7 +26,7 @@ class Forecast:
 
     @staticmethod
     def of(model_s: float, gains_s: Floats, trial_s: Floats) -> Forecast:
-        """`gains_s` [tasks, GRID] are off a run of the model, by further trials of each; one takes `trial_s` [tasks]."""
+        """`gains_s` [tasks, GRID] come off a run of the model, by further trials; one takes `trial_s` [tasks]."""
         trials = np.broadcast_to(np.diff(GRID), (len(trial_s), len(GRID) - 1))
         steps = np.diff(gains_s, axis=1).reshape(-1)
         seconds = (trials * trial_s[:, None]).reshape(-1)
@@ -51,13 +51,11 @@ class Forecast:
     def lasts_s(self, trials: float, until: float | None) -> float:
         """Seconds until so many trials are spent, or another minute brings less than `until`; infinite if never."""
         ends_s = float(np.interp(trials, self.trials, self.seconds)) if trials <= self.trials[-1] else inf
-        if until is None or len(self.seconds) < 2:
+        if until is None:
             return ends_s
-        if self.is_below(until):
-            return 0.0
-        starts_s = self.seconds[np.isfinite(self.seconds)]
-        ended = next((when_s for when_s in starts_s.tolist() if self.speedup(MINUTE_S, start_s=when_s) < until), inf)
-        return min(ends_s, ended)
+        later_s = np.interp(self.seconds + MINUTE_S, self.seconds, self.gains_s)
+        below = (self.model_s - self.gains_s) < (1.0 + until) * (self.model_s - later_s)
+        return min(ends_s, float(self.seconds[np.argmax(below)])) if below.any() else ends_s
 
     def _gain_s(self, seconds: float, trials: float) -> float:
         by_time = float(np.interp(seconds, self.seconds, self.gains_s))

@@ -26,8 +26,9 @@ from ..models.assembly import Assembly, total_s
 from ..settings import settings
 from .claims import Claims
 from .confirming import Confirming
+from .forecast import Forecast
 from .learning import Learning
-from .report import Report, TaskReport
+from .report import Ended, Report, TaskReport
 from .search import Assignment, Search
 from .stage import Stage
 from .task_state import TaskState
@@ -52,6 +53,7 @@ class Progress:
     last: tuple[TaskState, Schedule, Measurement] | None = None
     spent_s: float = 0.0  # of searching, over all processes
     fallback: Mapping[str, int] = field(default_factory=dict)  # op -> nodes without a kernel: told once, before the job
+    forecast: Forecast | None = None  # None where it is not known what to expect
 
     @property
     def speedup(self) -> float | None:
@@ -67,13 +69,26 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """Expected seconds until the budget is spent."""
-        by_time = self.budget.seconds - self.spent_s
-        by_trials = inf
+        """Expected seconds until the search ends: by trials, by time or as too little more is expected."""
+        left_s = min(self.budget.seconds - self.spent_s, self._lasts_s)
+        return max(left_s, 0.0) if isfinite(left_s) else None
+
+    @property
+    def _lasts_s(self) -> float:
+        trials_left = self.budget.trials - self.trials
+        if self.forecast is not None:
+            return self.forecast.lasts_s(trials_left, self.budget.until)
         if self.trials > self.earlier:
-            by_trials = self.elapsed_s / (self.trials - self.earlier) * (self.budget.trials - self.trials)
-        left = min(by_time, by_trials)
-        return max(left, 0.0) if isfinite(left) else None
+            return self.elapsed_s / (self.trials - self.earlier) * trials_left
+        return inf
+
+    @property
+    def remaining_gain(self) -> float | None:
+        """How much faster the rest of the search is expected to make the whole model: 0.02 is 2%. None: not known."""
+        if self.forecast is None:
+            return None
+        left_s = self.left_s
+        return self.forecast.speedup(inf if left_s is None else left_s, self.budget.trials - self.trials)
 
     def to_json(self) -> dict[str, Any]:
         """For people who watch: plain data."""
@@ -84,6 +99,7 @@ class Progress:
             "spent_s": self.spent_s,
             "left_s": self.left_s,
             "speedup": self.speedup,
+            "remaining_gain": self.remaining_gain,
             "chosen": self.chosen,
         }
 
@@ -135,7 +151,7 @@ class TuningJob:
         self._search = Search(
             self._assigned,
             learning,
-            job.budget.trials,
+            job.budget,
             self._earlier,
             self._is_over,
             lambda *trial: self._report_progress(Stage.SEARCHING, trial),
@@ -149,9 +165,9 @@ class TuningJob:
         """
         try:
             self._enter(Stage.SEARCHING)
-            self._search.run()
+            ended_by = self._search.run()
             self._ended_s = self._searched_s
-            report = self._finish()
+            report = self._finish(ended_by)
             self._leave(report)
         except Stopped:
             self._stop()
@@ -166,7 +182,7 @@ class TuningJob:
 
     def _leave(self, report: Report) -> None:
         lease = self._tenure.lease
-        if self._job.attached and report.trials < self._job.budget.trials and self._is_over():
+        if self._job.attached and report.ended_by is Ended.MINUTES:
             self._store.jobs.pause_leased(lease)
         else:
             self._store.jobs.finish(lease, JobState.SUCCEEDED, result=report.to_json())
@@ -199,12 +215,13 @@ class TuningJob:
             self._earlier,
             last,
             (0.0 if self._job.attached else self._job.spent_s) + self._searched_s,
+            forecast=self._search.forecast if stage is Stage.SEARCHING else None,
         )
         if stage is not Stage.DONE:  # then the lease has ended
             self._tenure.note(progress.to_json(), self._searched_s)
         self._watch(progress)
 
-    def _finish(self) -> Report:
+    def _finish(self, ended_by: Ended) -> Report:
         self._enter(Stage.CONFIRMING)
         rates = machine_rates(self._target)
         tasks = Confirming(self._assigned, rates.peak_flops_s if rates else None).run()
@@ -225,6 +242,7 @@ class TuningJob:
             failed={status.value: count for status, count in statuses.items() if status is not Status.OK},
             fallback=times.fallback,
             whole_model=times.reason,
+            ended_by=ended_by,
         )
 
     def _whole_model(self, tasks: Sequence[TaskReport]) -> ModelTimes:

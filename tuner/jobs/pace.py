@@ -7,7 +7,7 @@ from math import ceil
 OVERHEAD = 0.15
 """The largest part of the time that may go into what is done once a round: learning, proposing, claiming."""
 
-SMALLEST, LARGEST = 8, 64
+SMALLEST, LARGEST = 8, 32
 """Trials of a round. Fewer leave builders idle at its end, more make the next choice on old knowledge."""
 
 GUESS_S = 0.05
@@ -51,6 +51,10 @@ class Pace:
         """Seconds that one trial of the task takes."""
         seconds, trials = self._spent[task]
         return (seconds + WEIGHT * self.mean_s) / (trials + WEIGHT)
+
+    def cost_s(self, task: int) -> float:
+        """Seconds that one more trial of the task takes in all, with its part of what a round takes."""
+        return self.trial_s(task) + self._round_s / self.batch
 
     @property
     def batch(self) -> int:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..settings import settings
-from ..text import clock, gain, is_clear, ms, printable, ratio, times, uses
+from ..text import clock, gain, is_clear, ms, printable, ratio, share, times, uses
 from ..units import in_ms
 from .stage import Stage
 
@@ -75,6 +75,7 @@ class Snapshot:
     elapsed_s: float
     left_s: float | None
     speedup: float | None
+    remaining_gain: float | None  # by which the rest of the search is expected to make the model faster: 0.02 is 2%
     known: int  # trials in the database on the tasks, those of earlier jobs included
     tasks: tuple[TaskRow, ...]
     taken_at: float  # time.monotonic()
@@ -100,6 +101,7 @@ class Snapshot:
             elapsed_s=progress.elapsed_s,
             left_s=progress.left_s,
             speedup=progress.speedup,
+            remaining_gain=progress.remaining_gain,
             known=sum(row.trials or 0 for row in tasks),
             tasks=tasks,
             taken_at=time.monotonic(),
@@ -231,4 +233,6 @@ def _summary(last: Snapshot, elapsed_s: float, left_s: float | None) -> str:
         parts.insert(0, f"{times(last.speedup)} as fast so far" if is_clear(last.speedup) else "no gain so far")
     if left_s is not None and last.stage is Stage.SEARCHING:
         parts.append(f"about {clock(left_s)} left")
+    if last.remaining_gain is not None and last.stage is Stage.SEARCHING:
+        parts.append(f"{share(last.remaining_gain)} more expected")
     return ", ".join(parts)

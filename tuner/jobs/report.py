@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from ..running.coverage import fallback_share
 from ..units import in_ms, in_s
+
+
+class Ended(StrEnum):
+    """Why a search ended."""
+
+    TRIALS = "trials"  # all of the budget were done
+    MINUTES = "minutes"  # so was the time
+    UNTIL = "until"  # another minute was expected to bring less than the budget asks for
+    EXHAUSTED = "exhausted"  # no task had anything left to try
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,7 @@ class Report:
     failed: Mapping[str, int]  # status -> trials of this job
     fallback: Mapping[str, int]  # op -> nodes without a native kernel
     whole_model: str = ""  # why the whole model was not timed, one line; empty where it was
+    ended_by: Ended | None = None  # None in a report from before that was told
 
     @property
     def kernels_s(self) -> float | None:
@@ -103,6 +114,7 @@ class Report:
             "fallback": dict(self.fallback),
             "fallback_share": fallback_share(self.fallback, in_ms(self.kernels_s), in_ms(self.tuned_s)),
             "whole_model": self.whole_model,
+            "ended_by": None if self.ended_by is None else self.ended_by.value,
         }
 
     @staticmethod
@@ -121,4 +133,5 @@ class Report:
             failed=data["failed"],
             fallback=data["fallback"],
             whole_model=data["whole_model"],
+            ended_by=None if data.get("ended_by") is None else Ended(data["ended_by"]),
         )

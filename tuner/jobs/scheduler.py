@@ -123,7 +123,7 @@ class TaskScheduler:
         else:
             size = min(self.pace.batch, max(remaining_trials // (2 * len(open_tasks)), SMALLEST), remaining_trials)
             gains_s = self.expected_gains_s(np.array([float(size)]))[:, 0]
-            index = max(within_reach, key=lambda index: float(gains_s[index]) / self.pace.trial_s(index))
+            index = max(within_reach, key=lambda index: float(gains_s[index]) / self.pace.cost_s(index))
         self._tasks[index].under_way += size
         return index, size
 
@@ -156,17 +156,20 @@ class TaskScheduler:
         return gains_s
 
     def forecast(self) -> Forecast | None:
-        """What the search is expected to gain from here on; None while a task that the model needs was not tried."""
+        """What the search is expected to gain from here on.
+
+        None while a task that the model needs was not tried, and where nothing is left to try.
+        """
         apart = self._assembly.apart
-        if any(count and not (task.spent or task.exhausted) for count, task in zip(apart, self._tasks, strict=True)):
+        within_reach = [index for index, task in enumerate(self._tasks) if not task.exhausted]
+        if not within_reach or any(apart[index] and not self._tasks[index].spent for index in within_reach):
             return None
         known_s = [task.best_s[-1] if task.succeeded else None for task in self._tasks]
         times_s = [self._best_s(task) for task in self._tasks]
-        within_reach = [index for index, task in enumerate(self._tasks) if not task.exhausted]
         return Forecast.of(
             total_s(self._assembly.uses(known_s), times_s) or 0.0,
             self.expected_gains_s(GRID)[within_reach],
-            np.array([self.pace.trial_s(index) for index in within_reach]),
+            np.array([self.pace.cost_s(index) for index in within_reach]),
         )
 
     def _hoped_s(self, task: TaskProgress) -> float:

@@ -7,13 +7,14 @@ scheduler picks a task, which is claimed -> strategy proposes schedules, the cos
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 from tunewright.codegen.target import Target
 from tunewright.costmodel.roofline import floor_s
-from tunewright.db.jobs import EventKind, NewEvent
+from tunewright.db.jobs import Budget, EventKind, NewEvent
 from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
@@ -23,7 +24,9 @@ from tunewright.workers.pool import Pool, ReferenceFailed
 from ..models.assembly import Assembly
 from ..units import in_ms
 from .claims import Claims
+from .forecast import Forecast
 from .learning import Learning
+from .report import Ended
 from .scheduler import TaskScheduler
 from .task_state import TaskState, time_s
 from .tenure import Tenure
@@ -46,7 +49,7 @@ class Assignment:
 
 
 class Search:
-    """Spends `trials` of the job, of which `own` were spent before. `is_over` says that there is no more time.
+    """Spends the budget of a job, of whose trials `own` were spent before. `is_over` says that there is no more time.
 
     `watch` is told of each trial of this process.
     """
@@ -55,56 +58,75 @@ class Search:
         self,
         assigned: Assignment,
         learning: Learning,
-        trials: int,
+        budget: Budget,
         own: int,
         is_over: Callable[[], bool],
         watch: Callable[[TaskState, Schedule, Measurement], None],
     ) -> None:
-        self._assigned, self._learning, self._trials, self._is_over, self._watch = (
+        self._assigned, self._learning, self._budget, self._is_over, self._watch = (
             assigned,
             learning,
-            trials,
+            budget,
             is_over,
             watch,
         )
         self.own = own  # trials of the job so far
+        self.forecast: Forecast | None = None  # as of the begin of this round; None where there is none (yet)
+        self._measured_s = 0.0
         self._scheduler = TaskScheduler(
             assigned.assembly,
             [floor_s(state.task, assigned.target) for state in assigned.states],
             [[time_s(m) for _, m in state.measured.values()] for state in assigned.states],
+            [state.task.family for state in assigned.states],
         )
 
-    def run(self) -> None:
-        """Search until trials, time or all tasks are spent.
+    def run(self) -> Ended:
+        """Search until the budget or all tasks are spent; which of these it was.
 
         Raises LeaseLost, and Stopped where something else is wished.
         """
-        claims, states = self._assigned.claims, self._assigned.states
         taken: set[int] = set()  # tasks that other jobs are at
-        while not self._is_spent():
+        while not (ended := self._spent() or self._gained()):
             self._assigned.tenure.check()
-            batch = self._scheduler.next_batch(self._trials - self.own, taken)
+            batch = self._scheduler.next_batch(self._budget.trials - self.own, taken)
             if batch is None and not taken:
-                return
+                return Ended.EXHAUSTED
             if batch is None:
-                claims.wait()
+                self._assigned.claims.wait()
                 taken.clear()
                 continue
-            index, size = batch
-            self._learning.refit(states)  # before the claim: others may have their turn meanwhile
-            fresh = claims.take(states[index])
-            if fresh is None:
-                taken.add(index)
-            else:
-                self._scheduler.add(index, [time_s(measurement) for measurement in fresh])
-                self._learning.note(len(fresh))
-                self._try(index, size)
-                claims.release()
+            if self._round(*batch):
                 taken.clear()
-            self._scheduler.drop(index, size)
+            else:
+                taken.add(batch[0])
+        return ended
 
-    def _is_spent(self) -> bool:
-        return self.own >= self._trials or self._is_over()
+    def _spent(self) -> Ended | None:
+        if self.own >= self._budget.trials:
+            return Ended.TRIALS
+        return Ended.MINUTES if self._is_over() else None
+
+    def _gained(self) -> Ended | None:
+        """Whether too little more is expected, as things stand."""
+        for index, state in enumerate(self._assigned.states):
+            self._scheduler.promise(index, state.strategy.promise())
+        self.forecast, until = self._scheduler.forecast(), self._budget.until
+        return Ended.UNTIL if self.forecast and until is not None and self.forecast.is_below(until) else None
+
+    def _round(self, index: int, size: int) -> bool:
+        """Give a task so many trials; False where another job has it."""
+        begun, measured_s = time.monotonic(), self._measured_s
+        claims, state = self._assigned.claims, self._assigned.states[index]
+        self._learning.refit(self._assigned.states)  # before the claim: others may have their turn meanwhile
+        fresh = claims.take(state)
+        if fresh is not None:
+            self._scheduler.add(index, [time_s(measurement) for measurement in fresh])
+            self._learning.note(len(fresh))
+            self._try(index, size)
+            claims.release()
+            self._scheduler.pace.note_round(time.monotonic() - begun - (self._measured_s - measured_s))
+        self._scheduler.drop(index, size)
+        return fresh is not None
 
     def _try(self, index: int, size: int) -> None:
         """Measure so many more schedules of a task, which is claimed."""
@@ -122,10 +144,14 @@ class Search:
         state, assigned = self._assigned.states[index], self._assigned
         candidates = [Candidate(state.task, assigned.target, schedule) for schedule in schedules]
         with closing(assigned.pool.measure(candidates, state.best_s)) as results:
+            begun = time.monotonic()
             for candidate, measurement in results:
                 self._keep(index, candidate.schedule, measurement)
+                seconds, begun = time.monotonic() - begun, time.monotonic()
+                self._measured_s += seconds
+                self._scheduler.pace.note(index, 1, seconds)
                 assigned.tenure.check()
-                if self._is_spent() or not assigned.tenure.is_sure:  # then the claim may be another job's
+                if self._spent() or not assigned.tenure.is_sure:  # then the claim may be another job's
                     return
 
     def _keep(self, index: int, schedule: Schedule, measurement: Measurement) -> None:
