@@ -119,11 +119,19 @@ class Store(Protocol):
         """Keys of the schedules that were tried, however they ended."""
         ...
 
-    def examples(self, target_kind: str) -> Iterator[tuple[Candidate, Measurement]]:
-        """Every trial on targets of a kind, the newest first, so that a reader can stop when it has enough.
+    def examples(
+        self, target_kind: str, after: int = 0, through: int | None = None
+    ) -> Iterator[tuple[Candidate, Measurement]]:
+        """The trials on targets of a kind, the newest first, so that a reader can stop when it has enough.
 
-        Trials stored while it runs may be left out.
+        Those with ids above `after`, up to `through`; see `newest_trial`. Tasks and targets are the same objects
+        throughout. Of what was measured the numbers are told: not the samples, the error, the object and the
+        provenance. Trials stored while it runs may be left out.
         """
+        ...
+
+    def newest_trial(self) -> int:
+        """The highest id of a trial; 0 without trials. Some below it may be of transactions that are yet to commit."""
         ...
 
     def counts(self) -> dict[str, int]:

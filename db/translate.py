@@ -83,6 +83,26 @@ def to_measurement(row: Measured) -> Measurement:
     )
 
 
+TIMING = ("status", "median_s", "low_s", "high_s", "max_rel_err", "build_s", "incumbent_s", "warm_s")
+"""Columns that `to_timing` needs."""
+
+STATUSES = {status.value: status for status in Status}
+
+
+def to_timing(row: Any) -> Measurement:
+    """The numbers of a measurement: without samples, texts and provenance."""
+    return Measurement(
+        STATUSES[row.status],
+        median_s=row.median_s,
+        low_s=row.low_s,
+        high_s=row.high_s,
+        max_rel_err=row.max_rel_err,
+        build_s=row.build_s,
+        incumbent_s=row.incumbent_s,
+        warm_s=row.warm_s,
+    )
+
+
 def to_record(row: Measured) -> Record:
     """The trial or confirmation as it was stored."""
     return Record(row.task_key, row.target_key, Schedule.from_json(row.schedule), to_measurement(row))

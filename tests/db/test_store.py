@@ -315,13 +315,29 @@ class TestExamples:
             filled.record(samples.record(number, measurement, extent=8 + number % 2, threads=2 + number // 4 * 2))
         found = list(filled.examples("cpu"))
         assert [candidate.schedule["tile_m"] for candidate, _ in found] == list(range(7, -1, -1))
-        assert found[0] == (
-            Candidate(samples.task(9), samples.target(4), samples.schedule(7)),
-            samples.measurement(1e-3 + 7e-6),
-        )
-        assert found[4][1] == FAILED
+        numbers = dataclasses.replace(samples.measurement(1e-3 + 7e-6), samples_s=(), object_sha256="", provenance={})
+        assert found[0] == (Candidate(samples.task(9), samples.target(4), samples.schedule(7)), numbers)
+        assert found[4][1] == dataclasses.replace(FAILED, error="")
+        assert len({id(candidate.task) for candidate, _ in found}) == len({id(c.target) for c, _ in found}) == 2
         assert [candidate.target for candidate, _ in filled.examples("cuda")] == [other]
         assert list(filled.examples("abacus")) == []
+
+    def test_begin_after_a_trial_and_end_with_one(self, filled, samples, monkeypatch):
+        monkeypatch.setattr(sql_store, "PAGE", 2)
+        assert filled.newest_trial() == 0
+        marks = []
+        for number in range(7):
+            filled.record(samples.record(number, extent=8 + number % 2))
+            marks.append(filled.newest_trial())
+
+        def numbers(*bounds):
+            return [candidate.schedule["tile_m"] for candidate, _ in filled.examples("cpu", *bounds)]
+
+        assert numbers(0) == numbers() == [6, 5, 4, 3, 2, 1, 0]
+        assert numbers(marks[2]) == [6, 5, 4, 3]
+        assert numbers(marks[2], marks[4]) == [4, 3]
+        assert numbers(marks[2], marks[2]) == numbers(marks[6]) == []
+        assert numbers(0, marks[0]) == [0]
 
     def test_hold_no_lock_between_pages(self, filled, samples, monkeypatch):
         monkeypatch.setattr(sql_store, "PAGE", 1)
