@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from math import prod, sqrt
-from typing import Any, Self
+from math import ceil, prod, sqrt
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.artifact import Artifact
+from tunewright.codegen.dtype import DType
 from tunewright.codegen.host import host_caches
-from tunewright.codegen.ir import Packing
-from tunewright.codegen.runtime.memory import Guarded, guarded_empty
+from tunewright.codegen.ir import Buffer, Packing
+from tunewright.codegen.runtime.memory import Guarded, Recycler, address_of, guarded_empty
+from tunewright.codegen.runtime.native import Operand as Argument
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.oracle import example_inputs, reference, written
 from tunewright.graph.task import Task, Tensor
 
-from .cold import Cold, copies
+from .cold import OWN, Cold, Copies, copies, copy_bytes
 
 SEED = 0
 """Of the example inputs: one for all, so that every candidate of a task meets the same."""
@@ -34,7 +36,15 @@ SHORT = 4096
 PACKED_BYTES = 256 << 20
 """Packed inputs that are kept for the next candidate; there is always room for those of one."""
 
+COPIES_BYTES = 96 << 20
+"""Copies of constants that are kept for the next candidate; there is always room for those of one."""
+
+STEP_BYTES = 4 << 20
+"""Memory for copies comes in multiples of it, so that what one candidate leaves has room for those of the next."""
+
 Array = NDArray[Any]
+
+Key = TypeVar("Key")
 
 _caches = cache(host_caches)
 
@@ -53,6 +63,8 @@ class Example:
         terms = max((prod(axis.extent for axis in stage.reduce) for stage in task.stages), default=1)
         self.tolerance_factor = max(1.0, sqrt(terms / SHORT))
         self._operands: OrderedDict[tuple[int, Packing | None], Operand] = OrderedDict()
+        self._copies: OrderedDict[tuple[int, tuple[tuple[int, Packing | None], ...]], Copies] = OrderedDict()
+        self._results: dict[tuple[int, DType, int], Guarded] = {}
 
     def operand(self, number: int, packing: Packing | None) -> Operand:
         """An input, packed if asked for, in memory that kernels may read."""
@@ -61,18 +73,57 @@ class Example:
         if found is None:
             array = self.inputs[number]
             found = Operand(self.task.inputs[number], packing.apply(array) if packing else array)
-            self._forget(PACKED_BYTES - found.guarded.array.nbytes)
+            packed_bytes = {k: one.guarded.array.nbytes for k, one in self._operands.items() if k[1] is not None}
+            _forget(self._operands, packed_bytes, PACKED_BYTES - found.guarded.array.nbytes)
         self._operands[key] = found
         return found
 
-    def _forget(self, limit_bytes: int) -> None:
-        """Drop the packed inputs that were not used for longest."""
-        packed = [key for key in self._operands if key[1] is not None]
-        total_bytes = sum(self._operands[key].guarded.array.nbytes for key in packed)
-        for key in packed:
-            if total_bytes <= limit_bytes:
-                return
-            total_bytes -= self._operands.pop(key).guarded.array.nbytes
+    def copies(self, packings: Sequence[tuple[int, Packing | None]], threads: int) -> Copies | None:
+        """What puts the constants, in the form in which a kernel reads them, as far away as they are in a model.
+
+        `packings` are the numbers of these inputs, and how each is packed. None where they are there already.
+        """
+        arrays = [self.operand(number, packing).guarded.array for number, packing in packings]
+        constant_bytes = sum(array.nbytes for array in arrays)
+        count = copies(constant_bytes, _caches(), threads)
+        if count == 1:
+            return None
+        key = count, tuple(packings)
+        found = self._copies.pop(key, None)
+        if found is None:
+            size_bytes = count * copy_bytes(arrays)
+            _forget(self._copies, {k: one.size_bytes for k, one in self._copies.items()}, COPIES_BYTES - size_bytes)
+            found = Copies(arrays, _room(size_bytes))
+        self._copies[key] = found
+        return found
+
+    def result(self, number: int, buffer: Buffer) -> Guarded:
+        """Memory for an output. That of one kernel is the next one's: so both find it in the same cache."""
+        key = number, buffer.dtype, buffer.size_bytes
+        if key not in self._results:
+            self._results[key] = guarded_empty(buffer.shape, buffer.dtype)
+        return self._results[key]
+
+
+def _forget(kept: OrderedDict[Key, Any], sizes_bytes: Mapping[Key, int], limit_bytes: int) -> None:
+    """Drop what was not used for longest, of that with a size."""
+    total_bytes = sum(sizes_bytes.values())
+    for key, size_bytes in sizes_bytes.items():
+        if total_bytes <= limit_bytes:
+            return
+        total_bytes -= size_bytes
+        del kept[key]
+
+
+def _room(size_bytes: int) -> NDArray[np.uint8]:
+    """Memory for copies: that of others that are gone, if there is some. Fresh memory takes longer than to copy."""
+    block, _ = _recycler(ceil(size_bytes / STEP_BYTES) * STEP_BYTES).array()
+    return block.view(np.uint8)[:size_bytes]
+
+
+@cache
+def _recycler(size_bytes: int) -> Recycler:
+    return Recycler((size_bytes,), DType.U8)
 
 
 class Operand:
@@ -100,38 +151,39 @@ def checksum(array: Array) -> int:
 class Loaded:
     """One artifact in memory, with the operands of its task: `check` it, time it, `recheck` it.
 
-    Raises RuntimeError on object code that can't be loaded. Nothing may run once it is closed.
+    The memory of its outputs is that of the others of its task, so `recheck` before another one runs. Raises
+    RuntimeError on object code that can't be loaded. Nothing may run once it is closed.
     """
 
     def __init__(self, example: Example, artifact: Artifact, pool: ThreadPool) -> None:
         self._example = example
         inputs = len(example.inputs)
-        self._inputs = [
-            example.operand(number, artifact.packings.get(buffer.name))
-            for number, buffer in enumerate(artifact.params[:inputs])
-        ]
-        self._outputs = [guarded_empty(buffer.shape, buffer.dtype) for buffer in artifact.params[inputs:]]
+        packings = [(n, artifact.packings.get(buffer.name)) for n, buffer in enumerate(artifact.params[:inputs])]
+        self._inputs = [example.operand(number, packing) for number, packing in packings]
+        self._outputs = [example.result(n, buffer) for n, buffer in enumerate(artifact.params[inputs:])]
         self._scratch = [guarded_empty(buffer.shape, buffer.dtype) for buffer in artifact.scratch]
         guarded = [*(operand.guarded for operand in self._inputs), *self._outputs, *self._scratch]
-        self._memory = [one.array for one in guarded]
-        self.program = Program([(artifact, self._memory)], pool)
-        self._artifact, self._pool = artifact, pool
-        self._timing: Cold | None = None
+        memory = [one.array for one in guarded]
+        constants = [n for n, tensor in enumerate(example.task.inputs) if tensor.constant]
+        turns = example.copies([packings[n] for n in constants], pool.threads)
+        calls: list[tuple[Artifact, Sequence[Argument]]] = [(artifact, memory)]
+        if turns is not None:
+            calls += ((artifact, operands) for operands in _with_copies(memory, constants, turns))
+        self._program = Program(calls, pool)
         self._sums: list[int] | None = None
+        self.once_s = 0.0  # about what a run takes: what that of the check took
+        self.cold = Cold(self._program, turns)
+        self.warm = Cold(self._program, None)
 
-    def timing(self) -> Cold:
-        """The artifact to be timed, with its constants as far away as they are in a model."""
-        if self._timing is None:
-            numbers = [n for n, tensor in enumerate(self._example.task.inputs) if tensor.constant]
-            constant_bytes = sum(self._memory[n].nbytes for n in numbers)
-            count = copies(constant_bytes, _caches(), self._pool.threads)
-            [once_s] = self.program.time(1)
-            self._timing = Cold(self._artifact, self._memory, numbers, count, once_s, self._pool)
-        return self._timing
+    def fill(self) -> None:
+        """Bring inputs and outputs where the kernels before and behind find them: others may have run meanwhile."""
+        self._program.time(1, calls=OWN)
 
     def check(self) -> tuple[str | None, float | None]:
         """Run once, compare with the reference: what is wrong, and the largest relative error."""
-        self.program.run()
+        for output in self._outputs:
+            output.array.reshape(-1).view(np.uint8).fill(0xFF)  # as if nobody had written to it
+        [self.once_s] = self._program.time(1, calls=OWN)
         fault = self._damage()
         largest = 0.0
         expected = zip(self._example.outputs, self._example.written, strict=True)
@@ -166,15 +218,23 @@ class Loaded:
 
     def close(self) -> None:
         """Unload the code."""
-        self.program.close()
-        if self._timing is not None:
-            self._timing.close()
+        self._program.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _with_copies(memory: Sequence[Array], constants: Sequence[int], turns: Copies) -> Iterator[list[int]]:
+    """Addresses of the operands, for each copy of the constants."""
+    own = [address_of(array) for array in memory]
+    for addresses in turns.addresses:
+        operands = list(own)
+        for number, address in zip(constants, addresses, strict=True):
+            operands[number] = address
+        yield operands
 
 
 def _checks(memory: Sequence[Guarded]) -> list[str | None]:

@@ -5,6 +5,9 @@ itself, again and again on the same memory, looks faster than it is in any model
 weights to save arithmetic looks better than one that reads few. Here the constants are there many times, and each run
 reads the next copy. Inputs and results stay what they are in a model: just written, by the kernel before.
 
+Schedules of a task that read their constants in the same form share the copies, and take turns on them: so no run of
+one finds in the cache what the other has just read.
+
 How far away constants are depends on the model. Those of a task that fill a core's second-level cache are read from
 memory, since models with such tasks are larger than the last-level cache; others from the last-level cache.
 """
@@ -13,20 +16,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from itertools import cycle
 from math import ceil, inf
-from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.artifact import Artifact
-from tunewright.codegen.dtype import DType
 from tunewright.codegen.host import Caches
-from tunewright.codegen.runtime.memory import aligned_empty
+from tunewright.codegen.runtime.memory import address_of, room_bytes
 from tunewright.codegen.runtime.native import Program
-from tunewright.codegen.runtime.pool import ThreadPool
 
 Array = NDArray[Any]
 
@@ -38,11 +36,8 @@ NEAR = 4
 
 MOST_COPIES = 256
 
-PARTS = 5
-"""Programs that the runs of all copies are divided among, so that a sample need not be a whole round."""
-
-PART_S = 500e-6
-"""A part takes that long at least: it is a sample."""
+OWN = range(1)
+"""The call of a program that has the constants themselves, not copies."""
 
 
 def copies(constant_bytes: int, caches: Caches, threads: int) -> int:
@@ -55,52 +50,67 @@ def copies(constant_bytes: int, caches: Caches, threads: int) -> int:
     return min(ceil(wanted_bytes / constant_bytes), MOST_COPIES)
 
 
-class Cold:
-    """An artifact over `count` copies of its constants; `operands` are its params and scratch.
+class Copies:
+    """Copies of some arrays, and whose turn it is. `addresses[i]` are where those of the i-th copy begin."""
 
-    `once_s` is about what a run takes. Times as `Program.time` does: seconds of a run.
+    def __init__(self, arrays: Sequence[Array], memory: NDArray[np.uint8]) -> None:
+        """As many as fit into `memory`, which is aligned and has room for `copy_bytes` of each."""
+        stride = copy_bytes(arrays)
+        self.size_bytes = len(memory)
+        self._memory = memory  # kept, as only addresses of it go on
+        self._count = len(memory) // stride
+        image = np.zeros(stride, np.uint8)
+        offsets = []
+        offset = 0
+        for array in arrays:
+            offsets.append(offset)
+            image[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+            offset += room_bytes(array.nbytes)
+        memory[: self._count * stride].reshape(self._count, stride)[:] = image
+        start = address_of(memory)
+        self.addresses = [[start + n * stride + offset for offset in offsets] for n in range(self._count)]
+        self._next = 0
+
+    def take(self, runs: int) -> tuple[range, int]:
+        """The copies whose turn it is, at most as many as there shall be `runs`, and how often in a row."""
+        if self._next == 0 and runs >= self._count:
+            return range(self._count), runs // self._count
+        first = self._next
+        end = min(first + runs, self._count)
+        self._next = end % self._count
+        return range(first, end), 1
+
+
+def copy_bytes(arrays: Sequence[Array]) -> int:
+    """Memory of one copy of all."""
+    return sum(room_bytes(array.nbytes) for array in arrays)
+
+
+class Cold:
+    """Runs of a kernel, each with the copy of its constants whose turn it is, or all with the constants themselves.
+
+    The program's calls are `OWN`, with these, and one for each of the copies, in their order.
     """
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        operands: Sequence[Array],
-        constants: Sequence[int],
-        count: int,
-        once_s: float,
-        pool: ThreadPool,
-    ) -> None:
-        calls = [(artifact, _with_copies(operands, constants if n else ())) for n in range(count)]
-        parts = max(1, min(PARTS, count, int(count * once_s / PART_S)))
-        step = ceil(count / parts)
-        self._parts = [calls[first : first + step] for first in range(0, count, step)]
-        self._programs = [Program(part, pool) for part in self._parts]
-        self._turn = cycle(range(len(self._programs)))
+    def __init__(self, program: Program, turns: Copies | None) -> None:
+        self._program = program
+        self._turns = turns
 
-    def time(
-        self, samples: int, repeats: int = 1, *, minimum: int = 3, limit_s: float = inf, deadline_s: float = inf
-    ) -> list[float]:
-        """See `Program.time`; `repeats` is rounded to whole parts."""
-        taken: list[float] = []
-        while len(taken) < samples:
-            number = next(self._turn)
-            runs = len(self._parts[number])
-            [part_s] = self._programs[number].time(1, max(1, round(repeats / runs)))
-            taken.append(part_s / runs)
-            if time.monotonic() >= deadline_s or (len(taken) >= minimum and median(taken) > limit_s):
-                break
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        """Seconds of a run, once a sample: see `Program.time`."""
+        if self._turns is None:
+            return self._program.time(samples, repeats, deadline_s=deadline_s, calls=OWN)
+        taken = [self._sample_s(self._turns, repeats)]
+        while len(taken) < samples and time.monotonic() < deadline_s:
+            taken.append(self._sample_s(self._turns, repeats))
         return taken
 
-    def close(self) -> None:
-        """Unload the code."""
-        for program in self._programs:
-            program.close()
-
-
-def _with_copies(operands: Sequence[Array], numbers: Sequence[int]) -> list[Array]:
-    """The operands, those of these numbers copied."""
-    result = list(operands)
-    for number in numbers:
-        result[number] = aligned_empty(operands[number].shape, DType(operands[number].dtype.name))
-        np.copyto(result[number], operands[number])
-    return result
+    def _sample_s(self, turns: Copies, runs: int) -> float:
+        """Seconds of a run. Between pieces of the sample, where the turn comes to the first copy, no clock runs."""
+        left, spent_s = runs, 0.0
+        while left:
+            numbers, rounds = turns.take(left)
+            [round_s] = self._program.time(1, rounds, calls=range(numbers.start + 1, numbers.stop + 1))
+            spent_s += rounds * round_s
+            left -= rounds * len(numbers)
+        return spent_s / runs

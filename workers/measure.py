@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,33 @@ from tunewright.search_space.sketches import lower
 
 from . import sampling
 from .check import Example, Loaded
+from .racing import Incumbent, Race, Runner
 from .wire import artifact_json, identity, read_artifact, read_candidate
 
 EXAMPLES = 4
 """Tasks whose examples are kept: candidates come task by task."""
 
+
+@dataclass(frozen=True, slots=True)
+class Fastest:
+    """The fastest schedule of a task that was measured here, in memory."""
+
+    loaded: Loaded
+    incumbent: Incumbent
+
+
+@dataclass(slots=True)
+class Kept:
+    """A schedule that is being compared, and what was found wrong with it."""
+
+    loaded: Loaded
+    repeats: int
+    fault: str | None = None
+
+
 _examples: OrderedDict[str, Example] = OrderedDict()
-_kept: list[Loaded] = []
+_fastest: dict[tuple[str, int], Fastest] = {}  # by task and threads
+_kept: list[Kept] = []
 _object_cache = cache(ObjectCache)
 _provenance = cache(machine)
 
@@ -54,15 +73,21 @@ def prepare(task: dict[str, Any]) -> None:
     one = Task.from_json(task)
     if one.key not in _examples:
         while len(_examples) >= EXAMPLES:
-            _examples.popitem(last=False)
+            _forget(_examples.popitem(last=False)[0])
         _examples[one.key] = Example(one)
     _examples.move_to_end(one.key)
+
+
+def _forget(task_key: str) -> None:
+    """The fastest schedules of a task whose example is not at hand any more."""
+    for key in [key for key in _fastest if key[0] == task_key]:
+        _fastest.pop(key).loaded.close()
 
 
 def measure(
     task_key: str, artifact: dict[str, Any], threads: int, budget_s: float, best_s: float | None
 ) -> dict[str, Any]:
-    """Check and time an artifact: its Measurement. See `sampling.samples` for the budget, `Pool.measure` for `best_s`.
+    """Check an artifact and time it, against the fastest one measured so far: its Measurement. See `racing.Race`.
 
     `unprepared` where the example is not at hand: the child that had prepared it is dead, and this one came after it.
     """
@@ -71,12 +96,29 @@ def measure(
     begun, loaded = _begin(task_key, artifact, threads)
     if loaded is None:
         return begun.to_json()
-    with loaded:
-        begun = _checked(begun, loaded.check())
-        if begun.status is Status.OK:
-            taken = sampling.samples(loaded.timing(), budget_s, inf if best_s is None else sampling.HOPELESS * best_s)
-            begun = sampling.timed(_checked(begun, (loaded.recheck(), begun.max_rel_err)), taken)
+    begun = _checked(begun, loaded.check())
+    if begun.status is Status.OK:
+        begun = _raced(begun, loaded, (task_key, threads), budget_s, best_s)
+    if not any(loaded is one.loaded for one in _fastest.values()):
+        loaded.close()
     return begun.to_json()
+
+
+def _raced(
+    begun: Measurement, loaded: Loaded, key: tuple[str, int], budget_s: float, best_s: float | None
+) -> Measurement:
+    """The measurement with its figures, if all runs gave the same. The fastest stays loaded."""
+    incumbent = _fastest[key].incumbent if key in _fastest else None
+    runner = Runner(loaded.cold, sampling.repeats(loaded.cold, loaded.once_s), loaded.once_s)
+    outcome = Race(runner, incumbent, best_s).run(budget_s)
+    begun = _checked(begun, (loaded.recheck(), begun.max_rel_err))
+    if begun.status is not Status.OK:
+        return begun
+    if outcome.is_fastest:
+        if key in _fastest:
+            _fastest.pop(key).loaded.close()
+        _fastest[key] = Fastest(loaded, Incumbent(runner, sampling.interval(outcome.samples_s), time.monotonic()))
+    return replace(sampling.timed(begun, outcome.samples_s), incumbent_s=outcome.incumbent_s)
 
 
 def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measurement, Loaded | None]:
@@ -97,30 +139,34 @@ def _checked(begun: Measurement, outcome: tuple[str | None, float | None]) -> Me
 
 
 def load(task_key: str, artifact: dict[str, Any], threads: int) -> dict[str, Any]:
-    """Check an artifact and keep it in memory for `sample`: its `number`, the `repeats` of a sample.
+    """Check an artifact and keep it in memory for `sample`: its `number`.
 
     `measurement` has no figures yet; unless its status is OK, there is nothing to sample.
     """
     begun, loaded = _begin(task_key, artifact, threads)
     if loaded is None:
-        return {"number": -1, "repeats": 0, "measurement": begun.to_json()}
+        return {"number": -1, "measurement": begun.to_json()}
     begun = _checked(begun, loaded.check())
-    _kept.append(loaded)
-    count = sampling.repeats(loaded.timing()) if begun.status is Status.OK else 0
-    return {"number": len(_kept) - 1, "repeats": count, "measurement": begun.to_json()}
+    count = sampling.repeats(loaded.cold, loaded.once_s) if begun.status is Status.OK else 0
+    _kept.append(Kept(loaded, count))
+    return {"number": len(_kept) - 1, "measurement": begun.to_json()}
 
 
-def sample(number: int, repeats: int) -> float:
-    """One sample of what was loaded, after a run to fill the caches: another one has run before."""
-    loaded = _kept[number]
-    loaded.program.run()
-    [time_s] = loaded.timing().time(1, repeats)
+def sample(number: int, warm: bool = False) -> float:
+    """One sample of what was loaded, after a run to fill the caches: another one has run before.
+
+    With its constants cold, or all operands in the caches.
+    """
+    one = _kept[number]
+    one.loaded.fill()
+    [time_s] = (one.loaded.warm if warm else one.loaded.cold).time(1, one.repeats)
+    one.fault = one.fault or one.loaded.recheck()
     return time_s
 
 
 def recheck(number: int) -> str | None:
     """What is wrong with what was loaded and has been sampled since, or null."""
-    return _kept[number].recheck()
+    return _kept[number].fault
 
 
 CALLS: dict[str, Callable[..., Any]] = {

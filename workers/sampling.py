@@ -1,12 +1,11 @@
-"""Samples of a running time: how many are enough, and what they say.
+"""Samples of a running time: how many runs make one, how many of them are enough, and what they say.
 
-The first runs warm up caches and clocks. A sample is the mean of runs in a row that take long enough for the clock,
-and samples are taken until the interval of their median is narrow. The median, as interruptions only ever add time.
+A sample is the mean of runs in a row that take long enough for the clock, and samples are taken until the interval of
+their median is narrow. The median, as interruptions only ever add time.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -21,19 +20,11 @@ FEWEST = 5
 STEP = 10
 """Samples between two looks at the interval."""
 
-MINIMUM = 3
-"""Samples after which one that is clearly too slow is given up."""
-
-HOPELESS = 3.0
-"""Times the fastest known, above which it is clearly too slow."""
-
 PRECISION = 0.01
 """Width of the interval, as a part of the median, at which there are enough samples."""
 
 SAMPLE_S = 500e-6
 """Length of a sample: ten thousand times the clock's resolution, and short between two ticks of the system."""
-
-WARM_UP_S = 1e-3
 
 GROWTH = 10
 """Times as many runs as before are timed at once where the clock saw nothing of those."""
@@ -48,9 +39,7 @@ LONGEST_S = 2.0
 class Timed(Protocol):
     """What can time itself, as `codegen.runtime.native.Program` does."""
 
-    def time(
-        self, samples: int, repeats: int = 1, *, minimum: int = 3, limit_s: float = inf, deadline_s: float = inf
-    ) -> list[float]: ...
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]: ...
 
 
 class Interval(NamedTuple):
@@ -92,45 +81,30 @@ def _rank(count: int) -> int:
     return rank
 
 
-def repeats(program: Timed) -> int:
-    """Warm up; how many runs in a row make a sample, `MOST_RUNS` at most.
+def repeats(program: Timed, once_s: float) -> int:
+    """How many runs in a row make a sample, `MOST_RUNS` at most, where the first one took `once_s`.
 
-    Raises RuntimeError where the clock stands still. That a run took no time says only that the clock is coarse, so the
-    number of runs grows step by step: the time of none is known, and together they may take too long.
+    Where that was a sample, nothing is run. The first of many short runs is slower than all others, so those are timed,
+    until together they took half of a sample: that warms up, too. Raises RuntimeError where the clock stands still.
+    That runs took no time says only that the clock is coarse, so their number grows step by step: the time of none is
+    known, and together they may take too long.
     """
-    count = 1
-    [once_s] = program.time(1)
-    while once_s <= 0:
+    count = _runs(SAMPLE_S, once_s) if once_s > 0 else 1
+    while once_s * count < SAMPLE_S / 2 or count > 1:
+        [mean_s] = program.time(1, count)
+        if mean_s * count >= SAMPLE_S / 2:
+            return _runs(SAMPLE_S, mean_s)
         if count == MOST_RUNS:
-            raise RuntimeError(f"{count:,} runs of a kernel in no time: the clock of this machine stands still")
-        count = min(GROWTH * count, MOST_RUNS)
-        [once_s] = program.time(1, count)
-    if once_s * count < WARM_UP_S:
-        [warm_s] = program.time(1, _runs(WARM_UP_S, once_s))
-        once_s = warm_s or once_s
-    return _runs(SAMPLE_S, once_s)
+            if mean_s <= 0:
+                raise RuntimeError(f"{count:,} runs of a kernel in no time: the clock of this machine stands still")
+            break
+        count = min(max(GROWTH * count if mean_s <= 0 else _runs(SAMPLE_S, mean_s), count + 1), MOST_RUNS)
+    return count
 
 
 def _runs(time_s: float, once_s: float) -> int:
     """How many runs take that long."""
     return max(1, round(min(time_s / once_s, MOST_RUNS)))
-
-
-def samples(program: Timed, budget_s: float, limit_s: float = inf) -> list[float]:
-    """Seconds of a run, for each sample: see the module.
-
-    They end where the interval is narrow, once `budget_s` is spent and there are the fewest, or where the first few
-    have a median above `limit_s`. Only runs that take a good part of a second have fewer.
-    """
-    count = repeats(program)
-    start_s = time.monotonic()
-    taken = program.time(FEWEST, count, minimum=MINIMUM, limit_s=limit_s, deadline_s=start_s + LONGEST_S)
-    if len(taken) < FEWEST:
-        return taken
-    deadline_s = start_s + budget_s
-    while interval(taken).width > PRECISION and time.monotonic() < deadline_s:
-        taken += program.time(STEP, count, deadline_s=deadline_s)
-    return taken
 
 
 def timed(begun: Measurement, samples_s: Sequence[float]) -> Measurement:

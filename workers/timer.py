@@ -17,6 +17,7 @@ from .builder import Built
 from .lock import HostLock
 from .pool import Limits, ReferenceFailed
 from .process import Child, ChildLimits, Failed, NotStarted, Stopped
+from .racing import CLEARLY
 from .wire import candidate_json
 
 REMEMBERED = 10_000
@@ -28,6 +29,8 @@ SHARE = 4
 ROUNDS = 9
 """The fewest rounds of a comparison: a 95% interval that leaves out the extremes takes as many."""
 
+WARM = 3
+"""Samples of each with all operands in the caches: one number, to be set beside the others."""
 
 DEATHS = 3
 """How often the child of a comparison may die between two requests until what ran last is to blame for it."""
@@ -37,7 +40,6 @@ class Racer(NamedTuple):
     """A candidate of a comparison that was loaded."""
 
     number: int  # in the child
-    repeats: int
     begun: Measurement
 
 
@@ -189,7 +191,7 @@ def _final(known: Measurement, best_s: float | None) -> bool:
     """Whether timing again would tell nothing new: it wasn't given up for a limit that is no more."""
     if known.median_s is None or len(known.samples_s) >= sampling.FEWEST:
         return True
-    return best_s is not None and known.median_s > sampling.HOPELESS * best_s
+    return best_s is not None and known.median_s > CLEARLY * best_s
 
 
 def _failure(failed: Failed, built: Built, provenance: Mapping[str, str]) -> Measurement:
@@ -222,8 +224,12 @@ class _Race:
         if wrong := {n: e.begun for n, e in entries.items() if e.begun.status is not Status.OK}:
             return wrong
         samples_s = self._rounds(entries)
+        warm_s = {n: [self._sample(entry, n, warm=True) for _ in range(WARM)] for n, entry in entries.items()}
         wrong = {n: m for n, entry in entries.items() if (m := self._recheck(n, entry)).status is not Status.OK}
-        return wrong or {n: sampling.timed(entry.begun, samples_s[n]) for n, entry in entries.items()}
+        return wrong or {
+            n: replace(sampling.timed(entry.begun, samples_s[n]), warm_s=sampling.interval(warm_s[n]).median_s)
+            for n, entry in entries.items()
+        }
 
     def _request(self, n: int, call: str, **arguments: Any) -> Any:
         """What the call for a candidate returns."""
@@ -232,7 +238,7 @@ class _Race:
 
     def _load(self, n: int, built: Built) -> Racer:
         reply = self._request(n, "load", task_key=self._task.key, artifact=built.artifact, threads=self._threads)
-        return Racer(reply["number"], reply["repeats"], Measurement.from_json(reply["measurement"]))
+        return Racer(reply["number"], Measurement.from_json(reply["measurement"]))
 
     def _rounds(self, entries: Mapping[int, Racer]) -> dict[int, list[float]]:
         """Samples of each until all intervals are narrow or the time is over, in an order that goes round.
@@ -244,10 +250,13 @@ class _Race:
         deadline_s = time.monotonic() + SHARE * self._limits.timing_s * len(order)
         while not _enough(samples_s, deadline_s):
             for n in order:
-                number, repeats, _ = entries[n]
-                samples_s[n].append(self._request(n, "sample", number=number, repeats=repeats))
+                samples_s[n].append(self._sample(entries[n], n))
             order.append(order.pop(0))
         return samples_s
+
+    def _sample(self, entry: Racer, n: int, warm: bool = False) -> float:
+        time_s: float = self._request(n, "sample", number=entry.number, warm=warm)
+        return time_s
 
     def _recheck(self, n: int, entry: Racer) -> Measurement:
         fault = self._request(n, "recheck", number=entry.number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf
 from types import MappingProxyType
 from typing import Self
@@ -93,7 +94,7 @@ class Program:
         self._names: dict[str, _Cells] = {}
         self._arguments, starts = self._lay_out(calls)
         self._library, addresses = _load(artifacts)
-        self._steps = _steps(artifacts, addresses, starts)
+        self._steps, self._firsts = _steps(artifacts, addresses, starts)
         self._steps_at, self._count = self._steps.ctypes.data, len(self._steps)
         self._parallel = pool.threads > 1 and bool((self._steps[:, 2] > 1).any())
         self._closed = False
@@ -162,12 +163,14 @@ class Program:
         minimum: int = 3,
         limit_s: float = inf,
         deadline_s: float = inf,
+        calls: range | None = None,
         bindings: Bindings = _NOTHING,
     ) -> list[float]:
         """Seconds that a run takes, once a sample, each the mean of `repeats` runs in a row; the loop is native.
 
-        Fewer samples, but at least one, once `deadline_s` of time.monotonic() is past, or when there are `minimum` of
-        them and their median is above `limit_s`: clearly worse. Nothing is warmed up. Raises as `run` does.
+        A run goes through all calls, or those with the numbers in `calls`, which has no gaps. Fewer samples, but one at
+        least, once `deadline_s` of time.monotonic() is past, or when there are `minimum` of them and their median is
+        above `limit_s`: clearly worse. Nothing is warmed up. Raises as `run` does.
         """
         if samples < 1 or repeats < 1:
             raise ValueError(f"{samples} samples of {repeats} runs: at least one of one")
@@ -177,10 +180,16 @@ class Program:
             self._prepare(bindings)
             handle = pool.handle() if self._parallel else None
             limits = _whole_ns(limit_s * repeats), _whole_ns(deadline_s)
-            taken = self._native.time(
-                handle, self._steps_at, self._count, repeats, samples, minimum, *limits, out_ns.ctypes.data
-            )
+            steps_at, count = (self._steps_at, self._count) if calls is None else self._window(calls)
+            taken = self._native.time(handle, steps_at, count, repeats, samples, minimum, *limits, out_ns.ctypes.data)
         return [sample_ns / repeats * 1e-9 for sample_ns in out_ns[:taken].tolist()]
+
+    def _window(self, calls: range) -> tuple[int, int]:
+        """Address and number of the steps of some calls. The last of them has a barrier from now on: see %Step."""
+        begin, end = self._firsts[calls.start], self._firsts[calls.stop]
+        if end > begin:
+            self._steps[end - 1, 3] = 1
+        return self._steps_at + begin * self._steps.strides[0], end - begin
 
     def _prepare(self, bindings: Bindings) -> None:
         if self._closed:
@@ -220,8 +229,11 @@ def _load(artifacts: Sequence[Artifact]) -> tuple[Library, list[Mapping[str, int
 
 def _steps(
     artifacts: Sequence[Artifact], addresses: Sequence[Mapping[str, int]], starts: Sequence[int]
-) -> NDArray[np.int64]:
-    """The rows that pool.ll calls %Step: function, arguments, iterations, whether a barrier follows."""
+) -> tuple[NDArray[np.int64], list[int]]:
+    """The rows that pool.ll calls %Step: function, arguments, iterations, whether a barrier follows.
+
+    And the number of the first of each call, with that of all behind the last.
+    """
     rows = [
         (functions[phase.symbol], start, phase.iterations, 1)
         for artifact, functions, start in zip(artifacts, addresses, starts, strict=True)
@@ -232,7 +244,8 @@ def _steps(
     # Neighbours that both run on thread 0 are in order without one.
     alone = steps[:, 2] == 1
     steps[:-1, 3] = ~(alone[:-1] & alone[1:])
-    return steps
+    counts = (sum(phase.iterations > 0 for phase in artifact.phases) for artifact in artifacts)
+    return steps, list(accumulate(counts, initial=0))
 
 
 def _checked(buffer: Buffer, array: NDArray[np.generic]) -> int:

@@ -189,6 +189,25 @@ def test_time_stops_early():
                 program.time(samples, repeats)
 
 
+@pytest.mark.parametrize("threads", THREADS)
+def test_some_calls_alone_can_be_timed(threads):
+    """Also where none of them but the last has a barrier behind it: neighbours of one iteration need none."""
+    several = [integers() for _ in range(4)]
+    with ThreadPool(threads) as pool:
+        calls = [(artifact(COUNTING, [("count", n), ("count", 1)], (64,)), [one]) for n, one in enumerate(several)]
+        for one in several:
+            one[:] = 0
+        program = Program(calls, pool)
+        for _ in range(50):
+            assert len(program.time(2, 3, calls=range(1, 3))) == 2
+            program.time(1, calls=range(3))
+        program.time(1, calls=range(2, 2))
+        program.run()
+    for n, (one, runs) in enumerate(zip(several, (50, 350, 350, 0), strict=True)):
+        first = (2 if n else 1) * (runs + 1)  # by both phases, if the first has any iterations
+        assert one.tolist() == [first] + [runs + 1] * (n - 1) + [0] * (64 - max(n, 1))
+
+
 def test_guards_see_a_kernel_that_writes_too_far():
     guarded = guarded_empty((64,), DType.I64)
     guarded.array[:] = 0

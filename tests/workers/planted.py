@@ -30,6 +30,9 @@ from tunewright.workers import measure
 FAULTS = (
     "ok",
     "same",
+    "twin",
+    "second_twin",
+    "third_twin",
     "wrong_result",
     "out_of_bounds",
     "changed_input",
@@ -69,6 +72,9 @@ def spoiled(kernel: Kernel, fault: str) -> Kernel:
     match fault:
         case "ok" | "same":
             return kernel
+        case "twin" | "second_twin" | "third_twin":  # as fast, but called with memory that it has no use for
+            spare = Buffer("spare", (len(fault),), DType.F32)
+            return replace(kernel, scratch=(*kernel.scratch, spare))
         case "wrong_result":
             extra = add_one(output, tuple(extent - 1 for extent in output.shape))
         case "out_of_bounds":

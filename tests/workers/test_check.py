@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -117,8 +119,36 @@ def test_a_trial_sees_what_changes_between_runs(make) -> None:
         assert error is not None and error < 1e-5
         assert loaded.recheck() is None
         example.operand(0, None).guarded.array[0, 0] += 1
-        loaded.program.run()
+        loaded.fill()
         assert loaded.recheck() == "x: an input was changed"
+
+
+def test_candidates_share_copies_of_what_they_read_alike(task, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = Example(task)
+    packings = [Packing((0, 1), (32, 40), ((32,), (40 // n, n)), (1, 0, 2)) for n in (2, 4, 8)]
+    first, second = (example.copies([(1, packing)], 1) for packing in packings[:2])
+    assert first is not None and second is not first
+    monkeypatch.setattr(check, "COPIES_BYTES", 2 * first.size_bytes)
+    assert example.copies([(1, packings[0])], 1) is first
+    example.copies([(1, packings[2])], 1)
+    assert example.copies([(1, packings[0])], 1) is first
+    assert example.copies([(1, packings[1])], 1) is not second
+    monkeypatch.setattr(check, "COPIES_BYTES", 0)
+    assert example.copies([(1, packings[2])], 1) is not None, "there is room for those of one"
+    assert example.copies([], 1) is None
+
+
+def test_outputs_of_one_are_not_taken_for_those_of_the_next(make) -> None:
+    """They share memory: what the first wrote there must not make the second seem right, nor wrong."""
+    example = Example(make.task)
+    artifact = build(lower(make.default()), make.target)
+    idle = replace(artifact, phases=())
+    with Loaded(example, artifact, shared_pool(1)) as sound, Loaded(example, idle, shared_pool(1)) as lazy:
+        assert sound.check()[0] is None
+        fault, _ = lazy.check()
+        assert fault is not None and "nan" in fault
+        sound.fill()
+        assert sound.recheck() is None
 
 
 def test_tolerances_are_for_floats() -> None:

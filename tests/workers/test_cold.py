@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from math import inf
 
+import numpy as np
 import pytest
 
+from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.build import build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
 from tunewright.codegen.host import Caches
 from tunewright.codegen.ir import Block, Buffer, For, Kernel, Store
-from tunewright.codegen.runtime.memory import aligned_empty
+from tunewright.codegen.runtime.memory import address_of, aligned_empty
+from tunewright.codegen.runtime.native import Operand, Program
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
-from tunewright.workers.cold import MOST_COPIES, PART_S, PARTS, Cold, copies
+from tunewright.workers.cold import MOST_COPIES, Cold, Copies, copies, copy_bytes
 
 CACHES = Caches(48 << 10, 1 << 20, 32 << 20)
 
@@ -36,48 +39,78 @@ def test_copies(constant_bytes: int, count: int) -> None:
     assert copies(constant_bytes, Caches(32 << 10, 1 << 20, 0), 2) >= 1
 
 
-class Counting:
+@pytest.fixture
+def counter(target: Target) -> Artifact:
     """A kernel that adds one to all of its first operand, which stands for a constant, and to its second."""
+    i = (Var("i"),)
+    count = [Store(name, i, Load(name, i, DType.I64) + 1) for name in ("w", "y")]
+    kernel = Kernel(
+        (Buffer("w", (8,), DType.I64), Buffer("y", (8,), DType.I64)), (), Block((For("i", 8, Block(tuple(count))),))
+    )
+    return build(kernel, target)
 
-    def __init__(self, target: Target) -> None:
-        i = (Var("i"),)
-        count = [Store(name, i, Load(name, i, DType.I64) + 1) for name in ("w", "y")]
-        kernel = Kernel(
-            (Buffer("w", (8,), DType.I64), Buffer("y", (8,), DType.I64)), (), Block((For("i", 8, Block(tuple(count))),))
-        )
-        self.artifact = build(kernel, target)
+
+class Counting:
+    """Constants with copies, and kernels that count how often they run, and on which of them."""
+
+    def __init__(self, counter: Artifact, count: int) -> None:
         self.constant, self.result = (aligned_empty((8,), DType.I64) for _ in range(2))
         self.constant[:], self.result[:] = 0, 0
+        self.memory = aligned_empty((64 * count,), DType.U8).view(np.uint8)
+        self.copies = Copies([self.constant], self.memory)
+        self.counter = counter
 
-    def cold(self, count: int, once_s: float) -> Cold:
-        return Cold(self.artifact, [self.constant, self.result], [0], count, once_s, shared_pool(1))
+    def cold(self) -> Cold:
+        calls: list[tuple[Artifact, Sequence[Operand]]] = [(self.counter, [self.constant, self.result])]
+        calls += ((self.counter, [address, self.result]) for [address] in self.copies.addresses)
+        return Cold(Program(calls, shared_pool(1)), self.copies)
 
-
-@pytest.fixture
-def counting(target: Target) -> Iterator[Counting]:
-    yield Counting(target)
-
-
-@pytest.mark.parametrize(("once_s", "parts"), [(1e-6, 1), (PART_S, PARTS), (PART_S / 4, 2)])
-def test_a_round_runs_each_copy_once(counting: Counting, once_s: float, parts: int) -> None:
-    cold = counting.cold(10, once_s)
-    taken = cold.time(parts)
-    cold.close()
-    assert len(taken) == parts and all(0 < time_s < 1 for time_s in taken)
-    assert counting.result.tolist() == [10] * 8
-    assert counting.constant.tolist() == [1] * 8
+    def counts(self) -> list[int]:
+        """How often each copy was read."""
+        found: list[int] = self.memory.view(np.int64).reshape(-1, 8)[:, 0].tolist()
+        return found
 
 
-def test_without_constants_there_is_one(counting: Counting) -> None:
-    cold = counting.cold(1, PART_S)
-    assert len(cold.time(4, repeats=3)) == 4
-    cold.close()
+@pytest.mark.parametrize(("samples", "repeats"), [(10, 1), (2, 5), (1, 10), (5, 4), (1, 40), (4, 25)])
+def test_each_copy_has_its_turn(counter: Artifact, samples: int, repeats: int) -> None:
+    counting = Counting(counter, 10)
+    taken = counting.cold().time(samples, repeats)
+    assert len(taken) == samples and all(0 < time_s < 1 for time_s in taken)
+    assert counting.counts() == [samples * repeats // 10] * 10
+    assert counting.result.tolist() == [samples * repeats] * 8
+    assert counting.constant.tolist() == [0] * 8
+
+
+def test_kernels_that_share_copies_take_turns_on_them(counter: Artifact) -> None:
+    counting = Counting(counter, 10)
+    one, other = counting.cold(), counting.cold()
+    one.time(1, 3)
+    other.time(1, 4)
+    assert counting.counts() == [1] * 7 + [0] * 3
+    one.time(2, 3)
+    assert counting.counts() == [2] * 3 + [1] * 7
+
+
+def test_without_copies_the_constants_themselves_are_read(counter: Artifact) -> None:
+    counting = Counting(counter, 1)
+    program = Program([(counter, [counting.constant, counting.result])] * 3, shared_pool(1))
+    assert len(Cold(program, None).time(4, repeats=3)) == 4
     assert counting.result[0] == counting.constant[0] == 12
 
 
-def test_samples_end_early_where_told(counting: Counting) -> None:
-    cold = counting.cold(4, PART_S)
-    assert len(cold.time(9, minimum=3, limit_s=0.0)) == 3
+def test_samples_end_at_the_deadline(counter: Artifact) -> None:
+    cold = Counting(counter, 4).cold()
     assert len(cold.time(9, deadline_s=-inf)) == 1
-    assert len(cold.time(9, limit_s=10.0)) == 9
-    cold.close()
+    assert len(cold.time(9)) == 9
+
+
+def test_copies_are_what_they_copy() -> None:
+    """Each of several arrays begins where vectors may, and there is room for whole copies only."""
+    arrays = [np.arange(5, dtype=np.float32), np.arange(9, dtype=np.int64).reshape(3, 3)]
+    assert copy_bytes(arrays) == 192
+    memory = aligned_empty((500,), DType.U8).view(np.uint8)
+    found = Copies(arrays, memory)
+    assert [[at - address_of(memory) for at in one] for one in found.addresses] == [[0, 64], [192, 256]]
+    for start in (0, 192):
+        assert memory[start : start + 20].view(np.float32).tolist() == [0, 1, 2, 3, 4]
+        assert memory[start + 64 : start + 136].view(np.int64).tolist() == list(range(9))

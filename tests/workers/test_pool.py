@@ -63,11 +63,23 @@ def test_the_same_object_is_timed_once(pool: Pool, make) -> None:
 
 
 def test_a_slow_candidate_is_given_up_early(pool: Pool, make) -> None:
-    [slow] = distinct(make, 1)
-    [(_, measurement)] = pool.measure([slow], best_s=1e-9)
+    elsewhere = make.of_other_task("KnownToNobody")
+    [(_, measurement)] = pool.measure([elsewhere.default()], best_s=1e-9)
     assert measurement.status is Status.OK
-    assert len(measurement.samples_s) == 3
-    assert make.sound(make.measured(pool, slow)), "without the limit it is timed in full"
+    assert len(measurement.samples_s) == 3 and measurement.incumbent_s is None
+    assert make.sound(make.measured(pool, elsewhere.default())), "without a faster one it is timed in full"
+
+
+def test_a_fast_candidate_is_timed_beside_the_fastest_so_far(pool: Pool, make) -> None:
+    elsewhere = make.of_other_task("Raced" * 40)
+    first = make.measured(pool, elsewhere.default())
+    assert make.sound(first) and first.incumbent_s is None
+    twins = [make.measured(pool, elsewhere.planted(fault)) for fault in ("twin", "second_twin", "third_twin")]
+    beside = [one for one in twins if one.incumbent_s is not None]
+    assert beside, "where the machine is busy one may seem slower, but not each of them"
+    for twin in beside:
+        assert make.sound(twin) and twin.samples_s != first.samples_s
+        assert 0.3 < twin.median_s / twin.incumbent_s < 3
 
 
 def distinct(make, count: int) -> list[Candidate]:
@@ -83,6 +95,9 @@ def test_schedules_are_compared_side_by_side(pool: Pool, make) -> None:
     first, wrong, second, crashed, refused = pool.compare(several)
     assert make.sound(first) and make.sound(second)
     assert len(first.samples_s) == len(second.samples_s)
+    for one in (first, second):
+        assert one.median_s is not None and one.warm_s is not None
+        assert 0 < one.warm_s < 3 * one.median_s
     statuses = [m.status for m in (wrong, crashed, refused)]
     assert statuses == [Status.WRONG_RESULT, Status.CRASH, Status.BUILD_ERROR]
     assert pool.compare([]) == []

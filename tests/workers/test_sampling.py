@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from math import inf
 
 import numpy as np
@@ -10,29 +9,19 @@ from hypothesis import strategies as st
 
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.workers import sampling
-from tunewright.workers.sampling import FEWEST, MINIMUM, STEP, interval, repeats, samples, timed
+from tunewright.workers.sampling import interval, repeats, timed
 
 
 class Clockwork:
-    """A program that takes the times it is told to, and counts its runs."""
+    """A program that takes the time it is told to, and counts its runs."""
 
-    def __init__(self, run_s: float, noise: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, run_s: float) -> None:
         self.run_s = run_s
-        self.noise = noise
-        self.rng = np.random.default_rng(seed)
-        self.calls: list[tuple[int, int]] = []
+        self.runs: list[int] = []
 
-    def time(
-        self, samples: int, repeats: int = 1, *, minimum: int = 3, limit_s: float = inf, deadline_s: float = inf
-    ) -> list[float]:
-        self.calls.append((samples, repeats))
-        taken: list[float] = []
-        while len(taken) < samples:
-            taken.append(self.run_s * (1 + self.noise * float(self.rng.exponential())))
-            late = len(taken) >= minimum and np.median(taken) > limit_s
-            if late or time.monotonic() > deadline_s:
-                break
-        return taken
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        self.runs += [repeats] * samples
+        return [self.run_s] * samples
 
 
 positive = st.lists(st.floats(1e-9, 10), min_size=1, max_size=60)
@@ -58,31 +47,19 @@ def test_a_single_sample_is_its_own_interval() -> None:
     assert interval([2.0]).width == 0
 
 
-def test_a_steady_program_needs_the_fewest() -> None:
-    assert len(samples(Clockwork(1e-3), budget_s=10)) == FEWEST
-
-
-def test_a_noisy_program_takes_more() -> None:
-    taken = samples(Clockwork(1e-3, noise=0.05), budget_s=10)
-    assert len(taken) > FEWEST + STEP
-    assert interval(taken).width <= sampling.PRECISION
-
-
-def test_the_budget_ends_it() -> None:
-    assert len(samples(Clockwork(1e-3, noise=10.0), budget_s=0.0)) == FEWEST
-
-
-def test_a_program_that_is_too_slow_is_given_up() -> None:
-    assert len(samples(Clockwork(1e-3), budget_s=10, limit_s=1e-4)) == MINIMUM
-    assert len(samples(Clockwork(1e-3), budget_s=10, limit_s=1e-2)) == FEWEST
-
-
 def test_short_runs_are_repeated_within_a_sample() -> None:
     short = Clockwork(1e-6)
-    assert repeats(short) == 500
-    assert [samples for samples, _ in short.calls] == [1, 1]
-    assert short.calls[1][1] >= 1000  # warms up
-    assert repeats(Clockwork(0.1)) == 1
+    assert repeats(short, once_s=1e-6) == 500
+    assert short.runs == [500], "which warms up"
+    slower_at_first = Clockwork(1e-6)
+    assert repeats(slower_at_first, once_s=1e-4) == 500
+    assert slower_at_first.runs == [5, 500]
+
+
+def test_one_run_that_takes_long_enough_is_a_sample() -> None:
+    long = Clockwork(0.1)
+    assert repeats(long, once_s=0.1) == 1
+    assert not long.runs, "the one before told enough"
 
 
 class Coarse(Clockwork):
@@ -93,10 +70,8 @@ class Coarse(Clockwork):
         self.step_s = step_s
         self.passed_s = 0.0
 
-    def time(
-        self, samples: int, repeats: int = 1, *, minimum: int = 3, limit_s: float = inf, deadline_s: float = inf
-    ) -> list[float]:
-        self.calls.append((samples, repeats))
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        self.runs += [repeats] * samples
         return [self._sample_s(repeats) for _ in range(samples)]
 
     def _sample_s(self, repeats: int) -> float:
@@ -109,15 +84,16 @@ class Coarse(Clockwork):
 @pytest.mark.parametrize("step_s", [1e-9, 1e-5, 1e-2])
 def test_a_coarse_clock_does_not_make_it_run_for_ever(run_s: float, step_s: float) -> None:
     program = Coarse(run_s, step_s)
-    assert 1 <= repeats(program) <= sampling.MOST_RUNS
-    assert max(count for _, count in program.calls) <= sampling.MOST_RUNS
+    [once_s] = program.time(1)
+    assert 1 <= repeats(program, once_s) <= sampling.MOST_RUNS
+    assert max(program.runs) <= sampling.MOST_RUNS
 
 
 def test_a_clock_that_stands_still_is_told() -> None:
     program = Clockwork(0.0)
     with pytest.raises(RuntimeError, match="stands still"):
-        repeats(program)
-    assert sum(count for _, count in program.calls) < 2 * sampling.MOST_RUNS
+        repeats(program, once_s=0.0)
+    assert sum(program.runs) < 2 * sampling.MOST_RUNS
 
 
 def test_no_time_at_all_is_no_figure() -> None:

@@ -1,0 +1,157 @@
+"""Races on a clock that only the racers move on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+import numpy as np
+import pytest
+
+from tunewright.workers.racing import CLEARLY, FIRST, FRESH_S, HOPELESS, LONG_S, TURN, Incumbent, Outcome, Race, Runner
+from tunewright.workers.sampling import FEWEST, PRECISION, Interval, interval
+
+BUDGET_S = 0.05
+
+
+class Machine:
+    """Something that time passes on. `pace` is how many times slower it is at a moment than it should be."""
+
+    def __init__(self, pace: Callable[[float], float] = lambda now_s: 1.0) -> None:
+        self.now_s = 100.0
+        self.pace = pace
+        self.ran: list[str] = []  # the schedule of each sample
+
+    def clock(self) -> float:
+        return self.now_s
+
+
+class Scheduled:
+    """A schedule on a machine."""
+
+    def __init__(self, machine: Machine, name: str, run_s: float, noise: float = 0.0) -> None:
+        self.machine, self.name, self.run_s, self.noise = machine, name, run_s, noise
+        self.rng = np.random.default_rng(len(name))
+
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        taken: list[float] = []
+        while len(taken) < samples and (not taken or self.machine.now_s < deadline_s):
+            factor = self.machine.pace(self.machine.now_s) * (1 + self.noise * float(self.rng.exponential()))
+            taken.append(self.run_s * factor)
+            self.machine.now_s += repeats * taken[-1]
+            self.machine.ran.append(self.name)
+        return taken
+
+    @property
+    def runner(self) -> Runner:
+        return Runner(self, max(1, round(500e-6 / self.run_s)), self.run_s)
+
+
+def incumbent(machine: Machine, run_s: float, noise: float = 0.0, ago_s: float = 0.0) -> Incumbent:
+    """One that was seen so long ago, when the machine ran as it should."""
+    seen = Interval(run_s, run_s, run_s * (1 + noise))
+    return Incumbent(Scheduled(machine, "incumbent", run_s, noise).runner, seen, machine.now_s - ago_s)
+
+
+def race(
+    machine: Machine, run_s: float, known: Incumbent | None, noise: float = 0.0, best_s: float | None = None
+) -> Outcome:
+    challenger = Scheduled(machine, "challenger", run_s, noise).runner
+    return Race(challenger, known, best_s, machine.clock).run(BUDGET_S)
+
+
+def test_one_that_is_clearly_slower_is_given_up() -> None:
+    machine = Machine()
+    outcome = race(machine, 1.5e-4, incumbent(machine, 1e-4))
+    assert len(outcome.samples_s) == FIRST and not outcome.is_fastest
+    assert outcome.incumbent_s is None, "not timed side by side"
+    assert machine.ran == ["challenger"] * FIRST
+
+
+def test_one_long_run_is_enough_to_be_given_up() -> None:
+    machine = Machine()
+    outcome = race(machine, 5 * LONG_S, incumbent(machine, LONG_S))
+    assert len(outcome.samples_s) == 1 and not outcome.is_fastest
+
+
+def test_one_long_run_is_not_enough_where_that_of_the_check_was_fast() -> None:
+    """Something disturbed it, and it was the faster one."""
+    machine = Machine(lambda now_s: 3.0 if now_s == 100.0 else 1.0)
+    outcome = race(machine, LONG_S, incumbent(machine, 1.2 * LONG_S))
+    assert len(outcome.samples_s) >= FEWEST and outcome.is_fastest
+
+
+def test_one_that_is_a_bit_slower_takes_the_fewest() -> None:
+    machine = Machine()
+    outcome = race(machine, 1.2e-4, incumbent(machine, 1e-4, noise=0.05), noise=0.05)
+    assert len(outcome.samples_s) == FEWEST and not outcome.is_fastest
+    assert outcome.incumbent_s is None
+
+
+def test_a_faster_one_is_timed_in_turn_and_is_the_next_incumbent() -> None:
+    machine = Machine()
+    outcome = race(machine, 0.8e-4, incumbent(machine, 1e-4, noise=0.02), noise=0.02)
+    assert outcome.is_fastest
+    assert outcome.incumbent_s == pytest.approx(1e-4, rel=0.05)
+    assert len(outcome.samples_s) <= FEWEST + 4
+    assert machine.ran[:FEWEST] == ["challenger"] * FEWEST
+    assert "incumbent" in machine.ran and machine.ran[-1] == "challenger"
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.1])
+@pytest.mark.parametrize("run_s", [1e-6, 1e-3, 1e-2])
+def test_an_equal_one_is_timed_in_turn_but_not_for_ever(noise: float, run_s: float) -> None:
+    machine = Machine()
+    outcome = race(machine, run_s, incumbent(machine, run_s, noise), noise)
+    assert outcome.incumbent_s is not None
+    assert len(outcome.samples_s) >= FEWEST
+    turns = 2 * max(TURN, FIRST) * max(run_s, 500e-6) * (1 + 10 * noise)
+    assert machine.now_s <= 100 + BUDGET_S + FEWEST * run_s * (1 + 10 * noise) + turns
+    if not noise:
+        assert len(outcome.samples_s) <= FEWEST + 2 * TURN, "a tie is soon seen"
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 2 * LONG_S])
+def test_a_slow_phase_of_the_machine_is_not_taken_for_a_slow_schedule(run_s: float) -> None:
+    machine = Machine(lambda now_s: 2.0)  # since the incumbent was seen
+    known = incumbent(machine, run_s, ago_s=2 * FRESH_S)
+    outcome = race(machine, 0.9 * run_s, known)
+    assert outcome.is_fastest and outcome.incumbent_s == pytest.approx(2 * run_s)
+    assert outcome.samples_s[0] == pytest.approx(1.8 * run_s), "what was measured stays"
+    assert known.seen.median_s == pytest.approx(2 * run_s)
+
+
+def test_what_was_seen_a_moment_ago_is_not_looked_at_again() -> None:
+    machine = Machine()
+    for _ in range(5):
+        race(machine, 2e-4, incumbent(machine, 1e-4, ago_s=FRESH_S / 2))
+    assert set(machine.ran) == {"challenger"}
+
+
+def test_a_slow_phase_does_not_hide_that_one_is_slower() -> None:
+    machine = Machine(lambda now_s: 2.0)
+    outcome = race(machine, 2e-4, incumbent(machine, 1e-4, ago_s=2 * FRESH_S))
+    assert len(outcome.samples_s) == FIRST and not outcome.is_fastest
+
+
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+def test_where_only_a_time_is_known_the_margin_is_wider(factor: float) -> None:
+    assert HOPELESS > CLEARLY
+    machine = Machine()
+    outcome = race(machine, factor * HOPELESS * 1e-4, None, best_s=1e-4)
+    assert (len(outcome.samples_s), outcome.is_fastest) == ((FEWEST, True) if factor < 1 else (FIRST, False))
+
+
+def test_where_nothing_is_known_it_is_timed_until_the_interval_is_narrow() -> None:
+    machine = Machine()
+    assert len(race(machine, 1e-3, None).samples_s) == FEWEST
+    noisy = Machine()
+    outcome = race(noisy, 1e-5, None, noise=0.05)
+    assert outcome.is_fastest and len(outcome.samples_s) > FEWEST
+    assert interval(outcome.samples_s).width <= PRECISION or noisy.now_s >= 100 + BUDGET_S
+
+
+def test_a_very_long_run_has_fewer_samples() -> None:
+    machine = Machine()
+    outcome = race(machine, 1.5, None)
+    assert len(outcome.samples_s) == 2 and outcome.is_fastest
