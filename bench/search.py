@@ -1,0 +1,237 @@
+"""The search beside TVM's, and how far it can be trusted: `./dev bench search [PART] [NAME ...]`.
+
+Parts, each measured for every workload and number of threads, on cores of their own:
+
+  ours          a job of 64 trials and one of 60 s, from an empty database       75 s a case
+  metaschedule  TVM's search, for 256 trials and 600 s, whichever is later       10 to 15 min a case
+  versus        the best kernels of both in turn                                 1 min a case
+  agreement     one kernel as two candidates, and tunes with several seeds       2 min a case
+  zero          what is picked with no trial beside the tuned best, also for tasks held out    20 s a case, one thread
+  scoring       candidates scored a second                                       15 s a case, one thread
+  transfer      resnet18 after resnet50 beside a cold start                      10 min, all threads
+
+All of it takes three and a half hours, most of it TVM's. What is measured with this code, machine and budget isn't
+measured again: after Ctrl-C or --within the same command goes on, and at most one case is lost. What of a rival depends
+on its own versions only. Results: bench/results/search.json, and a plot for each number of threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from tunewright.bench.entries import ROOT, Entries, Entry
+from tunewright.bench.rivals.environment import PACKAGES, NoEnvironment
+from tunewright.bench.rivals.process import ServedError, TimeOver
+from tunewright.bench.searching.claims import claims, lines
+from tunewright.bench.searching.curve import Curve
+from tunewright.bench.searching.drawing import draw_curves
+from tunewright.bench.searching.plan import FOLDER, Budgets, Missing, Plan, case, of_part
+from tunewright.bench.searching.searches import metaschedule, ours, versus
+from tunewright.bench.searching.trust import TASKS, agreement, scoring, transfer, zero
+from tunewright.bench.searching.workloads import WORKLOADS
+from tunewright.codegen.host import available_cores
+from tunewright.costmodel.base import base
+from tunewright.tuner import cli
+
+RESULTS = ROOT / "bench" / "results" / "search.json"
+
+RIVAL_CODE = (ROOT / "bench" / "rivals" / "metaschedule.py", ROOT / "bench" / "rivals" / "serving.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the measurements. `budgets` are the names of those that it depends on."""
+
+    measure: Callable[[Plan, str, int], Entry]
+    names: Collection[str]
+    budgets: tuple[str, ...]
+    threads: Callable[[Sequence[int]], Sequence[int]] = lambda counts: counts
+    is_rival: bool = False
+
+
+def _fewest(counts: Sequence[int]) -> Sequence[int]:
+    return [min(counts)]
+
+
+def _most(counts: Sequence[int]) -> Sequence[int]:
+    return [max(counts)]
+
+
+PARTS: Mapping[str, Part] = {
+    "ours": Part(ours, WORKLOADS, ("trials", "seconds")),
+    "agreement": Part(agreement, WORKLOADS, ("whole_trials", "rounds")),
+    "zero": Part(zero, TASKS, ("whole_trials",), _fewest),
+    "scoring": Part(scoring, WORKLOADS, (), _fewest),
+    "transfer": Part(transfer, ("resnet18 after resnet50",), ("model_trials",), _most),
+    "metaschedule": Part(metaschedule, WORKLOADS, ("rival_trials", "rival_seconds"), is_rival=True),
+    "versus": Part(versus, WORKLOADS, ("trials", "seconds", "rival_trials", "rival_seconds", "rounds")),
+}
+"""In the order in which they are measured: what others need comes before, and what takes hours nearly last."""
+
+
+def main() -> int:
+    """Measure what is wanted, then show what there is. 1 if a case failed."""
+    given = _parsed()
+    plan = _plan(given)
+    failed = 0
+    try:
+        if not given.summary:
+            failed = run(plan, given)
+    finally:  # an interrupt leaves what is measured so far
+        conclude(plan.entries, given.results, sorted({1, 2, *given.threads}))
+    return int(failed > 0)
+
+
+def _parsed() -> argparse.Namespace:
+    cores = len(available_cores())
+    parser = argparse.ArgumentParser(
+        prog="./dev bench search",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("part", nargs="?", choices=["all", *PARTS], default="all", metavar="PART")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, min(2, cores)}), help="(%(default)s)")
+    parser.add_argument("--within", type=float, default=inf, metavar="MINUTES", help="begin nothing after that long")
+    parser.add_argument("--again", action="store_true", help="measure anew what is measured")
+    parser.add_argument("--summary", action="store_true", help="only show what is measured")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="(bench/results/search.json)")
+    parser.add_argument(
+        "--tvm-python", type=Path, metavar="PATH", help="an interpreter with TVM; default: one of build/bench/tvm, made"
+    )
+    for field in fields(Budgets):
+        option = f"--{field.name.replace('_', '-')}"
+        parser.add_argument(option, type=type(field.default), default=field.default, help="(%(default)s)")
+    given = parser.parse_args()
+    if max(given.threads) > cores or min(given.threads) < 1:
+        parser.error(f"there are {cores} cores")
+    return given
+
+
+def _plan(given: argparse.Namespace) -> Plan:
+    order = [case(part, name) for part, one in PARTS.items() for name in one.names]
+    budgets = Budgets(**{field.name: getattr(given, field.name) for field in fields(Budgets)})
+    say = cli.messages()
+    return Plan(
+        FOLDER,
+        Entries(given.results, order),
+        budgets,
+        lambda line: say.print(line, markup=False, highlight=False, soft_wrap=True),
+        given.tvm_python.absolute() if given.tvm_python else None,  # a link in it must stay one: it finds its packages
+    )
+
+
+def run(plan: Plan, given: argparse.Namespace) -> int:
+    """Measure what is not measured yet; how many cases failed."""
+    deadline_s = time.monotonic() + 60 * given.within
+    left = list(_left(plan, given))
+    failed = 0
+    for number, (part, name, threads) in enumerate(left):
+        if time.monotonic() > deadline_s:
+            plan.say(f"{len(left) - number} are left for the next run: the time is over")
+            break
+        plan.say(f"[{number + 1}/{len(left)}] {case(part, name)}, threads: {threads}")
+        begun_s = time.monotonic()
+        entry = _entry(plan, part, name, threads)
+        plan.entries.put(case(part, name), threads, entry | settings(plan, part))
+        failed += "error" in entry
+        plan.say(f"  {_line(entry)}, {time.monotonic() - begun_s:.0f} s")
+    return failed
+
+
+def _left(plan: Plan, given: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    for part, one in PARTS.items():
+        if given.part not in ("all", part):
+            continue
+        wanted = settings(plan, part)
+        for name in one.names:
+            if given.names and not any(text in name for text in given.names):
+                continue
+            for threads in one.threads(sorted(given.threads)):
+                known = plan.entries.get(case(part, name), threads)
+                fresh = known is not None and "error" not in known and wanted.items() <= known.items()
+                if given.again or not fresh:
+                    yield part, name, threads
+
+
+def settings(plan: Plan, part: str) -> dict[str, Any]:
+    """What an entry of a part depends on."""
+    one = PARTS[part]
+    budget = {name: getattr(plan.budgets, name) for name in one.budgets}
+    if not one.is_rival:
+        return {"budget": budget} | plan.settings
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in RIVAL_CODE)).hexdigest()
+    return {"budget": budget, "packages": list(PACKAGES), "rival_sha256": digest} | plan.hardware
+
+
+def _entry(plan: Plan, part: str, name: str, threads: int) -> Entry:
+    entry = {"at": datetime.now(UTC).isoformat(timespec="seconds")}
+    try:
+        return entry | PARTS[part].measure(plan, name, threads)
+    except (Missing, NoEnvironment, ServedError, TimeOver) as error:  # the other cases are worth having
+        return entry | {"error": str(error).strip()}
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    if "error" in entry:
+        return f"failed: {entry['error'].splitlines()[-1]}"
+    return ", ".join(_figures(entry)) or "measured"
+
+
+def _figures(entry: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The few numbers that tell most, out of any entry."""
+    for name, value in entry.items():
+        match value:
+            case {"best_ms": float(), "trials_a_second": float()}:
+                yield f"{name}: {value['best_ms']:.4g} ms, {value['trials_a_second']:.1f} trials a second"
+            case dict() if name in ("ratios", "times_ms", "same_task", "near"):
+                yield from _figures(value, f"{name} ")
+            case float() if name not in ("default_ms",):
+                yield f"{prefix}{name} {value:.4g}"
+
+
+def conclude(entries: Entries, results: Path, counts: Sequence[int]) -> None:
+    """Write what there is to say of all, draw it, and show it."""
+    known = base("cpu")
+    counts = [threads for threads in counts if any(True for _ in entries.of(threads))]
+    every = {threads: claims(entries, threads, known.card["quality"] if known else None) for threads in counts}
+    measured = {claim.text for shown in every.values() for claim in shown if claim.cases}
+    found = {  # what is measured on one of the numbers of threads is not missing on the others
+        f"threads: {threads}": [claim for claim in shown if claim.cases or claim.text not in measured]
+        for threads, shown in every.items()
+    }
+    for threads in counts:
+        draw_curves(results.with_name(f"{results.stem}_{threads}.svg"), _curves(entries, threads))
+    if not found:
+        print("nothing is measured yet")
+        return
+    entries.write({heading: [claim.to_json() for claim in shown] for heading, shown in found.items()})
+    for heading, shown in found.items():
+        print(f"\n{heading}")
+        for line in lines(shown):
+            print(f"  {line}")
+    print(f"\n{results}, and a plot for each number of threads")
+
+
+def _curves(entries: Entries, threads: int) -> dict[str, dict[str, Curve]]:
+    own, rival = of_part(entries, "ours", threads), of_part(entries, "metaschedule", threads)
+    curves: dict[str, dict[str, Curve]] = {}
+    for name in WORKLOADS:
+        found = {"tunewright": own[name]["seconds"]["curve"]} if name in own else {}
+        found |= {"tvm": rival[name]["curve"]} if name in rival else {}
+        curves[name] = {label: Curve.from_json(data) for label, data in found.items()}
+    return curves
+
+
+if __name__ == "__main__":
+    sys.exit(cli.guarded(main))

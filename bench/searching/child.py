@@ -1,0 +1,209 @@
+"""What our side of a measurement does: a process of its own, pinned to cores, that is asked as a rival is.
+
+See `rivals.serving`. Models are paths, databases URLs, schedules plain data; each call gives plain data.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence, Sized
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tunewright.bench.rivals.serving import Call, Tell, serve
+
+if TYPE_CHECKING:
+    from tunewright.tuner.jobs.job import Progress
+    from tunewright.workers.check import Loaded
+
+REPEATS = 3
+"""A sample is the median of so many means."""
+
+SAMPLE_S = 20e-3
+"""Each over runs that take so long: as long as a rival's."""
+
+SCORED = 4096
+"""Points of a space that are scored at once."""
+
+SCORING_S = 1.0
+"""How long each step of scoring is repeated."""
+
+_loaded: list[Loaded] = []  # what `sample` runs, by number
+
+
+def tune(
+    tell: Tell, model: str, db: str, threads: int, trials: int, minutes: float | None, seed: int
+) -> dict[str, Any]:
+    """A tuning job. Events have `at_s` on the system's monotonic clock, and `time_s`, null for a failure.
+
+    The first event, `began`, is the begin of the search; what comes back has `ended_s` too, and the report.
+    """
+    from tunewright.tuner.jobs.stage import Stage
+    from tunewright.tuner.jobs.tuning import tune as run_job
+
+    ended_s: list[float] = []
+    began = False
+
+    def watch(progress: Progress) -> None:
+        nonlocal began
+        now_s = time.monotonic()
+        if progress.stage is Stage.SEARCHING and not began:
+            began = True
+            tell({"began": True, "at_s": now_s})
+        elif progress.stage is Stage.SEARCHING and progress.last is not None:
+            tell({"at_s": now_s, "time_s": progress.last[2].median_s})
+        elif progress.stage is Stage.CONFIRMING and not ended_s:
+            ended_s.append(now_s)
+
+    report = run_job(
+        Path(model), db=db, trials=trials, minutes=minutes, threads=threads, seed=seed, watch=watch
+    ).to_json()
+    return {"report": report, "ended_s": ended_s[0] if ended_s else time.monotonic()}
+
+
+def load(tell: Tell, model: str, threads: int, schedule: dict[str, Any]) -> dict[str, Any]:
+    """Build a schedule of the task of a model that has one, check it, and be ready to time it: its `number`."""
+    from tunewright.codegen.build import build
+    from tunewright.codegen.host import detect
+    from tunewright.codegen.runtime.pool import shared_pool
+    from tunewright.search_space.measurement import Candidate
+    from tunewright.search_space.schedule import Schedule
+    from tunewright.search_space.sketches import lower
+    from tunewright.tuner.models.model import open_model
+    from tunewright.workers.check import Example, Loaded
+
+    target = detect(threads)
+    [(task, _)] = open_model(Path(model)).tasks.values()
+    kernel = lower(Candidate(task, target, Schedule.from_json(schedule)))
+    one = Loaded(Example(task), build(kernel, target), shared_pool(threads))
+    fault, error = one.check()
+    if fault:
+        raise AssertionError(f"{schedule}: {fault}")
+    _loaded.append(one)
+    return {"number": len(_loaded) - 1, "error": error}
+
+
+def sample(tell: Tell, number: int, warm: bool) -> float:
+    """Seconds of a run, with all operands in the caches or with constants as far away as in a model."""
+    program = _loaded[number].warm if warm else _loaded[number].cold
+    [once_s] = program.time(1)
+    repeats = max(1, round(SAMPLE_S / max(once_s, 1e-9)))
+    return median(program.time(REPEATS, repeats))
+
+
+def compare(tell: Tell, model: str, threads: int, schedules: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Schedules of the task of a model timed side by side, as a job confirms its winners: see `Pool.compare`."""
+    return [measurement.to_json() for measurement in _measured(model, threads, schedules, together=True)]
+
+
+def measure(tell: Tell, model: str, threads: int, schedules: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each timed by itself, as a search does it, and by a pool of its own, which has seen no other."""
+    found = []
+    for schedule in schedules:
+        found += [measurement.to_json() for measurement in _measured(model, threads, [schedule], together=False)]
+    return found
+
+
+def _measured(model: str, threads: int, schedules: Sequence[dict[str, Any]], *, together: bool) -> list[Any]:
+    from tunewright.codegen.host import detect
+    from tunewright.search_space.measurement import Candidate
+    from tunewright.search_space.schedule import Schedule
+    from tunewright.tuner.models.model import open_model
+    from tunewright.tuner.settings import settings
+    from tunewright.workers.local import LocalPool
+
+    target = detect(threads)
+    [(task, _)] = open_model(Path(model)).tasks.values()
+    candidates = [Candidate(task, target, Schedule.from_json(schedule)) for schedule in schedules]
+    with LocalPool(target, settings().objects) as pool:
+        if together:
+            return pool.compare(candidates)
+        return [measurement for _, measurement in pool.measure(candidates)]
+
+
+def picked(tell: Tell, model: str, db: str, threads: int) -> dict[str, Any]:
+    """What a session would run the task of a model on: its schedule, how it was found, and the default.
+
+    The database is made if it isn't there.
+    """
+    from tunewright.db.sql_store import open_store
+    from tunewright.search_space.sketches import default_schedule
+    from tunewright.tuner.lookup.place import Place
+
+    with open_store(db):
+        prepared = Place(db=db).prepare(Path(model), {}, threads)
+    [found] = prepared.found.values()
+    assert found.schedule is not None
+    default = default_schedule(found.task, prepared.target)
+    return {"schedule": found.schedule.to_json(), "match": found.match.value, "default": default.to_json()}
+
+
+def score(tell: Tell, model: str, db: str, threads: int, seed: int) -> list[dict[str, Any]]:
+    """For each space of the task of a model, points a second of sampling, validity and scores, by a model of `db`."""
+    import numpy as np
+
+    from tunewright.codegen.host import detect
+    from tunewright.db.sql_store import open_store
+    from tunewright.search_space.sketches import spaces
+    from tunewright.tuner.jobs.learning import Learning
+    from tunewright.tuner.jobs.task_state import TaskState
+    from tunewright.tuner.models.model import open_model
+
+    target = detect(threads)
+    [(task, _)] = open_model(Path(model)).tasks.values()
+    found = []
+    with open_store(db) as store:
+        learning = Learning(store, target, {task.key}, seed)
+        records = store.records(task.key, target.key)
+        state = TaskState.of(task, 1, target, records, learning.costs, strategy="evolutionary", seed=seed)
+        learning.refit([state])
+        costs = learning.costs
+        for space in spaces(task, target):
+            rng = np.random.default_rng(seed)
+            rows = space.sample(SCORED, rng)
+            full = rows[np.arange(SCORED) % len(rows)]
+            rates = {
+                "sample": _a_second(partial(space.sample, SCORED, rng)),
+                "valid": _a_second(partial(space.valid, full)),
+                "score": _a_second(partial(costs.score, task, target, space, full)),
+            }
+            whole = 1 / sum(1 / rate for rate in rates.values())
+            found.append({"sketch": space.sketch, "size": float(space.size), "whole": whole, **rates})
+        return [{"ready": costs.ready, **one} for one in found]
+
+
+def _a_second(work: Callable[[], Sized]) -> float:
+    """How many things a second `work` gives, the first time not counted."""
+    work()
+    start_s, done = time.perf_counter(), 0
+    while (passed_s := time.perf_counter() - start_s) < SCORING_S:
+        done += len(work())
+    return done / passed_s
+
+
+def time_whole(tell: Tell, model: str, threads: int, variants: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Seconds of one run of a model as each of the variants has it, side by side: see `whole_model.Variant`."""
+    from tunewright.codegen.host import detect
+    from tunewright.tuner.jobs.whole_model import Variant, time_sessions
+    from tunewright.tuner.models.model import open_model
+    from tunewright.tuner.settings import settings
+
+    wanted = {name: Variant.from_json(data) for name, data in variants.items()}
+    return dict(time_sessions(open_model(Path(model)), detect(threads), settings().objects, wanted).times_s)
+
+
+CALLS: dict[str, Call] = {
+    "tune": tune,
+    "load": load,
+    "sample": sample,
+    "compare": compare,
+    "measure": measure,
+    "picked": picked,
+    "score": score,
+    "time_whole": time_whole,
+}
+
+if __name__ == "__main__":
+    serve(CALLS)

@@ -1,0 +1,161 @@
+"""Claims: what the search has to show, each with its figure out of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import median
+from typing import Any
+
+from tunewright.bench.entries import Entries, Entry, mean
+
+from .plan import of_part
+
+RATE, AS_FAST, NEAR_TRIALS, NEAR_S = 25.0, 1.0, 20.0, 10.0
+PAIRWISE, PEAK_1, PEAK_5 = 0.90, 0.90, 0.97
+PICKED_SHARE, SCORED, APART, TRANSFERRED = 0.85, 100_000.0, 0.03, 0.90
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A line of what has to be shown: `figure` is None where nothing is measured yet."""
+
+    text: str
+    figure: float | None
+    wanted: str
+    holds: bool | None
+    cases: int
+    where: str = ""  # the case that decides it
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def claims(entries: Entries, threads: int, quality: Mapping[str, float] | None = None) -> list[Claim]:
+    """All of them, on that many cores. `quality` is that of the base model on tasks held out: see `judging.Quality`."""
+    parts = {
+        name: of_part(entries, name, threads)
+        for name in ("ours", "metaschedule", "versus", "agreement", "zero", "scoring", "transfer")
+    }
+    return [
+        _rates(parts["ours"], parts["metaschedule"]),
+        *_versus(parts["versus"]),
+        *_near(parts["ours"]),
+        _zero(parts["zero"]),
+        *_quality(quality or {}),
+        _scoring(parts["scoring"]),
+        *_agreement(parts["agreement"]),
+        _transfer(parts["transfer"]),
+    ]
+
+
+def rate_ratios(ours: Mapping[str, Entry], rival: Mapping[str, Entry]) -> dict[str, float]:
+    """Trials a second in units of the rival's."""
+    return {
+        name: entry["seconds"]["trials_a_second"] / rival[name]["trials_a_second"]
+        for name, entry in ours.items()
+        if name in rival and rival[name]["trials_a_second"]
+    }
+
+
+def _rates(ours: Mapping[str, Entry], rival: Mapping[str, Entry]) -> Claim:
+    whole = [
+        entry["seconds"]["trials_a_second_of_all"] / rival[name]["trials_a_second"]
+        for name, entry in ours.items()
+        if name in rival and rival[name]["trials_a_second"]
+    ]
+    detail = f"of the whole job at least {min(whole):.1f}" if whole else ""
+    return _least("trials a second / MetaSchedule's, the lowest", rate_ratios(ours, rival), RATE, detail)
+
+
+def _versus(versus: Mapping[str, Entry]) -> Iterator[Claim]:
+    texts = {"trials": "speed after 64 trials / after its 256, the lowest", "seconds": "after 60 s / after its 600 s"}
+    for label, text in texts.items():
+        ratios = {name: entry["ratios"][label] for name, entry in versus.items()}
+        middle = mean(list(ratios.values()))
+        yield _least(text, ratios, AS_FAST, f"geometric mean {middle:.2f}" if middle else "")
+
+
+def _near(ours: Mapping[str, Entry]) -> Iterator[Claim]:
+    for field, text, wanted in (
+        ("trial", "trials to 95% of the own best, median", NEAR_TRIALS),
+        ("at_s", "seconds to 95% of the own best, median", NEAR_S),
+    ):
+        values = [entry["near"][field] for entry in ours.values() if entry["near"]]
+        yield _most(text, median(values) if values else None, wanted, len(values))
+
+
+def _zero(zero: Mapping[str, Entry]) -> Claim:
+    shares = {name: entry["share"] for name, entry in zero.items()}
+    middle = mean(list(shares.values()))
+    default = mean([entry["default_share"] for entry in zero.values()])
+    lowest = min(shares, key=lambda name: shares[name], default="")
+    return Claim(
+        "share of the tuned best with no trial, geometric mean",
+        middle,
+        f">= {PICKED_SHARE:g}",
+        None if middle is None else middle >= PICKED_SHARE,
+        len(shares),
+        lowest,
+        f"lowest {shares[lowest]:.2f}; the default {default:.2f}" if default else "",
+    )
+
+
+def _quality(quality: Mapping[str, float]) -> Iterator[Claim]:
+    tasks = int(quality.get("tasks", 0))
+    for name, text, wanted in (
+        ("pairwise", "pairs in the right order, of tasks held out", PAIRWISE),
+        ("peak_1", "speed of the first pick, of tasks held out", PEAK_1),
+        ("peak_5", "best speed of the first five picks, of tasks held out", PEAK_5),
+    ):
+        figure = quality.get(name)
+        yield Claim(text, figure, f">= {wanted:g}", None if figure is None else figure >= wanted, tasks)
+
+
+def _scoring(scoring: Mapping[str, Entry]) -> Claim:
+    return _least(
+        "candidates scored a second, the slowest space", {n: e["slowest"] for n, e in scoring.items()}, SCORED
+    )
+
+
+def _agreement(agreement: Mapping[str, Entry]) -> Iterator[Claim]:
+    tasks = [entry["same_task"] for entry in agreement.values()]
+    kernels = [entry["same_kernel"] for entry in agreement.values()]
+    regrets = [regret for task in tasks for regret in task["regrets"]]
+    detail = f"regret of a winner: median {median(regrets):.2%}, worst {max(regrets):.2%}" if regrets else ""
+    apart = median(task["apart"] for task in tasks) if tasks else None
+    yield _most("tunes of several seeds apart, median", apart, APART, len(tasks), detail)
+    slower = sum(task["slower_than_default"] for task in tasks) if tasks else None
+    pairs, disjoint = sum(one["pairs"] for one in kernels), sum(one["disjoint"] for one in kernels)
+    detail = f"of {pairs} pairs of one kernel {disjoint} had disjoint intervals" if pairs else ""
+    yield _most("winners slower than the default", slower, 0, len(tasks), detail)
+
+
+def _transfer(transfer: Mapping[str, Entry]) -> Claim:
+    shares = {name: entry["share"] for name, entry in transfer.items()}
+    detail = ", ".join(f"from nothing {entry['share_short']:.0%}" for entry in transfer.values())
+    return _least("share of the gain in a tenth of the trials", shares, TRANSFERRED, detail)
+
+
+def _least(text: str, values: Mapping[str, float], wanted: float, detail: str = "") -> Claim:
+    """A claim that the lowest of the values decides."""
+    name = min(values, key=lambda one: values[one], default="")
+    figure = values[name] if values else None
+    holds = None if figure is None else figure >= wanted
+    return Claim(text, figure, f">= {wanted:g}", holds, len(values), name, detail)
+
+
+def _most(text: str, figure: float | None, wanted: float, cases: int, detail: str = "") -> Claim:
+    holds = None if figure is None or not isfinite(figure) else figure <= wanted
+    return Claim(text, figure, f"<= {wanted:g}", holds, cases, "", detail)
+
+
+def lines(found: Sequence[Claim]) -> Iterator[str]:
+    """The claims for people, a line each."""
+    for claim in found:
+        state = {None: "not measured", True: "holds", False: "DOES NOT HOLD"}[claim.holds]
+        figure = "-" if claim.figure is None else f"{claim.figure:.4g}"
+        rest = "; ".join(part for part in (claim.where, claim.detail) if part)
+        yield f"{state:14} {claim.text}: {figure} ({claim.wanted}, cases: {claim.cases}{'; ' + rest if rest else ''})"

@@ -1,0 +1,62 @@
+"""Curve: the best time against trials and against seconds, of one search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
+
+
+class Point(NamedTuple):
+    """A trial that was the fastest so far."""
+
+    trial: int  # from 1 on
+    at_s: float  # since the search began
+    best_s: float
+
+
+@dataclass(slots=True)
+class Curve:
+    """What a search had found when; `trials` and `seconds` say how far it went."""
+
+    points: list[Point] = field(default_factory=list)
+    trials: int = 0
+    seconds: float = 0.0
+
+    def add(self, at_s: float, time_s: float | None) -> bool:
+        """One more trial, which failed where there is no time. Whether it is the fastest so far."""
+        self.trials += 1
+        self.seconds = max(self.seconds, at_s)
+        better = time_s is not None and time_s < self.best_s
+        if better and time_s is not None:
+            self.points.append(Point(self.trials, at_s, time_s))
+        return better
+
+    @property
+    def best_s(self) -> float:
+        """Infinite where nothing has worked."""
+        return self.points[-1].best_s if self.points else inf
+
+    def best_after(self, trials: float = inf, seconds: float = inf) -> Point | None:
+        """The fastest within so many trials and so long."""
+        within = [point for point in self.points if point.trial <= trials and point.at_s <= seconds]
+        return within[-1] if within else None
+
+    def reached(self, share: float) -> Point | None:
+        """The first that ran at this share of the speed of the best."""
+        return next((point for point in self.points if self.best_s >= share * point.best_s), None)
+
+    @property
+    def trials_a_second(self) -> float | None:
+        """None before the second that counts."""
+        return self.trials / self.seconds if self.seconds else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` inverts it."""
+        return {"trials": self.trials, "seconds": self.seconds, "points": [list(point) for point in self.points]}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Curve:
+        """The inverse of `to_json`."""
+        return Curve([Point(*point) for point in data["points"]], data["trials"], data["seconds"])

@@ -1,0 +1,192 @@
+"""Searches from nothing: ours and a rival's, and the best kernels of both beside each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from math import inf
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tunewright.bench.entries import Entry
+from tunewright.bench.rivals.process import Served, TimeOver
+from tunewright.workers.sampling import interval
+
+from .curve import Curve, Point
+from .plan import Missing, Plan
+from .workloads import WORKLOADS
+
+NEAR = 0.95
+"""The share of the own final best that a search is timed to."""
+
+UNLIMITED = 1_000_000
+"""Trials of a search that time ends."""
+
+PAUSE_S = 0.05
+"""Before a sample: threads of who was timed before have come to rest."""
+
+LOAD_S, SAMPLE_S, TUNE_S = 300.0, 120.0, 900.0
+"""What a request may take at most, TUNE_S beyond the time of the search itself."""
+
+LINE_S = 30.0
+"""Between two lines of progress."""
+
+
+class Listener:
+    """Makes a curve of the events of a search, and says now and then how it goes."""
+
+    def __init__(self, say: Callable[[str], None], is_over: Callable[[Curve], bool] = lambda curve: False) -> None:
+        self.curve = Curve()
+        self.built: dict[int, str] = {}  # by trial: where what is the fastest so far is kept
+        self.began_s = 0.0
+        self._say, self._is_over = say, is_over
+        self._said_s = time.monotonic()
+
+    def hear(self, event: Mapping[str, Any]) -> bool:
+        """Whether it is enough."""
+        if event.get("began"):
+            self.began_s = float(event["at_s"])
+            return False
+        if self.curve.add(event["at_s"] - self.began_s, event["time_s"]) and "built" in event:
+            self.built[self.curve.trials] = event["built"]
+        if time.monotonic() - self._said_s > LINE_S:
+            self._said_s = time.monotonic()
+            self._say(
+                f"    {self.curve.trials} trials, {self.curve.seconds:.0f} s, best {1e6 * self.curve.best_s:.4g} us"
+            )
+        return self._is_over(self.curve)
+
+
+def tuned(
+    plan: Plan, name: str, model: str, threads: int, label: str, *, trials: int, seconds: float = inf, seed: int = 0
+) -> dict[str, Any]:
+    """A job from an empty database and an empty object cache in a fresh process: its curve and its report."""
+    database = plan.database(name, threads, label, fresh=True)
+    listener = Listener(plan.say)
+    begun_s = time.monotonic()
+    minutes = None if seconds == inf else seconds / 60
+    with plan.ours(name, threads, fresh=True) as child:
+        limit_s = TUNE_S + (0 if seconds == inf else seconds)
+        given: dict[str, Any] = {"model": model, "db": database, "threads": threads, "trials": trials}
+        given |= {"minutes": minutes, "seed": seed}
+        done = child.request("tune", limit_s, listener.hear, **given)
+    whole_s = time.monotonic() - begun_s
+    report = done["report"]
+    [task] = report["tasks"]
+    search_s = done["ended_s"] - listener.began_s
+    return {
+        "curve": listener.curve.to_json(),
+        "search_s": search_s,
+        "whole_s": whole_s,
+        "trials_a_second": listener.curve.trials / search_s,
+        "trials_a_second_of_all": listener.curve.trials / whole_s,
+        "default_ms": task["default_ms"],
+        "best_ms": task["best_ms"],
+        "schedule": task["schedule"],
+        "failed": report["failed"],
+        "seed": seed,
+    }
+
+
+def ours(plan: Plan, name: str, threads: int) -> Entry:
+    """A job of few trials, and one of a minute."""
+    model, budgets = plan.model(name, WORKLOADS[name].build), plan.budgets
+    few = tuned(plan, name, model, threads, "trials", trials=budgets.trials)
+    long = tuned(plan, name, model, threads, "seconds", trials=UNLIMITED, seconds=budgets.seconds)
+    near = Curve.from_json(long["curve"]).reached(NEAR)
+    return {"trials": few, "seconds": long, "near": near and {"trial": near.trial, "at_s": near.at_s}}
+
+
+def metaschedule(plan: Plan, name: str, threads: int) -> Entry:
+    """A search of TVM: what it had found after so many trials, and after so long. It is ended by force then."""
+    workload, budgets = WORKLOADS[name], plan.budgets
+    given: dict[str, Any] = {"cpu": plan.cpu, "cores": threads}
+    folder = plan.place(name, threads) / "metaschedule"
+
+    def is_over(curve: Curve) -> bool:
+        return curve.seconds >= budgets.rival_seconds and curve.trials >= budgets.rival_trials
+
+    listener = Listener(plan.say, is_over)
+    with plan.rival(name, threads) as child:
+        about = child.request("about", LOAD_S, **given)
+        limit_s = LOAD_S + 2 * budgets.rival_seconds
+        try:
+            child.request(
+                "tune", limit_s, listener.hear, kind=workload.kind, sizes=workload.sizes, folder=str(folder),
+                trials=UNLIMITED, seed=0, **given,
+            )  # fmt: skip
+            exhausted = True
+        except TimeOver:
+            exhausted = False
+    curve = listener.curve
+    after_trials = curve.best_after(trials=budgets.rival_trials)
+    after_seconds = curve.best_after(seconds=budgets.rival_seconds)
+    return {
+        "about": about,
+        "curve": curve.to_json(),
+        "exhausted": exhausted,
+        "trials_a_second": curve.trials_a_second,
+        "after_trials": _kept(plan, listener, after_trials),
+        "after_seconds": _kept(plan, listener, after_seconds),
+    }
+
+
+def _kept(plan: Plan, listener: Listener, point: Point | None) -> dict[str, Any]:
+    """A point of a curve, with where its code is kept. Raises Missing where nothing has worked."""
+    if point is None:
+        raise Missing("it found no kernel that runs")
+    path = Path(listener.built[point.trial]).relative_to(plan.folder)
+    return {"trial": point.trial, "at_s": point.at_s, "best_s": point.best_s, "built": str(path)}
+
+
+Sample = Callable[[], float]
+
+
+def versus(plan: Plan, name: str, threads: int) -> Entry:
+    """The best of both, in turn on the same cores: after few trials, and after a while. Ours warm, and cold as well."""
+    own, rival = plan.known("ours", name, threads), plan.known("metaschedule", name, threads)
+    model = plan.model(name, WORKLOADS[name].build)
+    with plan.ours(name, threads) as child, plan.rival(name, threads) as other:
+        samples: dict[str, Sample] = {}
+        for label in ("trials", "seconds"):
+            built = plan.folder / rival[f"after_{label}"]["built"]
+            if not built.exists():
+                raise Missing(f"{built} is gone: ./dev bench search metaschedule '{name}' --again")
+            samples[f"rival, {label}"] = _sample(other, built=str(built), kind=WORKLOADS[name].kind)
+            schedule = own[label]["schedule"]
+            samples[f"ours, {label}"] = _sample(child, model=model, threads=threads, schedule=schedule, warm=True)
+            samples[f"ours cold, {label}"] = _sample(child, model=model, threads=threads, schedule=schedule, warm=False)
+        taken = in_turn(samples, plan.budgets.rounds)
+    return {
+        "budgets": {"ours": [own["trials"]["curve"]["trials"], own["seconds"]["search_s"]]},
+        "times": {label: summary(times_s) for label, times_s in taken.items()},
+        "ratios": {
+            label: median(taken[f"rival, {label}"]) / median(taken[f"ours, {label}"]) for label in ("trials", "seconds")
+        },
+    }
+
+
+def _sample(child: Served, warm: bool | None = None, **what: Any) -> Sample:
+    """What takes a sample of what is loaded now."""
+    number = child.request("load", LOAD_S, **what)["number"]
+    how: dict[str, Any] = {} if warm is None else {"warm": warm}
+    return lambda: float(child.request("sample", SAMPLE_S, number=number, **how))
+
+
+def in_turn(samples: Mapping[str, Sample], rounds: int) -> dict[str, list[float]]:
+    """A sample of each in every round, in an order that goes round: drift of the machine meets all alike."""
+    taken: dict[str, list[float]] = {label: [] for label in samples}
+    order = list(samples)
+    for _ in range(rounds):
+        for label in order:
+            time.sleep(PAUSE_S)
+            taken[label].append(samples[label]())
+        order = [*order[1:], *order[:1]]
+    return taken
+
+
+def summary(times_s: list[float]) -> dict[str, Any]:
+    """Median and 95% interval of samples."""
+    found = interval(times_s)
+    return {"median_s": found.median_s, "low_s": found.low_s, "high_s": found.high_s, "samples": len(times_s)}

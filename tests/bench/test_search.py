@@ -1,0 +1,308 @@
+"""The bench of the search: what is taken from events, how cases are kept, and what is claimed of them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunewright.bench import search
+from tunewright.bench.entries import ROOT, Entries
+from tunewright.bench.rivals.process import Served, ServedError, TimeOver
+from tunewright.bench.searching import searches, trust
+from tunewright.bench.searching.claims import claims, lines
+from tunewright.bench.searching.curve import Curve, Point
+from tunewright.bench.searching.drawing import draw_curves, steps
+from tunewright.bench.searching.plan import Budgets, Missing, Plan, case
+from tunewright.bench.searching.workloads import WORKLOADS
+from tunewright.bench.suite.network import Network
+from tunewright.tuner.models.model import open_model
+
+GEMM = "gemm 384x512x512"
+
+FAKE = """
+import time
+from pathlib import Path
+from tunewright.bench.rivals.serving import serve
+
+def about(tell, cpu, cores):
+    print("noise")
+    return {"tvm": "0"}
+
+def tune(tell, folder, trials, **rest):
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    tell({"began": True, "at_s": 100.0})
+    for trial, time_s in enumerate([4e-3, None, 2e-3, 3e-3, 1e-3], 1):
+        event = {"at_s": 100.0 + trial, "time_s": time_s}
+        if time_s in (4e-3, 2e-3, 1e-3):
+            event["built"] = f"{folder}/best-{trial}.tar"
+            Path(event["built"]).touch()
+        tell(event)
+    time.sleep(60)
+
+def load(tell, built, kind):
+    return {"number": int(built[-5])}
+
+def sample(tell, number):
+    return {3: 2e-3, 5: 1e-3}[number]
+
+def fail(tell):
+    raise ValueError("no way")
+
+def echo(tell, value):
+    tell({"said": value})
+    return value
+
+serve({"about": about, "tune": tune, "load": load, "sample": sample, "fail": fail, "echo": echo})
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Callable[[str], Served]:
+    def opened(program: str = FAKE) -> Served:
+        path = tmp_path / f"fake{len(list(tmp_path.glob('fake*.py')))}.py"
+        path.write_text(program)
+        environment = {"PYTHONPATH": str(ROOT / ".types")}
+        return Served([sys.executable, "-P", str(path)], [0], tmp_path / "fake.log", environment)
+
+    return opened
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    order = [case(part, name) for part, one in search.PARTS.items() for name in one.names]
+    entries = Entries(tmp_path / "search.json", order)
+    return Plan(tmp_path / "build", entries, Budgets(rival_trials=4, rival_seconds=5.0, rounds=3), lambda line: None)
+
+
+def asked(**changes: Any) -> Namespace:
+    given = {"part": "all", "names": [], "threads": [1], "within": inf, "again": False}
+    return Namespace(**(given | changes))
+
+
+def curve(*times_s: float | None) -> Curve:
+    made = Curve()
+    for number, time_s in enumerate(times_s, 1):
+        made.add(2.0 * number, time_s)
+    return made
+
+
+def test_a_curve_keeps_what_was_the_fastest_so_far() -> None:
+    made = curve(None, 4.0, 5.0, 2.0, 3.0, 1.95)
+    assert made.points == [Point(2, 4.0, 4.0), Point(4, 8.0, 2.0), Point(6, 12.0, 1.95)]
+    assert (made.trials, made.seconds, made.trials_a_second) == (6, 12.0, 0.5)
+    assert made.best_after(trials=5) == Point(4, 8.0, 2.0)
+    assert made.best_after(seconds=7.9) == Point(2, 4.0, 4.0)
+    assert made.best_after(trials=1) is None
+    assert made.reached(0.95) == Point(4, 8.0, 2.0)
+    assert Curve.from_json(made.to_json()) == made
+    assert curve(None).reached(0.95) is None
+    assert curve().trials_a_second is None
+
+
+def test_steps_of_a_plot_go_on_to_the_end(tmp_path: Path) -> None:
+    assert list(steps(curve(4.0, 5.0), "trials")) == [(1.0, 4.0), (2.0, 4.0)]
+    assert list(steps(curve(None), "seconds")) == []
+    pytest.importorskip("matplotlib")
+    drawn = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    for path in drawn:
+        draw_curves(path, {"a": {"tunewright": curve(4.0, 2.0), "tvm": curve(8.0)}, "b": {"tvm": curve(None)}})
+    assert drawn[0].read_bytes() == drawn[1].read_bytes()
+
+
+def test_a_served_process_tells_and_answers(served: Callable[..., Served]) -> None:
+    heard: list[Any] = []
+    with served() as child:
+        assert child.request("echo", 20.0, heard.append, value="ä\n") == "ä\n"
+        assert child.request("about", 20.0, cpu="x", cores=1) == {"tvm": "0"}
+    assert heard == [{"said": "ä\n"}]
+
+
+def test_a_served_process_that_dies_says_why(served: Callable[..., Served]) -> None:
+    with served() as child, pytest.raises(ServedError, match="no way"):
+        child.request("fail", 20.0)
+    with served("raise SystemExit(3)") as child, pytest.raises(ServedError, match="code 3"):
+        child.request("fail", 20.0)
+        child.request("fail", 20.0)
+    with served("print('hello', flush=True)") as child, pytest.raises(ServedError, match="hello"):
+        child.request("fail", 20.0)
+
+
+def test_a_served_process_is_killed_when_its_time_is_over(served: Callable[..., Served]) -> None:
+    begun_s = time.monotonic()
+    with served("import time; time.sleep(60)") as child, pytest.raises(TimeOver):
+        child.request("echo", 0.1)
+    assert time.monotonic() - begun_s < 20
+
+
+def test_a_rival_is_ended_when_both_budgets_are_spent(
+    plan: Plan, served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Plan, "rival", lambda self, name, threads: served())
+    entry = searches.metaschedule(plan, GEMM, 1)
+    assert entry["curve"]["trials"] == 5
+    assert entry["trials_a_second"] == 1.0
+    assert not entry["exhausted"]
+    assert entry["after_trials"]["best_s"] == 2e-3
+    assert entry["after_seconds"] | {"built": ""} == {"trial": 5, "at_s": 5.0, "best_s": 1e-3, "built": ""}
+    assert (plan.folder / entry["after_trials"]["built"]).exists()
+
+
+def test_the_best_of_both_are_timed_in_turn(
+    plan: Plan, served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Plan, "rival", lambda self, name, threads: served())
+    program = FAKE.replace("built, kind", "model, threads, schedule").replace("int(built[-5])", "schedule")
+    monkeypatch.setattr(
+        Plan, "ours", lambda self, name, threads: served(program.replace("(tell, number)", "(tell, number, warm)"))
+    )
+    with pytest.raises(Missing, match="ours of"):
+        searches.versus(plan, GEMM, 1)
+    rival = searches.metaschedule(plan, GEMM, 1)
+    own = {
+        "trials": {"schedule": 5, "curve": {"trials": 64}},
+        "seconds": {"schedule": 5, "search_s": 60.0},
+    }
+    plan.entries.put(case("ours", GEMM), 1, own)
+    plan.entries.put(case("metaschedule", GEMM), 1, rival)
+    entry = searches.versus(plan, GEMM, 1)
+    assert entry["ratios"] == {"trials": 2.0, "seconds": 1.0}
+    assert entry["times"]["ours cold, trials"]["samples"] == 3
+
+
+def test_samples_are_taken_in_an_order_that_goes_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "PAUSE_S", 0.0)
+    order: list[str] = []
+
+    def sample(label: str) -> Callable[[], float]:
+        def taken() -> float:
+            order.append(label)
+            return 1.0
+
+        return taken
+
+    assert searches.in_turn({"a": sample("a"), "b": sample("b")}, 2) == {"a": [1.0, 1.0], "b": [1.0, 1.0]}
+    assert order == ["a", "b", "b", "a"]
+
+
+def measured(median_s: float, low_s: float, high_s: float) -> dict[str, float]:
+    return {"median_s": median_s, "low_s": low_s, "high_s": high_s}
+
+
+def test_what_two_measurements_of_one_kernel_differ_by() -> None:
+    same, other = measured(1.0, 0.9, 1.1), measured(1.5, 1.4, 1.6)
+    found = trust.same_kernel([(same, same), (same, other), (other, same)], [same, same, other])
+    assert (found["pairs"], found["disjoint"]) == (3, 2)
+    assert found["largest_gap"] == 0.5
+    assert found["largest_alone"] == 0.5
+
+
+def test_what_tunes_of_one_task_differ_by() -> None:
+    tunes = [{"seed": seed, "curve": {"trials": 9}, "schedule": {}} for seed in (1, 2)]
+    found = trust.same_task([measured(1.0, 0.9, 1.05), measured(0.8, 0.7, 0.9), measured(1.2, 1.1, 1.3)], tunes)
+    assert found["apart"] == pytest.approx(0.5)
+    assert found["regrets"] == [0.0, pytest.approx(0.5)]
+    assert found["slower_than_default"] == 1
+
+
+def test_each_workload_is_one_task() -> None:
+    for name, build in trust.TASKS.items():
+        model = open_model(build())
+        assert len(model.tasks) == 1, name
+        assert not model.fallbacks, name
+    assert len(trust.TASKS) > len(WORKLOADS) == 7
+
+
+def test_a_case_is_measured_once(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def measure(given: Plan, name: str, threads: int) -> dict[str, Any]:
+        calls.append(name)
+        if "conv" in name:
+            raise ServedError("it died")
+        return {"share": 1.0}
+
+    part = search.Part(measure, [GEMM, "conv"], ("trials",))
+    rival = search.Part(measure, [GEMM], ("rival_trials",), is_rival=True)
+    monkeypatch.setattr(search, "PARTS", {"ours": part, "metaschedule": rival})
+    assert search.run(plan, asked(within=-1.0)) == 0
+    assert search.run(plan, asked(names=["gemm"])) == 0
+    assert calls == [GEMM, GEMM]
+    assert search.run(plan, asked()) == 1
+    assert calls[2:] == ["conv"]  # what failed is measured again
+    assert plan.entries.get("ours: conv", 1) is not None
+    assert [name for name, _ in plan.entries.of(1)] == [case("ours", GEMM), case("metaschedule", GEMM)]
+    changed = Plan(plan.folder, plan.entries, Budgets(trials=3, rival_trials=4), plan.say)
+    changed.__dict__["settings"] = plan.settings | {"code_sha256": "another"}
+    assert list(search._left(changed, asked(names=["gemm"]))) == [("ours", GEMM, 1)]
+    assert list(search._left(plan, asked(part="metaschedule", again=True))) == [("metaschedule", GEMM, 1)]
+
+
+def test_claims_of_nothing() -> None:
+    found = claims(Entries(Path("/nowhere/search.json"), []), 1)
+    assert {claim.holds for claim in found} == {None}
+    assert all(line.startswith("not measured") for line in lines(found))
+
+
+def test_claims_of_results(plan: Plan) -> None:
+    searched = {"trials_a_second": 40.0, "trials_a_second_of_all": 30.0, "curve": curve(1.0).to_json()}
+    near = {"trial": 12, "at_s": 1.5}
+    worse = {"trial": 30, "at_s": 2.5}
+    first, second = list(WORKLOADS)[:2]
+    put = plan.entries.put
+    put(case("ours", first), 1, {"seconds": searched, "near": near})
+    put(case("ours", second), 1, {"seconds": searched, "near": worse})
+    put(case("metaschedule", first), 1, {"trials_a_second": 1.0, "curve": curve(2.0).to_json()})
+    put(case("metaschedule", second), 1, {"trials_a_second": 2.0, "curve": curve(2.0).to_json()})
+    put(case("versus", first), 1, {"ratios": {"trials": 1.1, "seconds": 1.2}})
+    put(case("zero", first), 1, {"share": 0.8, "default_share": 0.5})
+    put(case("zero", second), 1, {"share": 0.95, "default_share": 0.5})
+    put(case("scoring", first), 1, {"slowest": 120_000.0})
+    put(case("transfer", "resnet18 after resnet50"), 1, {"share": 0.93, "share_short": 0.7})
+    same_task = {"apart": 0.02, "regrets": [0.0, 0.02], "slower_than_default": 1}
+    put(case("agreement", first), 1, {"same_task": same_task, "same_kernel": {"pairs": 3, "disjoint": 1}})
+    quality = {"tasks": 9, "pairwise": 0.91, "peak_1": 0.89, "peak_5": 0.98}
+    found = {claim.text: claim for claim in claims(plan.entries, 1, quality)}
+    rate = found["trials a second / MetaSchedule's, the lowest"]
+    assert (rate.figure, rate.holds, rate.where) == (20.0, False, second)
+    assert found["speed after 64 trials / after its 256, the lowest"].holds
+    assert found["trials to 95% of the own best, median"].figure == 21
+    assert found["seconds to 95% of the own best, median"].holds
+    assert found["share of the tuned best with no trial, geometric mean"].holds
+    assert found["pairs in the right order, of tasks held out"].holds
+    assert found["speed of the first pick, of tasks held out"].holds is False
+    assert found["winners slower than the default"].holds is False
+    assert found["share of the gain in a tenth of the trials"].holds
+    search.conclude(plan.entries, plan.folder.parent / "search.json", [1, 2])
+    assert list(plan.entries._path.parent.glob("search_*.svg"))
+
+
+@pytest.mark.slow
+def test_a_search_of_ours(plan: Plan) -> None:
+    def product() -> bytes:
+        net = Network("product")
+        return net.onnx(net.add("Relu", net.gemm(net.input("x", (16, 64)), 64, 32)))
+
+    model = plan.model("product", product)
+    found = searches.tuned(plan, "product", model, 1, "few", trials=4)
+    assert found["curve"]["trials"] == 4
+    assert 0 < found["search_s"] < found["whole_s"]
+    assert found["best_ms"] <= found["default_ms"]
+    with plan.ours("product", 1) as child:
+        given: dict[str, Any] = {"model": model, "threads": 1}
+        number = child.request("load", 60.0, schedule=found["schedule"], **given)["number"]
+        assert child.request("sample", 60.0, number=number, warm=True) > 0
+        assert child.request("sample", 60.0, number=number, warm=False) > 0
+        picked = child.request("picked", 60.0, db=plan.database("product", 1, "nothing", fresh=True), **given)
+        beside = child.request("compare", 60.0, schedules=[picked["default"], found["schedule"]], **given)
+        assert [one["status"] for one in beside] == ["ok", "ok"]
+        rates = child.request("score", 60.0, db=plan.database("product", 1, "few"), seed=0, **given)
+        assert min(one["whole"] for one in rates) > 0
+        variants: dict[str, Any] = {"default": {"schedules": {}, "times_s": {}}}
+        assert child.request("time_whole", 60.0, variants=variants, **given)["default"] > 0
