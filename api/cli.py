@@ -24,8 +24,9 @@ from tunewright.tuner.cli.options import (
     RayAddressOption,
     SeedOption,
     StrategyOption,
+    UntilOption,
 )
-from tunewright.tuner.commands.options import parse_dims
+from tunewright.tuner.commands.options import parse_dims, parse_share
 from tunewright.tuner.errors import Refused
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def submit(
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Most minutes of searching.", show_default="no limit")
     ] = None,
+    until: UntilOption = None,
     seed: SeedOption = 0,
     threads: Annotated[
         int | None,
@@ -78,6 +80,7 @@ def submit(
     """Have a server tune a model. Only its structure is sent: no weights, and no names but those of its inputs."""
     from . import submitting as command
 
+    least = parse_share("--until", until)
     with quiet_stdout(as_json), command.connected(server) as client:
         with command.naming_options():
             job = client.submit(
@@ -86,6 +89,7 @@ def submit(
                 dims=parse_dims(dims),
                 trials=trials,
                 minutes=minutes,
+                until=least,
                 target=command.target_key(client, target),
                 threads=threads,
                 seed=seed,
@@ -93,7 +97,7 @@ def submit(
                 priority=priority,
             )
         if job.is_new is False:
-            asked = {"trials": trials, "minutes": minutes, "priority": priority}
+            asked = {"trials": trials, "minutes": minutes, "until": least, "priority": priority}
             messages().print(command.already(job, asked), soft_wrap=True)
         if watch:
             job = command.watched(messages(), client, job, server)

@@ -102,6 +102,14 @@ class JobAsked(Asked):
     minutes: float | None = Field(
         None, gt=0, le=525_600, allow_inf_nan=False, description="Most minutes of searching. By default no limit."
     )
+    until: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Stop when another minute is expected to make the whole model faster by less than this share: 0.02 "
+        "is 2%. By default no limit.",
+    )
     dims: dict[DimName, Annotated[int, Field(ge=1, le=2**31)]] = Field(
         default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name."
     )
@@ -141,13 +149,14 @@ class JobShown(Answer):
                     "tasks": [{"key": EXAMPLE_TASK, "op": "Conv", "occurrences": 3}],
                     "trials": 400,
                     "minutes": 30.0,
+                    "until": 0.02,
                     "settings": {"seed": 0, "strategy": "evolutionary"},
                     "priority": 0,
                     "spent_s": 61.5,
                     "attempts": 1,
                     "holder": "worker-3:4711",
                     "wish": None,
-                    "progress": {"trials": 120, "speedup": 1.8},
+                    "progress": {"trials": 120, "speedup": 1.8, "left_s": 95.0, "remaining_gain": 0.031},
                     "result": None,
                     "error": "",
                     "created_at": EXAMPLE_MOMENT,
@@ -165,6 +174,10 @@ class JobShown(Answer):
     tasks: list[TaskShown] = Field(description="The distinct tasks of the model.")
     trials: int = Field(description="Most candidates to measure.")
     minutes: float | None = Field(description="Most minutes of searching; null: no limit.")
+    until: float | None = Field(
+        description="The search stops when another minute is expected to make the whole model faster by less than this "
+        "share; null: no limit."
+    )
     settings: dict[str, Any] = Field(
         description="What else changes the search: seed, strategy, dims, and chains: which tasks may stand for others."
     )
@@ -173,7 +186,10 @@ class JobShown(Answer):
     attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
     holder: str = Field(description="The tuner process at work on it; empty where there is none.")
     wish: Wish | None = Field(description="What the tuner process has been asked for and not yet done.")
-    progress: dict[str, Any] | None = Field(description="The newest that a tuner process told.")
+    progress: dict[str, Any] | None = Field(
+        description="The newest that a tuner process told: `stage`, `trials`, `speedup` so far, `left_s` until the "
+        "search ends, `remaining_gain`: by which share the rest of the search is expected to make the model faster."
+    )
     result: dict[str, Any] | None = Field(description="The report of a job that succeeded.")
     error: str = Field(description="Why a job failed, in one line.")
     created_at: datetime
@@ -194,6 +210,7 @@ class JobShown(Answer):
             ],
             trials=job.budget.trials,
             minutes=None if job.budget.seconds == inf else job.budget.seconds / 60,
+            until=job.budget.until,
             settings=job.spec.settings,
             priority=job.priority,
             spent_s=job.spent_s,
@@ -213,7 +230,8 @@ class JobSubmitted(JobShown):
 
     is_new: bool = Field(
         description="False: an unfinished job of the same model, target and settings was there, and keeps its own "
-        "`trials`, `minutes` and `priority`. A repetition under an `Idempotency-Key` is told what was told at first.",
+        "`trials`, `minutes`, `until` and `priority`. A repetition under an `Idempotency-Key` is told what was told at "
+        "first.",
         examples=[True],
     )
 

@@ -16,7 +16,7 @@ from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.jobs.progress import showing
 from tunewright.tuner.settings import settings
-from tunewright.tuner.text import clock, gain, printable
+from tunewright.tuner.text import clock, gain, percent, printable
 
 from .client import Client, Job, ServiceError
 from .watching import Watched
@@ -30,7 +30,7 @@ KEY_DIGITS = 64
 MOST_AHEAD = 1000
 """Jobs looked at to say how many go before one."""
 
-OPTIONS = {f"#/{name}": f"--{name}" for name in ("target", "threads", "trials", "minutes", "priority", "seed")}
+OPTIONS = {f"#/{name}": f"--{name}" for name in ("target", "threads", "trials", "minutes", "until", "priority", "seed")}
 """Pointers into a submission, as the command line calls what is there."""
 
 
@@ -108,14 +108,18 @@ def _command(verb: str, job: Job, server: str | None) -> str:
 
 def already(job: Job, asked: Mapping[str, Any]) -> str:
     """What a job comes to that was there before it was submitted with `asked`: options by name."""
-    has = {"trials": job.trials, "minutes": job.minutes, "priority": job.priority}
+    has = {"trials": job.trials, "minutes": job.minutes, "until": job.until, "priority": job.priority}
     limit = "" if job.minutes is None else f", {job.minutes:g} minutes"
-    text = f"job {job.id} was there already: {job.trials} trials{limit}, priority {job.priority}"
+    least = "" if job.until is None else f", until {percent(job.until)}"
+    text = f"job {job.id} was there already: {job.trials} trials{limit}{least}, priority {job.priority}"
     other = [name for name, value in has.items() if asked[name] != value]
     if not other:
         return text
-    given = ", ".join(f"--{name} {'none' if asked[name] is None else format(asked[name], 'g')}" for name in other)
-    return f"{text}; not taken: {given}"
+    return f"{text}; not taken: {', '.join(f'--{name} {_given(name, asked[name])}' for name in other)}"
+
+
+def _given(option: str, value: float | None) -> str:
+    return "none" if value is None else percent(value) if option == "until" else format(value, "g")
 
 
 def render_submitted(console: Console, job: Job, server: str | None) -> None:
@@ -134,28 +138,25 @@ def render_state(console: Console, job: Job) -> None:
 def render_job(console: Console, job: Job) -> None:
     """A job in lines, and its result as `tune` prints it."""
     if job.result is not None:
-        _render_result(console, job, job.result)
+        _render_result(console, job.result)
         return
     render_state(console, job)
     if job.error:
         console.print(printable(job.error), soft_wrap=True)
     trials = (job.progress or {}).get("trials", 0)
     limit = "" if job.minutes is None else f" or {job.minutes:g} minutes"
+    limit += "" if job.until is None else f" or until a minute brings less than {percent(job.until)}"
     console.print(f"{trials} of {job.trials} trials{limit}, {clock(job.spent_s)} of searching, priority {job.priority}")
     console.print(f"{len(job.tasks)} tasks for target {printable(job.target)[:TARGET_LETTERS]}")
     if job.holder:
         console.print(f"at work on it: {printable(job.holder)}", soft_wrap=True)
 
 
-def _render_result(console: Console, job: Job, result: Mapping[str, Any]) -> None:
+def _render_result(console: Console, result: Mapping[str, Any]) -> None:
     try:
         tune.render(console, _escaped(result))
     except (KeyError, TypeError, ValueError) as error:
         raise ServiceError(f"the server's result is of another version of Tunewright: {error!r}") from error
-    trials = (job.progress or {}).get("trials", 0)
-    is_early = job.minutes is None or job.spent_s < 60 * job.minutes
-    if isinstance(trials, int) and trials < job.trials and is_early:
-        console.print(f"nothing new to try after {trials} of {job.trials} trials")
 
 
 def _escaped(data: Any) -> Any:

@@ -68,6 +68,11 @@ def share(part: float | None) -> str:
     return "-" if part is None else f"{100 * part:.1f}%"
 
 
+def percent(part: float) -> str:
+    """A part of one as it would be given for a percentage, e.g. "2%" or "0.5%"."""
+    return f"{100 * part:g}%"
+
+
 def large(count: float, unit: str = "") -> str:
     """A count with the letter of its thousands, e.g. "3.63 GFLOP"."""
     for letter in ("", "k", "M", "G", "T"):

@@ -75,6 +75,7 @@ class Job:
     tasks: tuple[JobTask, ...]
     trials: int  # most of them
     minutes: float | None
+    until: float | None
     settings: Mapping[str, Any]
     priority: int
     spent_s: float
@@ -114,6 +115,7 @@ class Job:
                 ),
                 trials=int(data["trials"]),
                 minutes=None if data["minutes"] is None else float(data["minutes"]),
+                until=None if data.get("until") is None else float(data["until"]),
                 settings=dict(data["settings"]),
                 priority=int(data["priority"]),
                 spent_s=float(data["spent_s"]),
@@ -194,6 +196,7 @@ class Client:
         dims: Mapping[str, int] | None = None,
         trials: int = 200,
         minutes: float | None = None,
+        until: float | None = None,
         target: str | None = None,
         threads: int | None = None,
         seed: int = 0,
@@ -204,7 +207,8 @@ class Client:
         """Have a model tuned: send its structure, or with its weights, and queue a job.
 
         An unfinished job of the same model, target and settings is answered as it is. `target` is a key; None: the one
-        that tuner processes are at work for; one that has just been started is waited for. Raises ModelError for a
+        that tuner processes are at work for; one that has just been started is waited for. The search ends too once
+        another minute is expected to make the model faster by less than the share `until`. Raises ModelError for a
         model that can't be read, and OSError.
         """
         name = label if label is not None else "" if isinstance(model, bytes) else Path(model).name
@@ -220,7 +224,7 @@ class Client:
             "seed": seed,
             "strategy": strategy,
             "priority": priority,
-        }
+        } | ({} if until is None else {"until": until})
         answer = self._connection.request(
             "POST",
             "/v1/jobs",

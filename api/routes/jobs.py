@@ -181,7 +181,7 @@ def _submit(
         submitted = store.jobs.submit(
             spec,
             upload.label,
-            Budget(asked.trials, inf if asked.minutes is None else 60 * asked.minutes),
+            Budget(asked.trials, inf if asked.minutes is None else 60 * asked.minutes, asked.until),
             priority=asked.priority,
             owner=owner,
             idempotency=once,

@@ -25,7 +25,7 @@ from tunewright.tuner.errors import Refused
 
 JOB = {
     "id": 7, "state": "running", "model": "a" * 64, "label": "m.onnx", "target": "b" * 64,
-    "tasks": [{"key": "c" * 64, "op": "Conv", "occurrences": 2}], "trials": 100, "minutes": None,
+    "tasks": [{"key": "c" * 64, "op": "Conv", "occurrences": 2}], "trials": 100, "minutes": None, "until": None,
     "settings": {}, "priority": 0,
     "spent_s": 1.5, "attempts": 1, "holder": "h", "wish": None, "progress": None, "result": None, "error": "",
     "created_at": "2026-11-20T09:30:00Z", "updated_at": "2026-11-20T09:30:00Z",

@@ -3,7 +3,7 @@
 import pytest
 
 from tunewright.api.service import Options
-from tunewright.db.jobs import EventKind, JobState, NewEvent
+from tunewright.db.jobs import Budget, EventKind, JobState, NewEvent
 from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -15,13 +15,13 @@ def submit(client, model, headers=None, **asked):
 
 def test_a_job_is_submitted(one, client, kit):
     model = kit.send(client, 8, 16, label="net.onnx")
-    answer = submit(client, model, trials=40, minutes=1.5, seed=3, priority=2, dims={"batch": 2}, threads=2)
+    answer = submit(client, model, trials=40, minutes=1.5, until=0.02, seed=3, priority=2, dims={"batch": 2}, threads=2)
     assert answer.status_code == 202
     job = answer.json()
     assert answer.headers["location"] == f"/v1/jobs/{job['id']}"
     assert int(answer.headers["retry-after"]) > 0
     assert (job["state"], job["model"], job["label"]) == ("queued", model, "net.onnx")
-    assert (job["trials"], job["minutes"], job["priority"]) == (40, 1.5, 2)
+    assert (job["trials"], job["minutes"], job["until"], job["priority"]) == (40, 1.5, 0.02, 2)
     assert job["settings"] == {"seed": 3, "strategy": "evolutionary", "dims": {"batch": 2}}
     assert job["tasks"] == [
         {"key": kit.task(16).key, "op": "Relu", "occurrences": 1},
@@ -32,6 +32,7 @@ def test_a_job_is_submitted(one, client, kit):
     stored = one.store.jobs.get(job["id"])
     assert stored.owner == one.token.split("_")[1]
     assert not stored.attached
+    assert stored.budget == Budget(40, 90.0, 0.02)
     assert one.store.task(kit.task(32).key) == kit.task(32)
 
 
@@ -99,6 +100,8 @@ def test_which_target(one, client, kit):
         ({"trials": 1.5}, "#/trials"),
         ({"minutes": 0}, "#/minutes"),
         ({"minutes": -1}, "#/minutes"),
+        ({"until": 0}, "#/until"),
+        ({"until": 1}, "#/until"),
         ({"threads": 0}, "#/threads"),
         ({"seed": -1}, "#/seed"),
         ({"seed": 2**32}, "#/seed"),

@@ -263,9 +263,14 @@ def test_a_target_is_named(real: Any, kit: Any, path: Path, command: Command) ->
 def test_a_job_that_was_there() -> None:
     job = Job.from_json(JOB | {"is_new": False, "trials": 200})
     assert job.is_new is False
-    asked = {"trials": 200, "minutes": None, "priority": 0}
+    asked = {"trials": 200, "minutes": None, "until": None, "priority": 0}
     assert already(job, asked) == "job 7 was there already: 200 trials, priority 0"
     assert already(job, asked | {"trials": 9, "priority": 5}).endswith("; not taken: --trials 9, --priority 5")
+    limited = Job.from_json(JOB | {"until": 0.02})
+    assert already(limited, asked | {"trials": 100}) == (
+        "job 7 was there already: 100 trials, until 2%, priority 0; not taken: --until none"
+    )
+    assert already(job, asked | {"until": 0.005}).endswith("; not taken: --until 0.5%")
     assert Job.from_json(JOB).is_new is None
 
 
@@ -303,9 +308,12 @@ def test_the_view_follows_the_events() -> None:
     watched.tell(event(2, "stage", stage="searching"))
     watched.tell(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=None, trial=4))
     watched.tell(event(4, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=5))
-    watched.tell(event(5, "progress", trials=5, most_trials=100, spent_s=3.0, left_s=60.0, speedup=4.0))
+    watched.tell(
+        event(5, "progress", trials=5, most_trials=100, spent_s=3.0, left_s=60.0, speedup=4.0, remaining_gain=0.03)
+    )
     seen = watched.snapshot()
     assert (seen.at, seen.trials, seen.budget, seen.speedup, seen.left_s) == ("searching", 5, 100, 4.0, 60.0)
+    assert seen.remaining_gain == 0.03
     [row] = seen.tasks
     assert (row.op, row.occurrences, row.default_s, row.best_s) == ("Conv", 2, 0.002, 0.0005)
     assert seen.note == "improved after 5 trials: Conv 500 µs, 4.00x as fast as by default"

@@ -175,6 +175,10 @@ def test_options(arguments: list[str], word: str, command: Command, tmp_path: Pa
         (["tune", "m", "--trials"], "error: --trials needs a value"),
         (["tune", "m", "--minutes", "0"], "error: --minutes must be at least 0.01, not 0"),
         (["tune", "m", "--minutes", "long"], "error: --minutes must be a number, not long"),
+        *(
+            (["tune", "m", "--until", text], f"error: --until {text!r} is not a percentage above 0 and below 100, such")
+            for text in ("", "0%", "100", "nan", "-1%", "two", "2%%")
+        ),
         (["tune", "m", "--threads", "5000"], "error: --threads must be at most 4096, not 5000"),
         (["tune", "m", "--pool", "moon"], "error: --pool must be local or ray, not 'moon'"),
         (["tune", "m", "--strategy", "luck"], "error: --strategy must be evolutionary or random, not 'luck'"),

@@ -19,8 +19,10 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.jobs.report import Report
+from tunewright.tuner.jobs.job import Progress, TuningJob
+from tunewright.tuner.jobs.report import Ended, Report
 from tunewright.tuner.jobs.scheduler import SMALLEST
+from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.jobs.task_state import FINALISTS
 from tunewright.tuner.jobs.tenure import Tenure
 from tunewright.tuner.jobs.whole_model import time_sessions
@@ -226,6 +228,36 @@ def asked_at_most(points: int):
         return schedules
 
     return ask
+
+
+def test_what_ends_a_search_is_told(network: Model, store: SqlStore, monkeypatch) -> None:
+    # Nothing tells yet that less is to be expected than of any task, which is less than half.
+    early = job(network, store, Told(by_key), until=0.5)
+    assert (early.ended_by, early.trials) == (Ended.UNTIL, 2)
+    assert store.jobs.get(early.job_id).state is JobState.SUCCEEDED
+    assert Report.from_json(store.jobs.get(early.job_id).result or {}).ended_by is Ended.UNTIL
+    late = job(network, store, Told(by_key), until=1e-9)
+    assert (late.ended_by, late.trials) == (Ended.TRIALS, 12)
+    monkeypatch.setattr("tunewright.tuner.jobs.strategies.evolutionary.Evolutionary.ask", lambda strategy, n: [])
+    assert job(network, store, Told(by_key)).ended_by is Ended.EXHAUSTED
+    assert Report.from_json({**early.to_json(), "ended_by": None}).ended_by is None
+
+
+def test_what_is_left_is_told(network: Model, store: SqlStore) -> None:
+    told: list[Progress] = []
+    with Tenure(store.jobs, leased(network, store, 40), LEASE_S) as tenure:
+        found = store.jobs.get(tenure.lease.job_id)
+        uses = list(network.tasks.values())
+        TuningJob(found, uses, TARGET, store, Told(lambda one: took(1e-3)), tenure, watch=told.append).run()
+    searching = [progress for progress in told if progress.stage is Stage.SEARCHING]
+    assert searching[1].remaining_gain is None  # one of two tasks was not tried
+    known = [progress for progress in searching if progress.forecast]
+    gains = [progress.remaining_gain for progress in known]
+    assert all(gain is not None and 0 <= gain < 0.1 for gain in gains) and (gains[0] or 0) > (gains[-2] or 0)
+    assert (known[-1].left_s, known[-1].remaining_gain) == (0, 0)
+    assert all(progress.left_s is not None for progress in known)
+    assert told[-1].remaining_gain is None and told[-1].stage is Stage.DONE
+    assert (store.jobs.get(found.id).progress or {}).keys() >= {"left_s", "remaining_gain"}
 
 
 OLD = dict.fromkeys(machine(), "old")

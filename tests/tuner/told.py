@@ -86,17 +86,24 @@ def spec_of(network: Model, store: SqlStore, seed: int = 0, target: Target = TAR
     return JobSpec(network.sha256, target.key, uses, {"seed": seed} | network.assembly.settings)
 
 
-def leased(network: Model, store: SqlStore, trials: int = 12, seed: int = 0) -> Lease:
-    lease = store.jobs.open(spec_of(network, store, seed), network.label, Budget(trials), "me", LEASE_S)
+def leased(network: Model, store: SqlStore, trials: int = 12, seed: int = 0, until: float | None = None) -> Lease:
+    budget = Budget(trials, until=until)
+    lease = store.jobs.open(spec_of(network, store, seed), network.label, budget, "me", LEASE_S)
     assert lease is not None
     return lease
 
 
 def job(
-    network: Model, store: SqlStore, pool: Told, trials: int = 12, seed: int = 0, timing: Timing | None = None
+    network: Model,
+    store: SqlStore,
+    pool: Told,
+    trials: int = 12,
+    seed: int = 0,
+    timing: Timing | None = None,
+    until: float | None = None,
 ) -> Report:
     """What a job came to that this process works on from its begin to its end."""
-    with Tenure(store.jobs, leased(network, store, trials, seed), LEASE_S) as tenure:
+    with Tenure(store.jobs, leased(network, store, trials, seed, until), LEASE_S) as tenure:
         return work(network, store, pool, tenure, timing)
 
 

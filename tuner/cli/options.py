@@ -82,6 +82,15 @@ SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed tr
 StrategyOption = Annotated[
     Literal["evolutionary", "random"], typer.Option("--strategy", help="How candidates are chosen.")
 ]
+UntilOption = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="PERCENT",
+        help="Stop when another minute is expected to make the whole model less than this faster, such as 2%.",
+        show_default="no limit",
+    ),
+]
 RayAddressOption = Annotated[
     str | None,
     typer.Option("--ray-address", metavar="ADDRESS", help="The Ray cluster to join.", show_default="one started here"),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..commands.options import parse_dims, parse_names
+from ..commands.options import parse_dims, parse_names, parse_share
 from ..settings import settings
 from ..text import printable
 from .answers import Interrupted, answer, messages, quiet_stdout, tell
@@ -23,6 +23,7 @@ from .options import (
     ServerOption,
     StrategyOption,
     ThreadsOption,
+    UntilOption,
 )
 
 KEPT = "stopped; what was measured is kept, and the same command goes on from there"
@@ -39,6 +40,7 @@ def tune(
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Most minutes of searching in this run.", show_default="no limit")
     ] = None,
+    until: UntilOption = None,
     db: DbOption = None,
     pool: Annotated[Literal["local", "ray"], typer.Option(help="Where candidates are measured.")] = "local",
     ray_address: RayAddressOption = None,
@@ -60,6 +62,7 @@ def tune(
                 target=target,
                 trials=trials,
                 minutes=minutes,
+                until=parse_share("--until", until),
                 pool=pool,
                 ray_address=ray_address,
                 seed=seed,

@@ -13,6 +13,12 @@ from ..jobs.progress import watching
 from ..text import duration, gain, is_clear, printable, ratio, share, slow_nodes, slow_share, times, uses
 from .tables import is_wide, key_letters, new_table, print_table
 
+ENDS = {
+    "until": "the search ended before its trials did: another minute was expected to bring too little",
+    "exhausted": "the search ended before its trials did: nothing new was left to try",
+}
+"""Ends of a search that people may ask about, by `Ended`."""
+
 if TYPE_CHECKING:
     from ..jobs.job import Progress
 
@@ -42,6 +48,8 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     peak = data["peak_gflops"]
     measured = "" if peak is None else f"; the peak measured on it is {peak:.0f} GFLOP/s"
     console.print(f"{printable(data['model'])} on {data['target']}: {data['trials']} trials{measured}")
+    if (ended_by := data.get("ended_by")) in ENDS and data["tasks"]:
+        console.print(ENDS[ended_by])
     if data["failed"]:
         console.print("failed trials: " + ", ".join(f"{count} {name}" for name, count in data["failed"].items()))
     _print_whole(console, data)

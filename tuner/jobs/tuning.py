@@ -47,6 +47,7 @@ def tune(
     target: str = "auto",
     trials: int = 200,
     minutes: float | None = None,
+    until: float | None = None,
     pool: str = "local",
     ray_address: str | None = None,
     threads: int | None = None,
@@ -59,15 +60,16 @@ def tune(
 
     The same call takes up a job that was interrupted; while another process is at work on it, it waits for that one's
     report. `model` is a path or the ONNX bytes, `db` an SQLAlchemy URL (None: the default database), `trials` and
-    `minutes` the budget, `threads` what kernels run on (None: all processors), `dims` the open dimensions by name.
-    `watch` is called at each stage and after each trial.
+    `minutes` the budget, which ends too once another minute is expected to make the whole model faster by less than the
+    share `until` (0.02 is 2%). `threads` is what kernels run on (None: all processors), `dims` the open dimensions by
+    name. `watch` is called at each stage and after each trial.
 
     Raises Refused for settings that mean nothing and for a job that somebody else stopped, ModelError for a model that
     can't be read, StoreError for a database that can't be used. On KeyboardInterrupt the job stays in the database, as
     paused.
     """
     dims, threads = checked_dims(dims), checked_threads(threads)
-    budget, seed = _checked(strategy, trials, minutes, seed)
+    budget, seed = _checked(strategy, trials, minutes, until, seed)
     tell = watch or (lambda progress: None)
     tell(Progress(Stage.READING, 0, budget, 0.0, ()))
     machine = local_target(target, threads)
@@ -169,7 +171,7 @@ class Opening:
         return Report.from_json(job.result)
 
 
-def _checked(strategy: str, trials: int, minutes: float | None, seed: int) -> tuple[Budget, int]:
+def _checked(strategy: str, trials: int, minutes: float | None, until: float | None, seed: int) -> tuple[Budget, int]:
     """The budget and the seed. Raises Refused for the first setting that means nothing."""
     if strategy not in STRATEGIES:
         raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
@@ -179,9 +181,12 @@ def _checked(strategy: str, trials: int, minutes: float | None, seed: int) -> tu
     most_minutes = inf if minutes is None else real_number(minutes)
     if most_minutes is None or not most_minutes > 0:
         raise Refused(f"minutes is {minutes!r}; it must be a number above zero, or None for no limit")
+    least = None if until is None else real_number(until)
+    if until is not None and (least is None or not 0 < least < 1):
+        raise Refused(f"until is {until!r}; it must be a share between 0 and 1, such as 0.02 for 2%, or None")
     if number is None or not 0 <= number < SEEDS:
         raise Refused(f"seed is {seed!r}; it must be a whole number, at least 0 and below {SEEDS}")
-    return Budget(most_trials, 60 * most_minutes), number
+    return Budget(most_trials, 60 * most_minutes, least), number
 
 
 def local_target(name: str = "auto", threads: int | None = None) -> Target:
