@@ -21,6 +21,9 @@ Floats = NDArray[np.float64]
 LARGEST_BYTES = 64 << 20
 """Of a model that is read, unpacked: hundreds of thousands of trials don't need as much."""
 
+UNPACKING_BYTES = 256 << 20
+"""Memory for unpacking: what `lzma` writes asks for 10 MiB."""
+
 
 class OtherFeatures(ValueError):
     """A model that learned from features of another version."""
@@ -47,6 +50,10 @@ class Learned:
     def with_layer(self, forest: Forest) -> Learned:
         """One more."""
         return replace(self, layers=(*self.layers, forest))
+
+    def on(self, below: Learned) -> Learned:
+        """These layers above others, which they were fitted to correct."""
+        return replace(below, layers=(*below.layers, *self.layers))
 
     def contributions(self, values: Values) -> NDArray[np.float32]:
         """What each feature adds to the speed [points, features + 1]: see `Forest.contributions`."""
@@ -86,7 +93,7 @@ class Learned:
 
 def _unpacked(content: bytes) -> bytes:
     """Raises ValueError for what is no model, or too large a one."""
-    unpacker = lzma.LZMADecompressor(memlimit=4 * LARGEST_BYTES)
+    unpacker = lzma.LZMADecompressor(memlimit=UNPACKING_BYTES)
     try:
         unpacked = unpacker.decompress(content, LARGEST_BYTES)
     except lzma.LZMAError as error:

@@ -56,6 +56,34 @@ def training_tasks(count: int, seed: int = 0) -> dict[str, tuple[Task, Origin]]:
     raise AssertionError("random models have no end")
 
 
+def workload_tasks() -> list[str]:
+    """Keys of the tasks that the search is measured by (`bench/search.py`): no base model learns from these."""
+    rng = np.random.default_rng(0)
+    convolutions = ((64, 64, 3, 1, 56), (256, 256, 3, 1, 14))
+    models = [
+        _one(rng, 384, 512, add=partial(Network.gemm, inputs=512, outputs=512)),
+        _one(rng, 1024, 1024, add=partial(Network.gemm, inputs=1024, outputs=1024)),
+        *(
+            _one(rng, 1, a, n, n, add=partial(Network.conv, inputs=a, outputs=b, kernel=k, stride=s))
+            for a, b, k, s, n in convolutions
+        ),
+        _one(
+            rng, 1, 96, 56, 56,
+            add=partial(Network.conv, inputs=96, outputs=96, kernel=3, stride=1, groups=96),
+        ),
+        _product(12, 128, 64, 128),
+        _product(12, 128, 128, 64),
+        _one(rng, 512, 1024, add=lambda net, x: net.add("Softmax", x)),
+    ]  # fmt: skip
+    return [key for model in models for key in open_model(model).tasks]
+
+
+def _product(batch: int, rows: int, inner: int, columns: int) -> bytes:
+    net = Network("random")
+    a, b = net.input("a", (batch, rows, inner)), net.input("b", (batch, inner, columns))
+    return net.onnx(net.add("MatMul", a, b))
+
+
 def _is_quick(task: Task) -> bool:
     points = sum(stage.points for stage in task.stages if stage.output in {tensor.name for tensor in task.outputs})
     return task.flops <= MOST_FLOPS and points >= LEAST_POINTS and task.traffic_bytes <= 4 * MOST_POINTS
@@ -97,9 +125,7 @@ def _gemm(rng: Rng) -> bytes:
 
 def _batched(rng: Rng) -> bytes:
     batch, rows, inner, columns = _size(rng, 2, 32, 4), _size(rng, 8, 512), _size(rng, 8, 256), _size(rng, 8, 512)
-    net = Network("random")
-    a, b = net.input("a", (batch, rows, inner)), net.input("b", (batch, inner, columns))
-    return net.onnx(net.add("MatMul", a, b))
+    return _product(batch, rows, inner, columns)
 
 
 def _conv(rng: Rng) -> bytes:

@@ -13,25 +13,36 @@ from tunewright.db.errors import StoreError
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, holds, spaces
-from tunewright.tuner.lookup import Ladder, Match, predictor
+from tunewright.tuner.lookup import Ladder, Match, experience, predictor
+from tunewright.tuner.lookup.experience import learn, newest_snapshot
 from tunewright.tuner.lookup.predictor import Predictor
 
 from .test_lookup import FAR, NEAR, NEARER, TARGET, TASK
 
 
+@pytest.fixture(autouse=True)
+def no_base_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested is what the database teaches."""
+    monkeypatch.setattr(experience, "base", lambda kind: None)
+
+
+def add_trials(store: SqlStore, count: int, seed: int = 0) -> None:
+    """Of three tasks: the larger the sum of a schedule's values, the slower."""
+    for task in (NEAR, NEARER, FAR):
+        store.add_task(task)
+        [space, *_] = spaces(task, TARGET)
+        for row in space.sample(count, np.random.default_rng(seed)):
+            schedule = space.schedule(row)
+            time_s = 1e-3 * (1 + sum(value for _, value in schedule.values) % 50)
+            measurement = Measurement(Status.OK, (time_s,), time_s, time_s, time_s, 0.0)
+            store.record(Record(task.key, TARGET.key, schedule, measurement))
+
+
 @pytest.fixture
 def store() -> Iterator[SqlStore]:
-    """Many trials of three tasks: the more a schedule's digest, the slower."""
     with open_store("sqlite://") as opened:
         opened.add_target(TARGET)
-        for task in (NEAR, NEARER, FAR):
-            opened.add_task(task)
-            [space, *_] = spaces(task, TARGET)
-            for row in space.sample(60, np.random.default_rng(0)):
-                schedule = space.schedule(row)
-                time_s = 1e-3 * (1 + sum(value for _, value in schedule.values) % 50)
-                measurement = Measurement(Status.OK, (time_s,), time_s, time_s, time_s, 0.0)
-                opened.record(Record(task.key, TARGET.key, schedule, measurement))
+        add_trials(opened, 60)
         yield opened
 
 
@@ -44,14 +55,12 @@ def fitted(store: SqlStore) -> Predictor:
 
 def test_it_never_holds_up_an_answer(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(predictor, "GROWTH_TRIALS", 10)
-    real = predictor._fitted
 
-    def slow(examples):
+    def slow(*arguments):
         go_on.wait(60.0)
-        return real(examples)
+        return learn(*arguments)
 
-    monkeypatch.setattr(predictor, "_fitted", slow)
+    monkeypatch.setattr(predictor, "learn", slow)
     one = Predictor(store)
     started_s = time.monotonic()
     assert one.pick(TASK, TARGET, set()) is None
@@ -61,8 +70,7 @@ def test_it_never_holds_up_an_answer(store: SqlStore, monkeypatch: pytest.Monkey
     assert one.pick(TASK, TARGET, set()) is not None
 
 
-def test_picks_are_legal_and_stay_the_same(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictor, "GROWTH_TRIALS", 10)
+def test_picks_are_legal_and_stay_the_same(store: SqlStore) -> None:
     one = fitted(store)
     picked = one.pick(TASK, TARGET, set())
     assert picked is not None and holds(TASK, TARGET, picked) and picked != default_schedule(TASK, TARGET)
@@ -72,28 +80,46 @@ def test_picks_are_legal_and_stay_the_same(store: SqlStore, monkeypatch: pytest.
     assert another != picked
 
 
+def test_the_default_stays_unless_another_is_clearly_faster(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictor, "CLEAR", 100.0)
+    assert fitted(store).pick(TASK, TARGET, set()) is None
+    default = default_schedule(TASK, TARGET)
+    assert fitted(store).pick(TASK, TARGET, {default.key}) is not None
+
+
 def test_the_ladder_uses_it(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictor, "GROWTH_TRIALS", 10)
     monkeypatch.setattr("tunewright.tuner.lookup.ladder.FARTHEST", -1.0)
     one = fitted(store)
     assert Ladder(store, one).find([TASK], TARGET)[TASK.key].match is Match.PREDICTED
     assert Ladder(store).find([TASK], TARGET)[TASK.key].match is Match.DEFAULT
 
 
-def test_it_is_fitted_anew_as_trials_are_added(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    fits = []
-    monkeypatch.setattr(predictor, "GROWTH_TRIALS", 10)
-    monkeypatch.setattr(predictor, "_fitted", lambda examples: fits.append(len(examples)))
+def test_what_was_learned_is_kept_with_how_good_it_is(store: SqlStore) -> None:
+    assert newest_snapshot(store, "cpu") is None
+    made = learn(store, "cpu")
+    assert made is not None and made.trials == store.known.marks().trial_id == made.newest_trial_id
+    assert made.metrics.keys() == {"held_out"}
+    again = newest_snapshot(store, "cpu")
+    assert again is not None and again.sha256 == made.sha256
+    assert learn(store, "cpu") is None
+
+
+def test_it_learns_again_as_trials_are_added(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictor, "PAUSE_S", 0.0)
     one = fitted(store)
+    first = newest_snapshot(store, "cpu")
+    add_trials(store, 60, seed=1)
     one.pick(TASK, TARGET, set())
     one.wait(60.0)
-    assert len(fits) == 1
-    monkeypatch.setattr(predictor, "GROWTH", 1.0)
-    monkeypatch.setattr(predictor, "GROWTH_TRIALS", 0)
-    one.pick(TASK, TARGET, set())
-    one.wait(60.0)
-    assert len(fits) == 2
+    second = newest_snapshot(store, "cpu")
+    assert first is not None and second is not None and second.trials > first.trials
+
+
+def test_a_snapshot_above_another_base_model_is_not_used(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    learn(store, "cpu")
+    other = type("Base", (), {"sha256": "0" * 64, "learned": None})
+    monkeypatch.setattr(experience, "base", lambda kind: other)
+    assert newest_snapshot(store, "cpu") is None
 
 
 def test_too_few_trials_make_no_model() -> None:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 
 from tunewright.codegen.target import Target
 from tunewright.costmodel.examples import grouped
 from tunewright.costmodel.model import Trials
 from tunewright.costmodel.xgb import XGBModel
-from tunewright.db.store import Store
+from tunewright.db.sql_store import SqlStore
 
+from ..lookup.experience import experience, learn, newest_snapshot
 from .task_state import TaskState
 
-HISTORY = 5_000
-"""Most trials of the database that the cost model learns from, the newest first."""
+OTHERS = 500
+"""Most trials of other tasks, newer than the last snapshot, that the model learns from beside the job's own."""
 
-REFIT = 16
-"""Trials between two fits of the cost model."""
+REFIT, REFIT_SHARE = 16, 0.1
+"""New trials after which the model is fitted again: so many, and so large a part of those that it has learned from."""
 
 
 class Learning:
-    """Fits the cost model now and then, to the trials of the job's tasks and to what other tasks taught before."""
+    """Fits the cost model now and then to the trials of the job's tasks, above all that was learned before."""
 
-    def __init__(self, store: Store, target: Target, task_keys: Collection[str], seed: int) -> None:
-        self.costs = XGBModel(seed=seed)
-        self._target = target
-        self._others = list(_history(store, target, task_keys))
-        self._new = REFIT  # trials since the last fit
+    def __init__(self, store: SqlStore, target: Target, task_keys: Collection[str], seed: int) -> None:
+        learn(store, target.kind)  # from what was imported, say
+        self.costs = XGBModel(experience(store, target.kind), seed)
+        self._store, self._target = store, target
+        self._others = _others(store, target, task_keys)
+        self._new, self._known = REFIT, 0  # trials since the last fit, and at it
 
     def note(self, trials: int) -> None:
         """There are more trials."""
@@ -35,7 +37,7 @@ class Learning:
 
     def refit(self, states: Sequence[TaskState]) -> None:
         """Learn from all trials, if there are enough new ones."""
-        if self._new < REFIT:
+        if self._new < max(REFIT, REFIT_SHARE * self._known):
             return
         own = [
             Trials.of(state.task, self._target, space, state.measured.values())
@@ -43,13 +45,21 @@ class Learning:
             for space in state.spaces
         ]
         self.costs.fit([*self._others, *own])
-        self._new = 0
+        self._new, self._known = 0, sum(len(each.times_s) for each in (*self._others, *own))
+
+    def keep(self, job_id: int) -> None:
+        """Have other jobs know what this one has learned, where that is much."""
+        learn(self._store, self._target.kind, job_id)
 
 
-def _history(store: Store, target: Target, own: Collection[str]) -> Iterator[Trials]:
-    """What other tasks and targets of the kind taught."""
-    return grouped(
-        (candidate, measurement)
-        for candidate, measurement in islice(store.examples(target.kind), HISTORY)
-        if candidate.task.key not in own or candidate.target.key != target.key
+def _others(store: SqlStore, target: Target, own: Collection[str]) -> list[Trials]:
+    """What other tasks and targets of the kind taught since the last snapshot."""
+    newest = newest_snapshot(store, target.kind)
+    examples = store.examples(target.kind, after=newest.newest_trial_id if newest else 0)
+    return list(
+        grouped(
+            (candidate, measurement)
+            for candidate, measurement in islice(examples, OTHERS)
+            if candidate.task.key not in own or candidate.target.key != target.key
+        )
     )

@@ -1,4 +1,4 @@
-"""Predictor: a cost model of what a database has measured, fitted beside the work that it is for."""
+"""Predictor: picks schedules that nobody measured, by what cost models know."""
 
 from __future__ import annotations
 
@@ -6,33 +6,29 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
-from typing import Protocol
+from collections.abc import Collection
 
 import numpy as np
 
 from tunewright.codegen.target import Target
-from tunewright.costmodel.examples import grouped
 from tunewright.costmodel.model import CostModel
+from tunewright.costmodel.xgb import XGBModel
 from tunewright.db.errors import StoreError
-from tunewright.db.known import Known
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.search_space.space import Rows, Space
 
-EXAMPLES = 6000
-"""Trials that a model learns from: the newest of the targets of a kind."""
+from .experience import Recorded, experience, learn
 
-SAMPLED = 300
-"""Points of each space that a pick is made among."""
+SAMPLED = 1000
+"""Points of each space that a pick is made among, beside those around the default."""
 
-GROWTH, GROWTH_TRIALS = 1.2, 200
-"""A model is fitted anew when there are so many times, and so many more, trials."""
+CLEAR = 0.03
+"""How much faster than the default a pick must be expected to be, as log2: 2%. The default is an expert's rule."""
 
 PAUSE_S = 60.0
-"""Between two fits, and looks at whether another is due."""
+"""Between two looks at whether there is more to learn from."""
 
 PICKED = 10_000
 """Picks kept in memory."""
@@ -40,36 +36,26 @@ PICKED = 10_000
 _log = logging.getLogger("tunewright.lookup")
 
 
-class Measured(Protocol):
-    """What a store must have to be learned from."""
-
-    @property
-    def known(self) -> Known: ...
-
-    def examples(self, target_kind: str) -> Iterator[tuple[Candidate, Measurement]]:
-        """See `Store`."""
-        ...
-
-
 class Predictor:
     """Picks schedules by models of one store, one for each kind of target. Threads may share it.
 
-    A model is fitted in a thread of its own when it is first asked for, and again as trials are added. Nobody waits for
-    it: until then there is no pick. A pick for a task and target stays the same until the next fit.
+    A model is read, or fitted where there is much to learn, in a thread of its own when it is first asked for, and
+    again as trials are added. Nobody waits for it: until then there is no pick. A pick for a task and target stays the
+    same until the next model.
     """
 
-    def __init__(self, store: Measured) -> None:
+    def __init__(self, store: Recorded) -> None:
         self._store = store
         self._lock = threading.Lock()
         self._models: dict[str, CostModel] = {}  # by kind of target
-        self._fitted: dict[str, tuple[int, float]] = {}  # by kind: the newest trial then, and when that was looked at
+        self._looked_s: dict[str, float] = {}  # by kind, when it was last looked at
         self._thread: threading.Thread | None = None
         self._picks: OrderedDict[tuple[str, str], Schedule | None] = OrderedDict()
 
     def pick(self, task: Task, target: Target, failed: Collection[str]) -> Schedule | None:
         """The point that the model takes for the fastest, not one of `failed` (keys).
 
-        None where no model is fitted yet, or it takes the default for the fastest.
+        None where there is no model yet, or none that it takes for clearly faster than the default.
         """
         model = self._model(target.kind)
         if model is None:
@@ -78,7 +64,7 @@ class Predictor:
         with self._lock:
             if place in self._picks and ((known := self._picks[place]) is None or known.key not in failed):
                 return known
-        picked = _best(model, task, target, failed)
+        picked = picked_by(model, task, target, failed)
         with self._lock:
             self._picks[place] = picked
             while len(self._picks) > PICKED:
@@ -86,62 +72,55 @@ class Predictor:
         return picked
 
     def wait(self, timeout_s: float) -> None:
-        """Until a fit that is under way has ended, or the time is over."""
+        """Until a model that is being made is there, or the time is over."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout_s)
 
     def _model(self, kind: str) -> CostModel | None:
         with self._lock:
-            newest, looked_s = self._fitted.get(kind, (0, -PAUSE_S))
             busy = self._thread is not None and self._thread.is_alive()
-            if not busy and time.monotonic() - looked_s >= PAUSE_S:
-                self._fitted[kind] = newest, time.monotonic()  # whatever comes of it, the next one is not begun at once
-                self._thread = threading.Thread(target=self._fit, args=(kind,), name="tunewright-fit", daemon=True)
+            if not busy and time.monotonic() - self._looked_s.get(kind, -PAUSE_S) >= PAUSE_S:
+                self._looked_s[kind] = time.monotonic()  # whatever comes of it, the next one is not begun at once
+                self._thread = threading.Thread(target=self._learn, args=(kind,), name="tunewright-learn", daemon=True)
                 self._thread.start()
             return self._models.get(kind)
 
-    def _fit(self, kind: str) -> None:
-        """In the thread: fit a model where enough was added."""
-        before, _ = self._fitted.get(kind, (0, 0.0))
+    def _learn(self, kind: str) -> None:
+        """In the thread: make a model where there is none, or more to learn from."""
         try:
-            newest = self._store.known.marks().trial_id
-            model = None
-            if newest >= max(GROWTH * before, before + GROWTH_TRIALS):
-                model = _fitted(list(islice(self._store.examples(kind), EXAMPLES)))
-                before = newest
+            learned = learn(self._store, kind)
+            if learned is None and kind in self._models:
+                return
+            model = XGBModel(experience(self._store, kind))
         except StoreError as error:  # whoever looks something up is told the same
             _log.info("no cost model: %s", error)
-            model = None
+            return
         with self._lock:
-            self._fitted[kind] = before, time.monotonic()
-            if model is not None:
+            if model.ready:
                 self._models[kind] = model
                 self._picks.clear()
 
 
-def _fitted(examples: Sequence[tuple[Candidate, Measurement]]) -> CostModel | None:
-    """A model of these trials; None where they are too few."""
-    from tunewright.costmodel.xgb import XGBModel
-
-    model = XGBModel()
-    model.fit(list(grouped(examples)))
-    return model if model.ready else None
-
-
-def _best(model: CostModel, task: Task, target: Target, failed: Collection[str]) -> Schedule | None:
-    """The point with the highest score of those drawn and the default; None for the default."""
+def picked_by(model: CostModel, task: Task, target: Target, failed: Collection[str]) -> Schedule | None:
+    """The point with the highest score of those drawn; None where that is not clearly above the default's."""
     default = default_schedule(task, target)
-    best, best_score = None, -np.inf
+    best, best_score, least = None, -np.inf, -np.inf
     for space in spaces(task, target):
-        rows = space.sample(SAMPLED, np.random.default_rng(0))
-        if space.default == default:
-            rows = np.concatenate([space.row(default)[None], rows])  # of equals the first is taken
+        rows = _drawn(space)
         scores = model.score(task, target, space, rows)
+        if space.default == default and default.key not in failed:
+            least = float(scores[0]) + CLEAR
         for place in np.argsort(-scores, kind="stable"):
             schedule = space.schedule(rows[place])
             if schedule.key not in failed:
                 if scores[place] > best_score:
                     best, best_score = schedule, float(scores[place])
                 break
-    return None if best == default else best
+    return best if best_score > least else None
+
+
+def _drawn(space: Space) -> Rows:
+    """The default first, then what is around it, and others; always the same."""
+    default = space.row(space.default)[None]
+    return np.concatenate([default, space.neighbours(default), space.sample(SAMPLED, np.random.default_rng(0))])

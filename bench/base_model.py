@@ -1,0 +1,89 @@
+"""The base cost model: `./dev bench base_model [collect|fit]`.
+
+`collect` measures schedules of many tasks into build/bench/base_model.db, and goes on where it was stopped; nothing
+else may run meanwhile. `fit` makes the model out of them, and its data card, in costmodel/base/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+from rich.console import Console
+
+from tunewright.bench.campaign import FOLDER
+from tunewright.bench.entries import ROOT
+from tunewright.bench.training.collecting import collect
+from tunewright.bench.training.fitting import Sets, write
+from tunewright.bench.training.tasks import training_tasks, workload_tasks
+from tunewright.codegen.host import detect
+from tunewright.costmodel.examples import grouped
+from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.search_space.measurement import Candidate, Measurement
+from tunewright.workers.local import LocalPool
+from tunewright.workers.pool import Limits
+
+DATABASE = FOLDER / "base_model.db"
+PACKAGE = ROOT / "costmodel" / "base"
+
+LIMITS = Limits(build_s=10.0, run_s=10.0, timing_s=0.02)
+"""What takes longer is no schedule that anybody wants to know of, and trees need no narrow intervals."""
+
+
+def main() -> int:
+    """Collect, fit, or both."""
+    parser = argparse.ArgumentParser(prog="./dev bench base_model", description=__doc__, allow_abbrev=False)
+    parser.add_argument("steps", nargs="*", choices=("collect", "fit", []), metavar="STEP", help="default: both")
+    parser.add_argument("--tasks", type=int, default=800, help="random tasks beside those of networks (%(default)s)")
+    parser.add_argument("--trials", type=int, default=40, help="schedules of each task (%(default)s)")
+    parser.add_argument("--within", type=float, default=30.0, metavar="MINUTES", help="of collecting (%(default)s)")
+    given = parser.parse_args()
+    os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with open_store(f"sqlite:///{DATABASE}") as store:
+        if "collect" in given.steps or not given.steps:
+            _collect(store, given.tasks, given.trials, given.within)
+        if "fit" in given.steps or not given.steps:
+            _fit(store)
+    return 0
+
+
+def _collect(store: SqlStore, tasks: int, trials: int, within_minutes: float) -> None:
+    """Each task on one thread or on all, in turn, in an order that is random but always the same."""
+    console = Console()
+    found = training_tasks(tasks)
+    keys = np.random.default_rng(1).permutation(list(found))
+    deadline_s = time.monotonic() + 60 * within_minutes
+    most = detect().threads
+    total = 0
+    for number, key in enumerate(keys):
+        if time.monotonic() > deadline_s:
+            console.print(f"{len(keys) - number} tasks are left for the next run: the time is over")
+            return
+        target = detect(1 if number % 2 else most)
+        with LocalPool(target, FOLDER / "objects", LIMITS) as pool:
+            total += sum(collect(store, pool, target, [found[key][0]], trials))
+        if number % 20 == 0:
+            console.print(f"{number} of {len(keys)} tasks, {total} trials", highlight=False)
+
+
+def _fit(store: SqlStore) -> None:
+    statuses: Counter[str] = Counter()
+
+    def examples() -> Iterator[tuple[Candidate, Measurement]]:
+        for candidate, measurement in store.examples("cpu"):
+            statuses[measurement.status.value] += 1
+            yield candidate, measurement
+
+    trials = list(grouped(examples()))
+    card = write(PACKAGE, "cpu", Sets.of(trials, frozenset(workload_tasks())), statuses)
+    Console().print_json(json.dumps(card))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,118 @@
+"""Forests: members that differ in what they have seen, layers that correct those below, and models as bytes."""
+
+import hashlib
+import lzma
+
+import numpy as np
+import pytest
+
+from tunewright.costmodel import learned as learned_module
+from tunewright.costmodel.features import NAMES
+from tunewright.costmodel.forest import Forest, Growth
+from tunewright.costmodel.learned import Learned, OtherFeatures
+
+GROWTH = Growth(rounds=20, max_depth=3, eta=0.3, colsample_bytree=1.0)
+
+
+@pytest.fixture
+def data():
+    """Points of ten groups, and labels that two features decide."""
+    values = np.random.default_rng(0).random((400, 6), dtype=np.float32)
+    return values, (values[:, 0] + 0.5 * (values[:, 3] > 0.5)).astype(np.float32), np.arange(400) % 10
+
+
+def fitted(data, **options):
+    return Forest.fit(*data, GROWTH, **({"members": 3, "seed": 1} | options))
+
+
+def test_it_learns_and_equal_arguments_give_equal_forests(data):
+    values, wanted, _ = data
+    found = fitted(data).predict(values)
+    assert found.shape == (3, 400)
+    assert np.abs(found.mean(axis=0) - wanted).mean() < 0.05
+    np.testing.assert_array_equal(found, fitted(data).predict(values))
+    assert (fitted(data, seed=2).predict(values) != found).any()
+    assert fitted(data).predict(values[:0]).shape == (3, 0)
+
+
+def test_members_differ_most_where_nothing_was_seen(data):
+    values, wanted, groups = data
+    inside = values[:, 0] < 0.7
+    spread = (
+        Forest.fit(values[inside], wanted[inside], groups[inside], GROWTH, members=3, seed=0).predict(values).std(0)
+    )
+    assert spread[~inside].mean() > spread[inside].mean()
+
+
+def test_a_layer_corrects_what_is_below_it(data):
+    values, wanted, groups = data
+    below = Forest.fit(values, np.full(400, 0.5, np.float32), groups, GROWTH, members=3, seed=0)
+    above = fitted(data, before=below.predict(values))
+    both = Learned((below,), None).with_layer(above)
+    assert np.abs(both.members(values).mean(axis=0) - wanted).mean() < 0.05
+    assert np.abs(above.predict(values).mean(axis=0) - wanted).mean() > 0.3
+
+
+def test_contributions_add_up_to_what_is_predicted(data):
+    values = data[0]
+    forest = fitted(data)
+    parts = forest.contributions(values[:5])
+    assert parts.shape == (5, 7)
+    np.testing.assert_allclose(parts.sum(axis=1), forest.predict(values[:5]).mean(axis=0), atol=1e-4)
+    gains = forest.gains(6)
+    assert gains.sum() == pytest.approx(1.0)
+    assert set(np.argsort(-gains)[:2].tolist()) == {0, 3}
+
+
+def wide(count=60):
+    values = np.random.default_rng(0).random((count, len(NAMES)), dtype=np.float32)
+    return values, values[:, 0], np.arange(count) % 5
+
+
+@pytest.fixture
+def model():
+    data = wide()
+    return Learned((fitted(data), fitted(data, members=1)), fitted(data, members=1), spread_scale=1.5)
+
+
+def test_a_model_as_bytes_is_the_same_model(model):
+    content = model.write()
+    again = Learned.read(content, hashlib.sha256(content).hexdigest())
+    values = wide()[0]
+    np.testing.assert_array_equal(again.members(values), model.members(values))
+    np.testing.assert_array_equal(again.reach.predict(values), model.reach.predict(values))
+    assert again.spread_scale == 1.5
+
+
+def test_only_the_bytes_that_are_known_are_read(model):
+    content = model.write()
+    with pytest.raises(ValueError, match="not the one with digest"):
+        Learned.read(content, "0" * 64)
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", lzma.compress(b"x" * 100)[:-20]])
+def test_other_bytes_are_no_model(content):
+    with pytest.raises(ValueError, match=r"unpacked|cut short"):
+        Learned.read(content, hashlib.sha256(content).hexdigest())
+
+
+def test_a_model_too_large_is_refused(model, monkeypatch):
+    content = model.write()
+    monkeypatch.setattr(learned_module, "LARGEST_BYTES", 1000)
+    with pytest.raises(ValueError, match="more than"):
+        Learned.read(content, hashlib.sha256(content).hexdigest())
+
+
+def test_a_model_of_other_features_says_so(model, monkeypatch):
+    content = model.write()
+    monkeypatch.setattr(learned_module, "VERSION", "another")
+    with pytest.raises(OtherFeatures, match="version"):
+        Learned.read(content, hashlib.sha256(content).hexdigest())
+
+
+def test_lengths_that_do_not_match_are_refused(data):
+    content = fitted(data).write()
+    with pytest.raises(ValueError, match="bytes of boosters"):
+        Forest.read(content[:-1])
+    with pytest.raises(ValueError, match="lengths"):
+        Forest.read(b'["x"]\n')
