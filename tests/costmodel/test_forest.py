@@ -21,8 +21,9 @@ def data():
     return values, (values[:, 0] + 0.5 * (values[:, 3] > 0.5)).astype(np.float32), np.arange(400) % 10
 
 
-def fitted(data, **options):
-    return Forest.fit(*data, GROWTH, **({"members": 3, "seed": 1} | options))
+def fitted(data, members=3, seed=1, before=None):
+    values, labels, groups = data
+    return Forest.fit(values, labels, groups, GROWTH, members=members, seed=seed, before=before)
 
 
 def test_it_learns_and_equal_arguments_give_equal_forests(data):
@@ -79,6 +80,7 @@ def test_a_model_as_bytes_is_the_same_model(model):
     content = model.write()
     again = Learned.read(content, hashlib.sha256(content).hexdigest())
     values = wide()[0]
+    assert again.reach is not None
     np.testing.assert_array_equal(again.members(values), model.members(values))
     np.testing.assert_array_equal(again.reach.predict(values), model.reach.predict(values))
     assert again.spread_scale == 1.5

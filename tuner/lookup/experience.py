@@ -1,0 +1,100 @@
+"""Experience: what cost models know before a job: the base model, and above it what a database's trials add.
+
+The upper layer is kept in the database as a snapshot, with how well it does on tasks held out, so that it is fitted
+once for all who use it, and again only when there is much more to learn from.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from tunewright.costmodel.base import Base, base
+from tunewright.costmodel.examples import grouped
+from tunewright.costmodel.features import VERSION
+from tunewright.costmodel.judging import judge, parted
+from tunewright.costmodel.layer import layer_of
+from tunewright.costmodel.learned import Learned
+from tunewright.costmodel.xgb import XGBModel
+from tunewright.db.cost_models import CostModels, NewSnapshot, Snapshot
+
+if TYPE_CHECKING:
+    from tunewright.costmodel.model import Trials
+    from tunewright.db.known import Known
+    from tunewright.search_space.measurement import Candidate, Measurement
+
+MOST_TRIALS = 10_000
+"""Trials of the database that are learned from, the newest."""
+
+FEWEST_TRIALS, GROWTH = 100, 0.2
+"""A snapshot is made when there are so many trials that none has learned from, and so large a part of those it has."""
+
+_log = logging.getLogger("tunewright.lookup")
+
+
+class Recorded(Protocol):
+    """What a store must have to be learned from."""
+
+    @property
+    def known(self) -> Known: ...
+
+    @property
+    def costs(self) -> CostModels: ...
+
+    def examples(self, target_kind: str, after: int = 0) -> Iterator[tuple[Candidate, Measurement]]:
+        """See `Store`."""
+        ...
+
+
+def experience(store: Recorded, target_kind: str) -> Learned | None:
+    """What is known so far; None where there is neither a base model nor a snapshot. Raises StoreError."""
+    shipped, newest = base(target_kind), newest_snapshot(store, target_kind)
+    if newest is None:
+        return shipped.learned if shipped else None
+    above = Learned.read(newest.content, newest.sha256)
+    return above.on(shipped.learned) if shipped else above
+
+
+def newest_snapshot(store: Recorded, target_kind: str) -> Snapshot | None:
+    """The last snapshot, if it stands on the base model at hand; None where there is none. Raises StoreError."""
+    shipped, newest = base(target_kind), store.costs.newest(target_kind, VERSION)
+    return newest if newest and newest.parent_sha256 == (shipped.sha256 if shipped else None) else None
+
+
+def learn(store: Recorded, target_kind: str, job_id: int | None = None) -> Snapshot | None:
+    """Keep a new snapshot, where there is much that none has learned from; None where that is not so.
+
+    Takes seconds then. Raises StoreError.
+    """
+    newest, last_id = newest_snapshot(store, target_kind), store.known.marks().trial_id
+    known_id, known = (newest.newest_trial_id, newest.trials) if newest else (0, 0)
+    if last_id - known_id < max(FEWEST_TRIALS, GROWTH * known):
+        return None
+    trials = list(grouped(islice(store.examples(target_kind), MOST_TRIALS)))
+    made = _made(trials, base(target_kind), target_kind, last_id, job_id)
+    return store.costs.keep(made) if made else None
+
+
+def _made(
+    trials: Sequence[Trials], shipped: Base | None, target_kind: str, last_id: int, job_id: int | None
+) -> NewSnapshot | None:
+    """A model of all trials, with how one does that was not given those of some tasks; None where they are too few."""
+    below = shipped.learned if shipped else None
+    above = layer_of(trials, below)
+    if above is None:
+        return None
+    learned, held_out = parted(trials)
+    part = layer_of(learned, below)
+    quality = judge(XGBModel(part.on(below) if below else part), held_out) if part else None
+    return NewSnapshot(
+        target_kind=target_kind,
+        features_version=VERSION,
+        content=above.write(),
+        trials=sum(len(each.times_s) for each in trials),
+        newest_trial_id=last_id,
+        metrics={"held_out": quality.to_json() if quality else None},
+        parent_sha256=shipped.sha256 if shipped else None,
+        job_id=job_id,
+    )
