@@ -18,20 +18,21 @@ class DType(StrEnum):
     U8 = "uint8"
     BOOL = "bool"
 
-    @property
-    def numpy(self) -> np.dtype[np.generic]:
-        """The numpy type; BOOL is one byte there and in memory."""
-        return np.dtype(self.value)
+    numpy: np.dtype[np.generic]
+    """The numpy type; BOOL is one byte there and in memory."""
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of one element in memory."""
-        return self.numpy.itemsize
+    size_bytes: int
+    """Bytes of one element in memory."""
 
-    @property
-    def is_float(self) -> bool:
-        """Whether arithmetic on it is floating point."""
-        return self in (DType.F32, DType.F64)
+    is_float: bool
+    """Whether arithmetic on it is floating point."""
+
+    def __init__(self, name: str) -> None:
+        self.numpy = np.dtype(name)
+        self.size_bytes = self.numpy.itemsize
+        self.is_float = self.numpy.kind == "f"
+
+    __hash__ = str.__hash__  # of the value, as that of enumerations is of the name, but at once
 
     @staticmethod
     def of(name: str) -> DType | None:

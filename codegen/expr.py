@@ -1,8 +1,11 @@
 """The expression language: what an op or a kernel computes, element by element.
 
 Five nodes: `Const`, `Var`, `Ramp`, `Load`, `Op`. An op's meaning in numpy is a row of `OPS`, so one table serves the
-oracle, the interpreter and constant folding. Expressions are immutable and may share parts: treat one as a DAG and
-memoise by identity when walking (`transform` does).
+oracle, the interpreter and constant folding.
+
+Nodes are immutable, and no two are alike: making one that there is already gives that one. So equal means identical,
+hashing is free, an expression is a DAG whose equal parts are shared, and whatever follows from a node alone is worked
+out once for all that contain it (`fact`). Walks memoise by identity (`transform` does).
 
 Vectors: a value has `lanes`; a scalar met by a vector is broadcast. Only `Ramp` makes lanes out of scalars, so a
 `Load` whose last index is `Ramp(base, lanes)` reads consecutive elements, and any other vector index is a gather.
@@ -12,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from threading import RLock
+from typing import Any, Self, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,10 +26,28 @@ from .dtype import DType
 Number = int | float | bool
 
 
-class Arithmetic:
-    """Operators shared by all nodes; they fold constants so that index expressions stay small."""
+_NODES: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
+"""Every node there is, under its class and fields: children and dtypes by identity, which is as good as equality."""
 
-    __slots__ = ()
+_MAKING = RLock()
+"""Held to add a node, so that threads don't make two alike."""
+
+_set = object.__setattr__
+
+Node = TypeVar("Node", bound="Arithmetic")
+
+
+class Arithmetic:
+    """What nodes have in common. The operators fold constants, so that index expressions stay small."""
+
+    __slots__ = ("__weakref__", "facts")
+    __match_args__: tuple[str, ...] = ()
+
+    facts: dict[Callable[..., Any], Any]
+    """What was worked out about the node: see `fact`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, name) for name in self.__match_args__)
 
     def __add__(self, other: Expr | Number) -> Expr:
         return op("add", self, other)
@@ -60,12 +83,31 @@ class Arithmetic:
         return op("neg", self)
 
 
-@dataclass(frozen=True, slots=True)
+def _made(cls: type[Node], key: tuple[object, ...], *values: object) -> Node:
+    """The node of a class with these values of its fields. `key` tells it from all others."""
+    with _MAKING:
+        node: Node | None = _NODES.get(key)
+        if node is None:
+            node = object.__new__(cls)
+            for name, value in zip(cls.__slots__, values, strict=True):
+                _set(node, name, value)
+            _set(node, "facts", {})
+            _NODES[key] = node
+        return node
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False)
 class Const(Arithmetic):
-    """A literal."""
+    """A literal. Its value has the type that its dtype has in Python."""
 
     value: Number
     dtype: DType
+
+    def __new__(cls, value: Number, dtype: DType) -> Self:
+        value = float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else int(value)
+        key = (cls, repr(value), id(dtype))  # zeros of either sign are two, NaN is one
+        found: Self | None = _NODES.get(key)
+        return found or _made(cls, key, value, dtype)
 
     @property
     def lanes(self) -> int:
@@ -75,11 +117,16 @@ class Const(Arithmetic):
         return repr(self.value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, eq=False)
 class Var(Arithmetic):
     """An axis or a loop variable; always a 64-bit integer."""
 
     name: str
+
+    def __new__(cls, name: str) -> Self:
+        key = (cls, name)
+        found: Self | None = _NODES.get(key)
+        return found or _made(cls, key, name)
 
     @property
     def dtype(self) -> DType:
@@ -93,12 +140,17 @@ class Var(Arithmetic):
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, eq=False)
 class Ramp(Arithmetic):
     """The vector `base, base + 1, ..., base + lanes - 1`."""
 
     base: Expr
     lanes: int
+
+    def __new__(cls, base: Expr, lanes: int) -> Self:
+        key = (cls, id(base), lanes)
+        found: Self | None = _NODES.get(key)
+        return found or _made(cls, key, base, lanes)
 
     @property
     def dtype(self) -> DType:
@@ -108,7 +160,7 @@ class Ramp(Arithmetic):
         return f"{self.base}:+{self.lanes}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, eq=False)
 class Load(Arithmetic):
     """The elements of `tensor` at `index` (one expression a dimension).
 
@@ -119,28 +171,37 @@ class Load(Arithmetic):
     index: tuple[Expr, ...]
     dtype: DType
     count: int | None = None
-    lanes: int = field(init=False, compare=False)
+    lanes: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lanes", max((i.lanes for i in self.index), default=1))
+    def __new__(cls, tensor: str, index: tuple[Expr, ...], dtype: DType, count: int | None = None) -> Self:
+        key = (cls, tensor, id(dtype), count, *map(id, index))
+        found: Self | None = _NODES.get(key)
+        if found is None:
+            lanes = max([i.lanes for i in index], default=1)
+            found = _made(cls, key, tensor, index, dtype, count, lanes)
+        return found
 
     def __str__(self) -> str:
         count = "" if self.count is None else f" count={self.count}"
         return f"{self.tensor}[{', '.join(map(str, self.index))}{count}]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, eq=False)
 class Op(Arithmetic):
     """`name` of `OPS` applied to `args`, element by element."""
 
     name: str
     args: tuple[Expr, ...]
     dtype: DType
-    lanes: int = field(init=False, compare=False)
+    lanes: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        lanes = 1 if self.name in HORIZONTAL else max(a.lanes for a in self.args)
-        object.__setattr__(self, "lanes", lanes)
+    def __new__(cls, name: str, args: tuple[Expr, ...], dtype: DType) -> Self:
+        key = (cls, name, id(dtype), *map(id, args))
+        found: Self | None = _NODES.get(key)
+        if found is None:
+            lanes = 1 if name in HORIZONTAL else max([a.lanes for a in args])
+            found = _made(cls, key, name, args, dtype, lanes)
+        return found
 
     def __str__(self) -> str:
         sign = INFIX.get(self.name)
@@ -152,6 +213,21 @@ class Op(Arithmetic):
 
 Expr = Const | Var | Ramp | Load | Op
 NODES = (Const, Var, Ramp, Load, Op)
+
+Fact = TypeVar("Fact")
+
+
+def fact(function: Callable[[Expr], Fact]) -> Callable[[Expr], Fact]:
+    """A function of a node alone, worked out once in the life of the node. Not for what may be None."""
+
+    def known(node: Expr) -> Fact:
+        found: Fact | None = node.facts.get(function)
+        if found is None:
+            found = node.facts[function] = function(node)
+        return found
+
+    return known
+
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",

@@ -7,7 +7,7 @@ exact: `8*a + b - 8*a` is as wide as `b`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -23,6 +23,7 @@ from .expr import (
     Var,
     children,
     const,
+    fact,
     op,
     rebuilt,
     substitute,
@@ -76,32 +77,22 @@ class Form:
 NOTHING = Form({}, 0)
 
 
-def form(expr: Expr) -> Form:
+@fact
+def form(node: Expr) -> Form:
     """The affine form of an integer expression; of any other one, itself as a single atom."""
-    done: dict[int, Form] = {}
-
-    def go(node: Expr) -> Form:
-        if id(node) not in done:
-            done[id(node)] = _form(node, go)
-        return done[id(node)]
-
-    return go(expr)
-
-
-def _form(node: Expr, go: Callable[[Expr], Form]) -> Form:
     match node:
         case Const(value, DType.I64):
             return Form({}, int(value))
         case Ramp(base, lanes) if base != ZERO:
-            return go(base).plus(Form({Ramp(ZERO, lanes): 1}, 0))
+            return form(base).plus(Form({Ramp(ZERO, lanes): 1}, 0))
         case Op("add", (left, right), DType.I64):
-            return go(left).plus(go(right))
+            return form(left).plus(form(right))
         case Op("sub", (left, right), DType.I64):
-            return go(left).plus(go(right), -1)
+            return form(left).plus(form(right), -1)
         case Op("neg", (inner,), DType.I64):
-            return NOTHING.plus(go(inner), -1)
+            return NOTHING.plus(form(inner), -1)
         case Op("mul", (left, right), DType.I64):
-            a, b = go(left), go(right)
+            a, b = form(left), form(right)
             if not a.terms:
                 return NOTHING.plus(b, a.constant)
             if not b.terms:
@@ -168,6 +159,12 @@ class Domain:
         low, high = self.interval(condition)
         return bool(low) if low == high else None
 
+    def with_loop(self, var: str, extent: int) -> Domain:
+        """The domain inside a loop. What was found out stays known, for none of it is about this variable."""
+        inside = Domain({**self.ranges, var: (0, extent - 1)}, self.limits, self.count)
+        inside._done.update(self._done)
+        return inside
+
     def given(self, condition: Expr) -> Domain:
         """The domain where a condition holds as well. What it can't use of a condition it leaves out."""
         match condition:
@@ -201,14 +198,22 @@ class Domain:
 
     def interval_of(self, total: Form) -> Interval:
         """The interval of a form."""
-        return saturated((-self._upper(NOTHING.plus(total, -1), self.limits), self._upper(total, self.limits)))
+        if self.limits:
+            return saturated((-self._upper(NOTHING.plus(total, -1), self.limits), self._upper(total, self.limits)))
+        return saturated(self._sum(_recombined(total)))
+
+    def _sum(self, total: Form) -> Interval:
+        """The interval of a form from those of its atoms alone."""
+        least = most = total.constant
+        for atom, coefficient in total.terms.items():
+            low, high = self.interval(atom)
+            least += coefficient * (low if coefficient > 0 else high)
+            most += coefficient * (high if coefficient > 0 else low)
+        return least, most
 
     def _upper(self, total: Form, limits: tuple[tuple[Form, int], ...]) -> int:
         total = _recombined(total)
-        best = total.constant
-        for atom, coefficient in total.terms.items():
-            low, high = self.interval(atom)
-            best += coefficient * (high if coefficient > 0 else low)
+        _, best = self._sum(total)
         for n, (limited, limit) in enumerate(limits):
             for scale in _ratios(total, limited):
                 rest = self._upper(total.plus(limited, -scale), limits[:n] + limits[n + 1 :])
@@ -308,7 +313,7 @@ def _recombined(total: Form) -> Form:
     """`c*k*(e // k) + c*(e % k)` is `c*e`."""
     for atom, coefficient in total.terms.items():
         match atom:
-            case Op("mod", (inner, Const(int(divisor)))):
+            case Op("mod", (inner, Const(int(divisor)))) if len(total.terms) > 1:
                 quotient = Op("floordiv", atom.args, DType.I64)
                 if divisor > 0 and total.terms.get(quotient) == coefficient * divisor:
                     pair = Form({atom: 1, quotient: divisor}, 0)

@@ -6,11 +6,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from .dtype import DType
-from .expr import COMPARISONS, HORIZONTAL, OPS, TRANSCENDENTAL, ZIPS, Expr, Load, Op, Ramp, Var, arity, children, walk
+from .expr import (
+    COMPARISONS,
+    HORIZONTAL,
+    OPS,
+    TRANSCENDENTAL,
+    ZIPS,
+    Expr,
+    Load,
+    Op,
+    Ramp,
+    Var,
+    arity,
+    children,
+    fact,
+    walk,
+)
 from .index import Domain, contiguous
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Stmt, Store
 from .math import has_expansion
@@ -91,6 +107,22 @@ class _Place:
     loops: Mapping[str, LoopKind]
     domain: Domain
     path: tuple[str, ...]
+    passed: set[object] = field(default_factory=set)  # values and targets of stores that were checked here, or around
+    counted: dict[int | None, Domain] = field(default_factory=dict)  # the domain for each count of leading lanes
+
+    def within(
+        self, *, buffers: Mapping[str, Buffer] | None = None, domain: Domain | None = None, **more: Any
+    ) -> _Place:
+        """A place inside this one, where all holds that holds here."""
+        counted: dict[int | None, Domain] = {None: domain} if domain else self.counted
+        return replace(
+            self,
+            buffers=buffers or self.buffers,
+            domain=domain or self.domain,
+            passed=set(self.passed),
+            counted=counted,
+            **more,
+        )
 
     def fail(self, what: object, why: str) -> VerifyError:
         where = f"in {' > '.join(self.path)}: " if self.path else ""
@@ -105,10 +137,9 @@ class _Place:
             raise self.fail(text, f"an outer loop has the variable {loop.var}")
         if loop.extent < 1:
             raise self.fail(text, "the extent must be 1 at least")
-        return replace(
-            self,
+        return self.within(
+            domain=self.domain.with_loop(loop.var, loop.extent),
             loops={**self.loops, loop.var: loop.kind},
-            domain=replace(self.domain, ranges={**self.domain.ranges, loop.var: (0, loop.extent - 1)}),
             path=(*self.path, text),
         )
 
@@ -125,13 +156,13 @@ class _Place:
                 self.values(condition)
                 if condition.dtype is not DType.BOOL or condition.lanes != 1:
                     raise self.fail(f"if {condition}", "the condition must be one bool")
-                guarded = replace(self, domain=self.domain.given(condition), path=(*self.path, f"if {condition}"))
-                guarded.statement(then)
+                path = (*self.path, f"if {condition}")
+                self.within(domain=self.domain.given(condition), path=path).statement(then)
             case Alloc(buffer, body):
                 if buffer.name in self.buffers:
                     raise self.fail(f"alloc {buffer}", "there is a buffer of that name")
                 _buffer(buffer, {Scope.SHARED, Scope.REGISTER})
-                replace(self, buffers={**self.buffers, buffer.name: buffer}).statement(body)
+                self.within(buffers={**self.buffers, buffer.name: buffer}).statement(body)
             case Prefetch(tensor, index):
                 self.values(*index)
                 if tensor not in self.buffers or len(index) != len(self.buffers[tensor].shape):
@@ -141,12 +172,15 @@ class _Place:
 
     def store(self, stmt: Store) -> None:
         self.values(stmt.value, *stmt.index)
-        buffer = self.access(stmt)
-        lanes = max((i.lanes for i in stmt.index), default=1)
-        if stmt.tensor in self.constants:
-            raise self.fail(stmt, f"{stmt.tensor} is a packed constant")
-        if stmt.value.dtype is not buffer.dtype:
-            raise self.fail(stmt, f"a value of {stmt.value.dtype} into {buffer.dtype}")
+        target = (stmt.tensor, stmt.index, stmt.count)
+        if target not in self.passed:
+            self.access(stmt)
+            if stmt.tensor in self.constants:
+                raise self.fail(stmt, f"{stmt.tensor} is a packed constant")
+            self.passed.add(target)
+        dtype, lanes = self.buffers[stmt.tensor].dtype, max([i.lanes for i in stmt.index], default=1)
+        if stmt.value.dtype is not dtype:
+            raise self.fail(stmt, f"a value of {stmt.value.dtype} into {dtype}")
         if stmt.value.lanes not in (1, lanes):
             raise self.fail(stmt, f"a value of {stmt.value.lanes} lanes to {lanes} places")
 
@@ -178,7 +212,9 @@ class _Place:
             raise self.fail(access, "a register vector must be consecutive elements")
 
     def inside(self, access: Load | Store, buffer: Buffer) -> None:
-        domain = replace(self.domain, count=access.count)
+        domain = self.counted.get(access.count)
+        if domain is None:
+            domain = self.counted[access.count] = replace(self.domain, count=access.count)
         for d, (index, extent) in enumerate(zip(access.index, buffer.shape, strict=True)):
             if index.dtype is not DType.I64:
                 raise self.fail(access, f"index {d} of {buffer.name} is {index.dtype}, not {DType.I64}")
@@ -190,48 +226,61 @@ class _Place:
                 raise self.fail(access, f"index {d} of {buffer.name}, {index}, is in {spread}, the limit {extent - 1}")
 
     def values(self, *roots: Expr) -> None:
-        """Check every node of expressions."""
-        nodes = list(walk(*roots))
-        for node in nodes:
-            if isinstance(node, Var) and node.name not in self.loops:
-                raise self.fail(node, "there is no loop of that variable")
-        for node in nodes:
-            match node:
-                case Ramp(base, lanes):
-                    if base.lanes != 1 or lanes < 2 or base.dtype is not DType.I64:
-                        raise self.fail(node, f"{lanes} lanes from a base of {base.lanes} lanes of {base.dtype}")
-                case Load():
-                    buffer = self.access(node)
-                    if node.dtype is not buffer.dtype:
-                        raise self.fail(node, f"reads {node.dtype} from {buffer}")
-                case Op():
-                    self.op(node)
+        """Check every node of expressions, parts before what they are part of."""
+        for node in roots:
+            if node not in self.passed:
+                self.values(*children(node))
+                self.value(node)
+                self.passed.add(node)
 
-    def op(self, node: Op) -> None:
-        args = children(node)
-        kinds = [a.dtype for a in args]
-        if node.name not in OPS or len(args) != arity(node.name):
-            raise self.fail(node, f"no op {node.name} of {len(args)} arguments")
-        lanes = max(a.lanes for a in args)
-        if any(a.lanes not in (1, lanes) for a in args):
-            raise self.fail(node, f"arguments of {[a.lanes for a in args]} lanes")
-        if node.name in HORIZONTAL and lanes == 1:
-            raise self.fail(node, "there are no lanes to join")
-        if node.name in ZIPS and (lanes == 1 or lanes % 2):
-            raise self.fail(node, f"there are no halves of {lanes} lanes")
-        if not self.typed(node.name, kinds, node.dtype):
-            raise self.fail(node, f"{node.name} of {', '.join(kinds)} to {node.dtype}")
-        if node.name in TRANSCENDENTAL and not has_expansion(node):
-            raise self.fail(node, f"{node.name} of {node.dtype} has no expansion")
+    def value(self, node: Expr) -> None:
+        match node:
+            case Var(name):
+                if name not in self.loops:
+                    raise self.fail(node, "there is no loop of that variable")
+            case Ramp(base, lanes):
+                if base.lanes != 1 or lanes < 2 or base.dtype is not DType.I64:
+                    raise self.fail(node, f"{lanes} lanes from a base of {base.lanes} lanes of {base.dtype}")
+            case Load():
+                buffer = self.access(node)
+                if node.dtype is not buffer.dtype:
+                    raise self.fail(node, f"reads {node.dtype} from {buffer}")
+            case Op():
+                fault = _fault(node)
+                if fault:
+                    raise self.fail(node, fault)
 
-    @staticmethod
-    def typed(name: str, kinds: list[DType], result: DType) -> bool:
-        """Whether an op takes these dtypes to that one."""
-        allowed = DTYPES.get(name, NUMBERS)
-        if name == "bitcast":
-            return kinds[0].size_bytes == result.size_bytes and DType.BOOL not in (kinds[0], result)
-        if name == "select":
-            return kinds[0] is DType.BOOL and kinds[1] is kinds[2] is result
-        if any(kind is not kinds[0] for kind in kinds) or kinds[0] not in allowed:
-            return False
-        return name == "cast" or result is (DType.BOOL if name in COMPARISONS else kinds[0])
+
+@fact
+def _fault(node: Expr) -> str:
+    """What is wrong with an op, wherever it stands; empty if nothing is."""
+    if not isinstance(node, Op):
+        return ""
+    kinds = [a.dtype for a in node.args]
+    if node.name not in OPS or len(kinds) != arity(node.name):
+        return f"no op {node.name} of {len(kinds)} arguments"
+    counts = [a.lanes for a in node.args]
+    lanes = max(counts)
+    if any(count not in (1, lanes) for count in counts):
+        return f"arguments of {counts} lanes"
+    if node.name in HORIZONTAL and lanes == 1:
+        return "there are no lanes to join"
+    if node.name in ZIPS and (lanes == 1 or lanes % 2):
+        return f"there are no halves of {lanes} lanes"
+    if not _typed(node.name, kinds, node.dtype):
+        return f"{node.name} of {', '.join(kinds)} to {node.dtype}"
+    if node.name in TRANSCENDENTAL and not has_expansion(node):
+        return f"{node.name} of {node.dtype} has no expansion"
+    return ""
+
+
+def _typed(name: str, kinds: list[DType], result: DType) -> bool:
+    """Whether an op takes these dtypes to that one."""
+    allowed = DTYPES.get(name, NUMBERS)
+    if name == "bitcast":
+        return kinds[0].size_bytes == result.size_bytes and DType.BOOL not in (kinds[0], result)
+    if name == "select":
+        return kinds[0] is DType.BOOL and kinds[1] is kinds[2] is result
+    if any(kind is not kinds[0] for kind in kinds) or kinds[0] not in allowed:
+        return False
+    return name == "cast" or result is (DType.BOOL if name in COMPARISONS else kinds[0])

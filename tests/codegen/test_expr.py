@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,8 +20,10 @@ from tunewright.codegen.expr import (
     Var,
     apply,
     arity,
+    children,
     const,
     evaluate,
+    fact,
     free_vars,
     from_json,
     loads,
@@ -191,3 +197,48 @@ def test_constants_of_special_value_survive_json():
     for value in (float("inf"), float("-inf"), -0.0):
         kept = from_json(to_json(const(value)))
         assert isinstance(kept, Const) and str(kept.value) == str(value)
+
+
+def test_no_two_nodes_are_alike():
+    def made():
+        return Load("x", (Ramp(Var("i") * 8 + 1, 8),), DType.F32, 7) * const(2.5) + 0.0
+
+    node = made()
+    assert made() is node
+    assert pickle.loads(pickle.dumps(node)) is node  # noqa: S301 - its own bytes
+    assert copy.deepcopy(node) is node
+    assert Const(0, DType.F32) is Const(0.0, DType.F32)
+    assert const(float("nan")) is const(float("nan"))
+
+
+def test_nodes_that_compute_otherwise_are_not_equal():
+    x = Load("x", (const(0),), DType.F32)
+    assert x + 0.0 != x + -0.0
+    assert const(1) != const(True)
+    assert const(1, DType.I32) != const(1, DType.U8)
+    assert Load("x", (Ramp(const(0), 4),), DType.F32, 3) != Load("x", (Ramp(const(0), 4),), DType.F32)
+
+
+def test_threads_make_the_same_nodes():
+    def made(_):
+        return [Var("i") * (10**9 + n) for n in range(200)]
+
+    with ThreadPoolExecutor(8) as threads:
+        first, *others = threads.map(made, range(16))
+    assert all(a is b for other in others for a, b in zip(first, other, strict=True))
+
+
+def test_a_fact_is_worked_out_once_and_forgotten_with_its_node():
+    asked = []
+
+    @fact
+    def size(node):
+        asked.append(str(node))
+        return 1 + sum(map(size, children(node)))
+
+    name = "only here"
+    assert size(Var(name) + Var(name)) == 3
+    assert asked == [f"({name} + {name})", name]
+    kept = Var(name)
+    assert size(kept) == size(Var(name))
+    assert asked.count(name) == 2
