@@ -24,7 +24,7 @@ from tunewright.search_space.sketches import lower
 from . import sampling
 from .check import Example, Loaded
 from .racing import Incumbent, Race, Runner
-from .wire import artifact_json, identity, read_artifact, read_candidate
+from .wire import LastTask, artifact_json, identity, read_artifact, read_candidate
 
 EXAMPLES = 4
 """Tasks whose examples are kept: candidates come task by task."""
@@ -50,6 +50,7 @@ class Kept:
 _examples: OrderedDict[str, Example] = OrderedDict()
 _fastest: dict[tuple[str, int], Fastest] = {}  # by task and threads
 _kept: list[Kept] = []
+_last_task = LastTask()
 _object_cache = cache(ObjectCache)
 _provenance = cache(machine)
 
@@ -60,7 +61,7 @@ def build_candidate(candidate: dict[str, Any], objects: str) -> dict[str, Any]:
     `artifact` and its `identity`, or an `error`; and `build_s`.
     """
     start_s = time.perf_counter()
-    one = read_candidate(candidate)
+    one = read_candidate(candidate, _last_task)
     try:
         data = artifact_json(build(lower(one), one.target, _object_cache(Path(objects))))
     except BuildError as error:
@@ -93,6 +94,7 @@ def measure(
     """
     if task_key not in _examples:
         return {"unprepared": True}
+    _examples.move_to_end(task_key)
     begun, loaded = _begin(task_key, artifact, threads)
     if loaded is None:
         return begun.to_json()

@@ -90,7 +90,8 @@ class Pool(Protocol):
         """Each candidate once with its measurement, in the order in which they finish. What was yielded is final.
 
         Work is done while the iterator is asked; one that is closed early drops the rest. `best_s` is the fastest time
-        known of the task: a candidate that clearly can't be faster is timed no further.
+        known of the task: a candidate that clearly can't be faster, than that or than others of the task which were
+        timed here, is timed no further. See `racing`.
         """
         ...
 
@@ -98,7 +99,7 @@ class Pool(Protocol):
         """Schedules of one task timed side by side in one fresh process, in the order given.
 
         They take turns: the samples with one index were taken in the same round, so that drift of the machine meets
-        all alike. Raises ValueError if there are several tasks.
+        all alike. Each gets its `warm_s`. Raises ValueError if there are several tasks.
         """
         ...
 

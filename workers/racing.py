@@ -19,7 +19,7 @@ FIRST = 3
 
 LONG_S = 4 * SAMPLE_S
 """A run that takes so long needs no second one to show that it is clearly slower: what disturbs one by a third of that
-is rare, and that of the check must have been as slow."""
+is rare, and that of the check must have been as slow. Nor are there more than `FIRST` where others have `FEWEST`."""
 
 CLEARLY = 1.3
 """Times the incumbent's time, above which a schedule is clearly slower.
@@ -69,13 +69,8 @@ class Incumbent:
     seen: Interval
     seen_at_s: float
 
-    def now(self, clock: Callable[[], float]) -> Interval:
-        """Its interval, taken again where it was seen too long ago."""
-        start_s = clock()
-        if start_s - self.seen_at_s > FRESH_S:
-            self.seen = interval(self.runner.samples(FIRST, start_s + LONGEST_S))
-            self.seen_at_s = clock()
-        return self.seen
+    def see(self, samples_s: list[float], at_s: float) -> None:
+        self.seen, self.seen_at_s = interval(samples_s), at_s
 
 
 class Outcome(NamedTuple):
@@ -105,7 +100,8 @@ class Race:
     def run(self, budget_s: float) -> Outcome:
         """Take samples until it is clear which is faster, both are known precisely, or `budget_s` is spent.
 
-        The fewest are taken whatever they cost, unless the challenger is clearly slower.
+        The fewest are taken whatever they cost, unless the challenger is clearly slower. The last run is one of the
+        challenger's: its outputs are there.
         """
         start_s = self._clock()
         if not self._first(start_s + LONGEST_S):
@@ -115,15 +111,17 @@ class Race:
             while interval(self._taken).width > PRECISION and self._clock() < deadline_s:
                 self._taken += self._challenger.samples(STEP, deadline_s)
             return Outcome(self._taken, None, True)
-        if interval(self._taken).low_s > incumbent.now(self._clock).high_s:
+        self._look(incumbent)
+        if interval(self._taken).low_s > incumbent.seen.high_s:
             return Outcome(self._taken, None, False)
         incumbent_s = self._in_turn(incumbent, deadline_s)
         return Outcome(self._taken, incumbent_s, interval(self._taken).median_s < incumbent_s)
 
     def _first(self, deadline_s: float) -> bool:
         """Take the fewest samples, or less where the deadline passes. Whether the challenger may be the faster one."""
-        for count in (1, FIRST, FEWEST) if self._challenger.is_long else (FIRST, FEWEST):
-            self._taken += self._challenger.samples(count - len(self._taken), deadline_s)
+        for count in (1, FIRST) if self._challenger.is_long else (FIRST, FEWEST):
+            if count > len(self._taken):
+                self._taken += self._challenger.samples(count - len(self._taken), deadline_s)
             if self._is_slow():
                 return False
             if self._clock() >= deadline_s:
@@ -132,14 +130,27 @@ class Race:
 
     def _is_slow(self) -> bool:
         """Whether the challenger is clearly slower, by its first samples."""
-        median_s = interval(self._taken).median_s
-        least_s = median_s if len(self._taken) > 1 else min(median_s, self._challenger.once_s)
-        if self._best_s is not None and least_s > HOPELESS * self._best_s:
+        if self._best_s is not None and self._about_s > HOPELESS * self._best_s:
             return True
         known = self._incumbent
-        if known is None or least_s <= CLEARLY * known.seen.median_s:
+        if known is None or self._about_s <= CLEARLY * known.seen.median_s:
             return False
-        return least_s > CLEARLY * known.now(self._clock).median_s
+        self._look(known)
+        return self._about_s > CLEARLY * known.seen.median_s
+
+    @property
+    def _about_s(self) -> float:
+        """What a run of the challenger takes, so far: what disturbs one alone must not make it seem slow."""
+        if len(self._taken) == 1:
+            return min(self._taken[0], self._challenger.once_s)
+        return interval(self._taken).median_s
+
+    def _look(self, incumbent: Incumbent) -> None:
+        """See how fast the incumbent is now, if that was too long ago; then, beside it, the challenger."""
+        start_s = self._clock()
+        if start_s - incumbent.seen_at_s > FRESH_S:
+            incumbent.see(incumbent.runner.samples(FIRST, start_s + LONGEST_S), self._clock())
+            self._taken += self._challenger.samples(1, start_s + LONGEST_S)
 
     def _in_turn(self, incumbent: Incumbent, deadline_s: float) -> float:
         """More samples of both, the challenger's last; the median of the incumbent's."""
@@ -148,7 +159,7 @@ class Race:
         while len(others) < FIRST or (not _is_decided(self._taken, others) and self._clock() < deadline_s):
             others += incumbent.runner.samples(turn, deadline_s)
             self._taken += self._challenger.samples(turn, deadline_s)
-        incumbent.seen, incumbent.seen_at_s = interval(others), self._clock()
+        incumbent.see(others, self._clock())
         return incumbent.seen.median_s
 
 

@@ -57,6 +57,7 @@ class Timer:
         self._lock = HostLock(objects)
         self._child = Child(ChildLimits(limits.memory_bytes), plugins)
         self._known: dict[tuple[str, str], Measurement] = {}
+        self._ready: tuple[int | None, str] | None = None  # process and task that were prepared last
         self._no_reference: dict[str, str] = {}  # by task key, why: the next candidate shall not wait for it again
 
     def prepare(self, task: Task) -> None:
@@ -64,8 +65,11 @@ class Timer:
 
         Raises ReferenceFailed, and Stopped if it is killed meanwhile.
         """
+        if self._ready == (self._child.pid, task.key):
+            return
         with self._lock.building():
             self._prepare(self._child, task)
+        self._ready = self._child.pid, task.key
 
     def measure(self, task: Task, built: Built, best_s: float | None = None) -> Measurement:
         """Check and time one candidate, or find that the same object was timed before. See `Pool.measure`."""
@@ -99,6 +103,7 @@ class Timer:
                 self._child.close()  # what fills it is not the next candidate's
             return _failure(failed, built, self._child.provenance)
         if "unprepared" in reply:  # the child was killed from outside, after it had prepared
+            self._ready = None
             return self._measure(task, built, best_s)
         measurement = Measurement.from_json(reply)
         if measurement.status is Status.WRONG_RESULT:

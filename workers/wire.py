@@ -26,11 +26,24 @@ def candidate_json(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def read_candidate(data: Mapping[str, Any]) -> Candidate:
+class LastTask:
+    """The task that was read last: most candidates are of the same as the one before."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, Any] | None = None
+        self._task: Task | None = None
+
+    def read(self, data: dict[str, Any]) -> Task:
+        """The inverse of `Task.to_json`."""
+        if self._task is None or data != self._data:
+            self._data, self._task = data, Task.from_json(data)
+        return self._task
+
+
+def read_candidate(data: Mapping[str, Any], last: LastTask | None = None) -> Candidate:
     """The inverse of `candidate_json`."""
-    return Candidate(
-        Task.from_json(data["task"]), Target.from_json(data["target"]), Schedule.from_json(data["schedule"])
-    )
+    task = (last or LastTask()).read(data["task"])
+    return Candidate(task, Target.from_json(data["target"]), Schedule.from_json(data["schedule"]))
 
 
 def artifact_json(artifact: Artifact) -> dict[str, Any]:

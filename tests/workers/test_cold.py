@@ -18,7 +18,7 @@ from tunewright.codegen.runtime.memory import address_of, aligned_empty
 from tunewright.codegen.runtime.native import Operand, Program
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
-from tunewright.workers.cold import MOST_COPIES, Cold, Copies, copies, copy_bytes
+from tunewright.workers.cold import MOST_COPIES, Array, Cold, Copies, copies, copy_bytes
 
 CACHES = Caches(48 << 10, 1 << 20, 32 << 20)
 
@@ -106,7 +106,7 @@ def test_samples_end_at_the_deadline(counter: Artifact) -> None:
 
 def test_copies_are_what_they_copy() -> None:
     """Each of several arrays begins where vectors may, and there is room for whole copies only."""
-    arrays = [np.arange(5, dtype=np.float32), np.arange(9, dtype=np.int64).reshape(3, 3)]
+    arrays: list[Array] = [np.arange(5, dtype=np.float32), np.arange(9, dtype=np.int64).reshape(3, 3)]
     assert copy_bytes(arrays) == 192
     memory = aligned_empty((500,), DType.U8).view(np.uint8)
     found = Copies(arrays, memory)

@@ -10,7 +10,7 @@ import pytest
 from tunewright.codegen.build import build
 from tunewright.search_space.sketches import lower
 from tunewright.workers.frames import LENGTH, BrokenFrame, frame, read, take
-from tunewright.workers.wire import artifact_json, candidate_json, identity, read_artifact, read_candidate
+from tunewright.workers.wire import LastTask, artifact_json, candidate_json, identity, read_artifact, read_candidate
 
 
 def test_candidates_pass(make) -> None:
@@ -61,3 +61,12 @@ def test_what_is_no_frame_is_refused(body: bytes) -> None:
 
 def test_a_stream_that_ends_early_has_ended() -> None:
     assert read(BytesIO(frame({"a": 1})[:-1])) is None
+
+
+def test_a_task_that_was_read_last_is_not_read_again(make, other_task) -> None:
+    last = LastTask()
+    first = read_candidate(candidate_json(make.default()), last)
+    assert read_candidate(candidate_json(make.planted("ok")), last).task is first.task
+    other = last.read(other_task.to_json())
+    assert other == other_task != first.task
+    assert last.read(make.task.to_json()) == make.task
