@@ -25,7 +25,7 @@ from tunewright.tuner.jobs.scheduler import SMALLEST
 from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.jobs.task_state import FINALISTS
 from tunewright.tuner.jobs.tenure import Tenure
-from tunewright.tuner.jobs.whole_model import time_sessions
+from tunewright.tuner.jobs.whole_model import ModelTimes, Wanted, time_sessions
 from tunewright.tuner.lookup import Match, lookup
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.running.session import InferenceSession
@@ -228,6 +228,19 @@ def asked_at_most(points: int):
         return schedules
 
     return ask
+
+
+def test_a_model_that_stays_as_it_is_is_timed_once(network: Model, store: SqlStore) -> None:
+    asked: list[list[str]] = []
+
+    def timing(wanted: Wanted) -> ModelTimes:
+        asked.append(list(wanted))
+        return ModelTimes(dict.fromkeys(wanted, 3e-3))
+
+    same = job(network, store, Told(lambda one: took(1e-3 if is_default(one) else 2e-3)), timing=timing)
+    assert (asked, same.default_s, same.tuned_s) == ([["tuned"]], 3e-3, 3e-3)
+    job(network, store, Told(by_key), seed=1, timing=timing)
+    assert asked[1:] == [["default", "tuned"]]
 
 
 def test_what_ends_a_search_is_told(network: Model, store: SqlStore, monkeypatch) -> None:

@@ -40,6 +40,10 @@ REASON_LETTERS = 300
 """Of a reason, which may have come out of a model."""
 
 
+BUDGET_S = 1.5
+"""Seconds that models are timed for, unless the fewest rounds take longer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """A way to run a model: on these schedules, and with what is fastest by these times (inf: fails); by task key."""
@@ -109,7 +113,7 @@ def _calls(
 
 
 def _times_s(calls: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    return {name: latency.median_s for name, latency in side_by_side(calls).items()}
+    return {name: latency.median_s for name, latency in side_by_side(calls, BUDGET_S).items()}
 
 
 class UploadTiming:
