@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from .choice import best_rows
@@ -15,6 +15,16 @@ from .models import BestRow, ConfirmationRow, Measured
 
 COPIED = ("target_key", "task_key", "schedule", "sketch", "sketch_version", "median_s", "low_s", "high_s", "provenance")
 """What a best takes over from the row that it is."""
+
+STANDING = select(
+    select(BestRow.median_s)
+    .where(BestRow.target_key == bindparam("target"), BestRow.task_key == bindparam("task"))
+    .scalar_subquery(),
+    select(func.max(ConfirmationRow.created_at))
+    .where(ConfirmationRow.target_key == bindparam("target"), ConfirmationRow.task_key == bindparam("task"))
+    .scalar_subquery(),
+)
+"""The time of what is best for a task, and when it was last confirmed; null where there is none."""
 
 TURNS, LANES = 0x62657374, 256  # "best"
 """PostgreSQL's advisory locks: their space, and how many there are. A large import must not use up the lock table."""
@@ -31,11 +41,28 @@ def note(database: Database, session: Session, pairs: Iterable[tuple[str, str]])
     _take_turn(database, session, by_target)
     for target_key, task_keys in by_target.items():
         for keys in batches(task_keys, KEYS_AT_ONCE):
-            best = best_rows(session, keys, target_key)
-            _put(database, session, [_values(best[key]) for key in keys if key in best])
-            gone = [key for key in keys if key not in best]
-            if gone:
-                session.execute(delete(BestRow).where(BestRow.target_key == target_key, BestRow.task_key.in_(gone)))
+            _choose(database, session, target_key, keys)
+
+
+def note_trial(database: Database, session: Session, values: dict[str, Any]) -> None:
+    """`note` for one OK trial, as it was stored just now: only comparing it with what was best is much cheaper."""
+    target_key, task_key = values["target_key"], values["task_key"]
+    _take_turn(database, session, {target_key: [task_key]})
+    best_s, confirmed_at = session.connection().execute(STANDING, {"target": target_key, "task": task_key}).one()
+    is_superseded = confirmed_at is not None and confirmed_at >= values["created_at"]  # while it was being stored
+    if is_superseded or best_s == values["median_s"]:  # it depends on more than the times
+        _choose(database, session, target_key, [task_key])
+    elif best_s is None or values["median_s"] < best_s:
+        _put(database, session, [{name: values[name] for name in COPIED} | {"is_confirmed": False}])
+
+
+def _choose(database: Database, session: Session, target_key: str, task_keys: Sequence[str]) -> None:
+    """Put there what is best of these tasks."""
+    best = best_rows(session, task_keys, target_key)
+    _put(database, session, [_values(best[key]) for key in task_keys if key in best])
+    gone = [key for key in task_keys if key not in best]
+    if gone:
+        session.execute(delete(BestRow).where(BestRow.target_key == target_key, BestRow.task_key.in_(gone)))
 
 
 def _take_turn(database: Database, session: Session, by_target: Mapping[str, Sequence[str]]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ScalarSelect, case, func, select
+from sqlalchemy import ScalarSelect, bindparam, case, func, select
 from sqlalchemy.orm import Session
 
 from tunewright.search_space.measurement import Status
@@ -21,6 +21,15 @@ from .models import ConfirmationRow, Measured, RepeatRow, TaskRow, TrialRow
 
 LONGEST_LEAP = timedelta(seconds=1)
 """How far the moment of a trial is set behind that of a confirmation from a clock that is ahead."""
+
+
+LATEST = {
+    row: select(func.max(row.created_at)).where(
+        row.task_key == bindparam("task"), row.target_key == bindparam("target")
+    )
+    for row in (TrialRow, RepeatRow, ConfirmationRow)
+}
+"""When the newest of a task on a target was created."""
 
 
 def best_rows(session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, Measured]:
@@ -66,8 +75,8 @@ def confirmation_moment(session: Session, now: datetime, task_key: str, target_k
 
 
 def _latest(session: Session, row: type[Measured], task_key: str, target_key: str) -> datetime | None:
-    moments = select(func.max(row.created_at)).where(row.task_key == task_key, row.target_key == target_key)
-    return session.scalar(moments)
+    # Past the mapper, which would also write first what was changed in the transaction.
+    return session.connection().scalar(LATEST[row], {"task": task_key, "target": target_key})
 
 
 def _rank(row: Measured) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Engine, Row, Select, Text, cast, func, select
+from sqlalchemy import Engine, Row, Select, Text, bindparam, cast, func, select
 from sqlalchemy import exc as sql
 
 from tunewright.codegen.target import Target
@@ -21,7 +21,7 @@ from tunewright.search_space.schedule import Schedule
 
 from . import exchange
 from .access import Keys
-from .bests import note
+from .bests import note, note_trial
 from .choice import best_rows, confirmation_moment, newest_confirmations, trial_moment
 from .cost_models import CostModels
 from .database import Database, column_of, patient, row_counts
@@ -54,7 +54,10 @@ EXAMPLES = select(
     cast(TrialRow.schedule, Text).label("schedule"),
     *(getattr(TrialRow, name) for name in TIMING),
 )
-"""What `examples` reads of a trial: rows as the mapper makes them take ten times as long."""
+"""What `examples` reads of a trial. What the mapper makes of rows takes several times as long."""
+
+NEXT = select(func.coalesce(func.max(TrialRow.ordinal) + 1, 0)).where(TrialRow.job_id == bindparam("job"))
+"""The ordinal of a job's next trial."""
 
 Item = TypeVar("Item")
 
@@ -187,12 +190,10 @@ class SqlStore(Store):
                 job = change.held(lease, write)
                 if job is None:
                     return True
-                last = select(func.max(TrialRow.ordinal)).where(TrialRow.job_id == job.id)
-                ordinal = change.session.scalar(last)
-                values |= {"job_id": job.id, "ordinal": 0 if ordinal is None else ordinal + 1}
+                values |= {"job_id": job.id, "ordinal": change.session.connection().scalar(NEXT, {"job": job.id})}
             is_new = self.database.add(change.session, TrialRow, TRIAL_KEY, [values]) == 1
             if is_new and record.measurement.status is Status.OK:
-                note(self.database, change.session, [(record.target_key, record.task_key)])
+                note_trial(self.database, change.session, values)
             if is_new and job is not None:
                 job.updated_at, job.attempts = change.now, 0
                 change.tell_all(job, events)
@@ -325,7 +326,7 @@ class SqlStore(Store):
         if through is not None:
             query = query.where(TrialRow.id <= through)
         with self.database.read() as session:
-            return list(session.execute(query.order_by(TrialRow.id.desc()).limit(PAGE)))
+            return list(session.connection().execute(query.order_by(TrialRow.id.desc()).limit(PAGE)).all())
 
     @patient
     def _fetch(
