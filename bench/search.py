@@ -10,9 +10,9 @@ Parts, each measured for every workload and number of threads, on cores of their
   scoring       candidates scored a second                                       15 s a case, one thread
   transfer      resnet18 after resnet50 beside a cold start                      10 min, all threads
 
-All of it takes three and a half hours, most of it TVM's. What is measured with this code, machine and budget isn't
-measured again: after Ctrl-C or --within the same command goes on, and at most one case is lost. What of a rival depends
-on its own versions only. Results: bench/results/search.json, and a plot for each number of threads.
+All of it, 84 cases, takes three and a half to four hours, most of it TVM's. What is measured with this code, machine
+and budget isn't measured again: after Ctrl-C or --within the same command goes on, and at most one case is lost. What
+TVM did depends on its own versions only. Results: bench/results/search.json, and a plot for each number of threads.
 """
 
 from __future__ import annotations

@@ -134,8 +134,9 @@ def _agreement(agreement: Mapping[str, Entry]) -> Iterator[Claim]:
 
 
 def _transfer(transfer: Mapping[str, Entry]) -> Claim:
-    shares = {name: entry["share"] for name, entry in transfer.items()}
-    detail = ", ".join(f"from nothing {entry['share_short']:.0%}" for entry in transfer.values())
+    known = {name: entry for name, entry in transfer.items() if entry["share"] is not None}
+    shares = {name: entry["share"] for name, entry in known.items()}
+    detail = ", ".join(f"from nothing {entry['share_short']:.0%}" for entry in known.values())
     return _least("share of the gain in a tenth of the trials", shares, TRANSFERRED, detail)
 
 

@@ -131,14 +131,19 @@ def transfer(plan: Plan, name: str, threads: int) -> Entry:
     variants = {"default": {"schedules": {}, "times_s": {}}} | {key: variant(one) for key, one in reports.items()}
     with plan.ours(name, threads) as child:
         times_s = child.request("time_whole", TUNE_S, model=learner, threads=threads, variants=variants)
-    full_s = times_s["default"] - times_s["tuned"]
     return {
         "trials": {key: one["trials"] for key, one in reports.items()},
         "seconds": {key: one["seconds"] for key, one in reports.items()},
         "times_ms": {key: 1e3 * value for key, value in times_s.items()},
-        "share": (times_s["default"] - times_s["taught"]) / full_s,
-        "share_short": (times_s["default"] - times_s["short"]) / full_s,
+        "share": gained(times_s, "taught"),
+        "share_short": gained(times_s, "short"),
     }
+
+
+def gained(times_s: Mapping[str, float], name: str) -> float | None:
+    """The share of what tuning gains that one of the ways has; None where it gains nothing."""
+    full_s = times_s["default"] - times_s["tuned"]
+    return (times_s["default"] - times_s[name]) / full_s if full_s > 0 else None
 
 
 def _tuned_model(

@@ -211,6 +211,12 @@ def test_what_tunes_of_one_task_differ_by() -> None:
     assert found["slower_than_default"] == 1
 
 
+def test_the_share_of_a_gain() -> None:
+    times_s = {"default": 4.0, "tuned": 2.0, "taught": 2.5}
+    assert trust.gained(times_s, "taught") == 0.75
+    assert trust.gained(times_s | {"tuned": 4.0}, "taught") is None
+
+
 def test_each_workload_is_one_task() -> None:
     for name, build in trust.TASKS.items():
         model = open_model(build())
