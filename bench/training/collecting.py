@@ -22,8 +22,8 @@ DRAWN = 2048
 PROMISING = 64
 """So many of those look fast."""
 
-HOPELESS = 3.0
-"""Times the best so far, above which a schedule is not timed to the end."""
+BATCH = 16
+"""Schedules that are built before they are timed: so many are not held against the best of these."""
 
 
 def chosen(task: Task, target: Target, count: int, seed: int = 0) -> list[Schedule]:
@@ -68,10 +68,9 @@ def collect(store: SqlStore, pool: Pool, target: Target, tasks: Sequence[Task], 
 def _measured(store: SqlStore, pool: Pool, candidates: Sequence[Candidate]) -> int:
     best_s: float | None = None
     added = 0
-    for start in range(0, len(candidates), 8):
-        limit_s = None if best_s is None else HOPELESS * best_s
+    for start in range(0, len(candidates), BATCH):
         try:
-            for candidate, measurement in pool.measure(candidates[start : start + 8], limit_s):
+            for candidate, measurement in pool.measure(candidates[start : start + BATCH], best_s):
                 store.record(Record(candidate.task.key, candidate.target.key, candidate.schedule, measurement))
                 best_s = _least(best_s, measurement)
                 added += 1

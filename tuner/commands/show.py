@@ -24,6 +24,7 @@ from tunewright.search_space.space import ENUMERABLE, Space
 from ..errors import Refused
 from ..jobs.tuning import local_target
 from ..lookup import lookup
+from ..lookup.prediction import predicted
 from ..models.model import open_model
 from ..settings import settings
 from ..text import duration, large, printable, printable_lines, shape
@@ -54,6 +55,7 @@ def show(
     with _known(db, model) as store:
         task = _task(store, prefix, model, dims)
         chosen, match, expected_s = _schedule(store, task, target, schedule)
+        prediction = predicted(store, task, target, chosen)
     candidate = Candidate(task, target, chosen)
     try:
         kernel = lower(candidate)
@@ -74,6 +76,7 @@ def show(
         "schedule": chosen.to_json(),
         "match": match,
         "expected_ms": in_ms(expected_s),
+        "prediction": prediction.to_json() if prediction else None,
         **{part: views[part]() for part in PARTS if part in parts},
     }
 
@@ -173,3 +176,13 @@ def render_point(console: Console, data: Mapping[str, Any]) -> None:
             console.print(f"  {name}: {', '.join(map(str, choices))}")
     expected = "" if data["expected_ms"] is None else f", measured {duration(data['expected_ms'])}"
     console.print(f"schedule ({data['match']}{expected}): {Schedule.from_json(data['schedule'])}")
+    if data["prediction"] is not None:
+        _print_prediction(console, data["prediction"])
+
+
+def _print_prediction(console: Console, prediction: Mapping[str, Any]) -> None:
+    """What the cost model expects, and what it says of that: the speed of the task's best schedule is 100%."""
+    spread = 100 * (2 ** prediction["deviation"] - 1)
+    console.print(f"the cost model expects {duration(prediction['expected_ms'])}, give or take {spread:.0f}%, by its")
+    for one in prediction["contributions"]:
+        console.print(f"  {one['feature']} = {one['value']:.4g}: {100 * one['speed']:+.1f}% of the best speed")

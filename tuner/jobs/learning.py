@@ -47,7 +47,7 @@ class Learning:
         self.costs.fit([*self._others, *own])
         self._new, self._known = 0, sum(len(each.times_s) for each in (*self._others, *own))
 
-    def keep(self, job_id: int) -> None:
+    def keep(self, job_id: int | None) -> None:
         """Have other jobs know what this one has learned, where that is much."""
         learn(self._store, self._target.kind, job_id)
 

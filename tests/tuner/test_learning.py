@@ -1,0 +1,114 @@
+"""What a job learns, and what it leaves to those after it; what is said of one schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tunewright.costmodel.model import AnalyticModel
+from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.tuner.jobs import learning
+from tunewright.tuner.jobs.learning import Learning
+from tunewright.tuner.jobs.task_state import TaskState
+from tunewright.tuner.lookup import experience, prediction
+from tunewright.tuner.lookup.experience import newest_snapshot
+from tunewright.tuner.lookup.prediction import predicted
+
+from .test_lookup import FAR, NEAR, TARGET, TASK
+
+
+@pytest.fixture(autouse=True)
+def no_base_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested is what trials teach."""
+    for module in (experience, prediction):
+        monkeypatch.setattr(module, "base", lambda kind: None)
+
+
+@pytest.fixture
+def store() -> Iterator[SqlStore]:
+    with open_store("sqlite://") as opened:
+        opened.add_target(TARGET)
+        yield opened
+
+
+def outcome(schedule: Schedule) -> Measurement:
+    """The larger the sum of its values, the slower."""
+    time_s = 1e-3 * (1 + sum(value for _, value in schedule.values) % 50)
+    return Measurement(Status.OK, (time_s,), time_s, time_s, time_s, 0.0)
+
+
+def add_trials(store: SqlStore, task, count: int) -> None:
+    store.add_task(task)
+    [space, *_] = spaces(task, TARGET)
+    for row in space.sample(count, np.random.default_rng(0)):
+        schedule = space.schedule(row)
+        store.record(Record(task.key, TARGET.key, schedule, outcome(schedule)))
+
+
+def state_of(task, learned: Learning) -> TaskState:
+    return TaskState.of(task, 1, TARGET, [], learned.costs, strategy="random", seed=0)
+
+
+def told(state: TaskState, learned: Learning, count: int) -> None:
+    for schedule in state.ask(count):
+        state.tell(schedule, outcome(schedule))
+        learned.note(1)
+
+
+def test_it_is_fitted_after_so_many_trials_and_again_after_more(store: SqlStore, monkeypatch) -> None:
+    learned = Learning(store, TARGET, {TASK.key}, seed=0)
+    fits = []
+    monkeypatch.setattr(learned.costs, "fit", lambda trials: fits.append(sum(len(each.times_s) for each in trials)))
+    state = state_of(TASK, learned)
+    learned.refit([state])
+    for _ in range(3):
+        told(state, learned, learning.REFIT // 2)
+        learned.refit([state])
+    assert fits == [0, learning.REFIT]
+
+
+def test_what_other_tasks_taught_is_known_at_once(store: SqlStore) -> None:
+    add_trials(store, NEAR, 60)  # too few for a snapshot
+    learned = Learning(store, TARGET, {TASK.key}, seed=0)
+    assert newest_snapshot(store, "cpu") is None
+    assert not learned.costs.ready
+    learned.refit([state_of(TASK, learned)])
+    assert learned.costs.ready
+
+
+def test_a_job_finds_what_others_left_and_leaves_what_it_learned(store: SqlStore) -> None:
+    add_trials(store, NEAR, 60)
+    add_trials(store, FAR, 60)
+    learned = Learning(store, TARGET, {TASK.key}, seed=0)
+    first = newest_snapshot(store, "cpu")
+    assert first is not None and learned.costs.ready
+    learned.keep(None)
+    assert newest_snapshot(store, "cpu") == first  # there is nothing new
+    add_trials(store, TASK, 120)
+    learned.keep(None)
+    second = newest_snapshot(store, "cpu")
+    assert second is not None and second.trials == 240
+
+
+def test_what_is_said_of_a_schedule(store: SqlStore) -> None:
+    default = default_schedule(TASK, TARGET)
+    assert predicted(None, TASK, TARGET, default) is None
+    assert predicted(store, TASK, TARGET, default) is None
+    add_trials(store, TASK, 60)
+    said = predicted(store, TASK, TARGET, default)
+    assert said is not None and said.contributions
+    assert said.time_s == pytest.approx(outcome(default).median_s, rel=0.5)
+    speeds = [abs(one.speed) for one in said.contributions]
+    assert speeds == sorted(speeds, reverse=True)
+    assert predicted(store, TASK, TARGET, Schedule("unheard of", 1, ())) is None
+    assert said.to_json().keys() == {"expected_ms", "deviation", "contributions"}
+
+
+def test_the_analytic_model_can_not_tell_how_wrong_it_is() -> None:
+    [space, *_] = spaces(TASK, TARGET)
+    assert AnalyticModel().deviation(TASK, TARGET, space, space.row(space.default)[None]).tolist() == [0.0]
