@@ -46,17 +46,17 @@ def parts(
 
 def in_order(value: Expr) -> list[Expr]:
     """The loads and ops that a value needs in any case, each once, parts before what needs them."""
-    done: dict[int, Expr] = {}
+    done: dict[Expr, None] = {}
 
     def visit(node: Expr) -> None:
-        if id(node) in done or not isinstance(node, Op | Load):
+        if node in done or not isinstance(node, Op | Load):
             return
         if isinstance(node, Op):
             # Of what stands under a condition that loads nothing, one choice may be all that is ever computed.
             open_choice = node.name == "select" and not loads(node.args[0])
             for arg in node.args[:1] if open_choice else node.args:
                 visit(arg)
-        done[id(node)] = node
+        done[node] = None
 
     visit(value)
-    return list(done.values())
+    return list(done)

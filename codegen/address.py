@@ -27,7 +27,7 @@ def address(access: Load | Store, buffer: Buffer) -> Address:
     vectors = {atom: scale for atom, scale in total.terms.items() if atom.lanes > 1}
     on_a_line = all(isinstance(atom, Ramp) for atom in vectors)  # a form's ramps all start at 0
     scalars = tuple((atom, scale) for atom, scale in total.terms.items() if atom.lanes == 1)
-    lanes = max((i.lanes for i in access.index), default=1)
+    lanes = max([i.lanes for i in access.index], default=1)
     used = lanes if access.count is None else min(access.count, lanes)
     return Address(scalars, total.constant, lanes, used, sum(vectors.values()) if on_a_line else None)
 
@@ -63,26 +63,28 @@ def _lane(node: Expr, lane: int, done: dict[int, Expr]) -> Expr:
 class AddressBook:
     """The answers of this module, each worked out once: what is unrolled is emitted many times.
 
-    Accesses and buffers are known by identity, and kept alive so that no other object takes over an id.
+    Buffers are known by identity, and kept alive so that no other object takes over an id.
     """
 
     def __init__(self) -> None:
-        self._addresses: dict[tuple[int, int], Address] = {}
-        self._elements: dict[tuple[int, int], list[Address]] = {}
-        self._kept: list[object] = []
+        self._addresses: dict[tuple[object, ...], Address] = {}
+        self._elements: dict[tuple[object, ...], list[Address]] = {}
+        self._kept: list[Buffer] = []
 
     def address(self, access: Load | Store, buffer: Buffer) -> Address:
         """As the function."""
-        key = (id(access), id(buffer))
-        if key not in self._addresses:
-            self._addresses[key] = address(access, buffer)
-            self._kept += [access, buffer]
-        return self._addresses[key]
+        key = (id(buffer), access.count, *access.index)
+        found = self._addresses.get(key)
+        if found is None:
+            found = self._addresses[key] = address(access, buffer)
+            self._kept.append(buffer)
+        return found
 
     def elements(self, access: Load | Store, buffer: Buffer) -> list[Address]:
         """As the function."""
-        key = (id(access), id(buffer))
-        if key not in self._elements:
-            self._elements[key] = elements(access, buffer)
-            self._kept += [access, buffer]
-        return self._elements[key]
+        key = (id(buffer), access.count, *access.index)
+        found = self._elements.get(key)
+        if found is None:
+            found = self._elements[key] = elements(access, buffer)
+            self._kept.append(buffer)
+        return found

@@ -65,6 +65,7 @@ COMPARE = {
 }
 
 
+@cache
 def _column(dtype: DType) -> int:
     if dtype.is_float:
         return 0
@@ -121,8 +122,7 @@ def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bi
     source = op.args[0].dtype
     column = _column(source)
     kind = type_name(source, lanes)
-    variable = not any(arg.startswith("splat") for arg in args)  # of a constant LLVM knows that it is no NaN
-    if name in ("min", "max") and source.is_float and lanes > 1 and variable and x86_bits >= 512:
+    if name in ("min", "max") and source.is_float and lanes > 1 and x86_bits >= 512 and not _is_constant(args):
         return _extreme("ogt" if name == "max" else "olt", source, lanes, args[0], args[1], emit)
     if name in BINARY and (word := BINARY[name][column]):
         return emit(_binary(word, source, lanes, args[0], args[1]))
@@ -145,6 +145,11 @@ def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bi
     if name in REDUCTIONS:
         return _reduction(name, source, lanes, args[0], emit)
     return _unary(name, source, lanes, args[0], emit)
+
+
+def _is_constant(args: Sequence[str]) -> bool:
+    """Whether one of the operands is: LLVM then knows that it is no NaN."""
+    return any(arg.startswith("splat") for arg in args)
 
 
 def _binary(word: str, dtype: DType, lanes: int, left: str, right: str) -> str:

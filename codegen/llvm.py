@@ -28,7 +28,7 @@ from .abreast import in_order, parts
 from .accesses import Picked, load, store
 from .address import Address, AddressBook
 from .dtype import DType
-from .expr import HORIZONTAL, Const, Expr, Load, Number, Op, Ramp, Var, apply
+from .expr import HORIZONTAL, Const, Expr, Load, Number, Op, Ramp, Var, apply, children, fact
 from .instructions import literal, memory_type, select, splat, type_name
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
 from .math import expand
@@ -81,6 +81,17 @@ class Place(NamedTuple):
     used: int  # leading lanes that touch memory
 
 
+class Steady(NamedTuple):
+    """What follows from loop variables alone, and is known as long as they stay what they are."""
+
+    values: dict[Expr, Value]
+    pointers: dict[tuple[int, str], tuple[str, int]]  # by the identity of an address, and the base
+
+    def inside(self, outer: Value | None) -> Steady:
+        """For a loop inside, whose end takes back what is added there. `outer` is another meaning of its variable."""
+        return Steady(self.values.copy(), self.pointers.copy()) if outer is None else Steady({}, {})
+
+
 def emit(kernel: Kernel, target: Target, symbol: str) -> str:
     """The module of a kernel: functions `symbol_p0`, `symbol_p1`, ... in the order of its phases.
 
@@ -101,12 +112,12 @@ class _Function:
 
     def __init__(self, book: AddressBook, buffers: tuple[Buffer, ...], target: Target) -> None:
         self._book = book
-        self._expanded: dict[int, tuple[Expr, Expr]] = {}  # identity of a value -> itself, and the same expanded
         self._registers = target.vector_registers
         self._x86_bits = target.vector_bits if target.triple.startswith("x86_64") else 0
         self._masks = self._x86_bits >= 512  # whether the machine has masked loads and stores
-        self._ahead: dict[int, dict[int, Value]] = {}  # identity of a store -> what is known of its value, as `_memo`
-        self._memo: dict[int, Value] = {}  # of the statement that is written: identity of the node -> its value
+        self._ahead: dict[int, dict[Expr, Value]] = {}  # identity of a store -> what is known of its value, as `_memo`
+        self._memo: dict[Expr, Value] = {}  # of the statement that is written
+        self._steady = Steady({}, {})
         self._names = 0
         self._vars: dict[str, Value] = {}
         self._arguments = {buffer.name: number for number, buffer in enumerate(buffers)}
@@ -141,18 +152,19 @@ class _Function:
             case Prefetch():
                 self._prefetch(stmt)
             case Block(body):
-                for part, ahead in parts(body, lambda value: self._expand(value) is not value, self._registers):
+                for part, ahead in parts(body, _is_long, self._registers):
                     self._compute(ahead)
                     for inner in part:
                         self._statement(inner)
             case For(kind=LoopKind.PARALLEL):
                 raise ValueError(f"parallel loop {stmt.var} inside a phase")
             case For(var, extent, body, kind) if kind is LoopKind.UNROLL or extent <= 1:
-                outer = self._vars.get(var)
+                outer, around = self._vars.get(var), self._steady
                 for value in range(extent):
+                    self._steady = around.inside(outer)
                     self._vars[var] = Value(str(value), DType.I64, 1, 0, value)
                     self._statement(body)
-                self._bind(var, outer)
+                self._bind(var, outer, around)
             case For(var, extent, body):
                 self._loop(var, "0", str(extent), body)
             case If(condition, then):
@@ -168,7 +180,8 @@ class _Function:
         else:
             some = self._once(f"icmp slt i64 {first}, {last}", LOCAL)
             self._lines.append(f"  br i1 {some}, label {header}, label {after}")
-        counter, outer, top = self._name("i"), self._vars.get(var), [""]
+        counter, outer, around, top = self._name("i"), self._vars.get(var), self._steady, [""]
+        self._steady = around.inside(outer)
         self._heads.append([])
         self._vars[var] = Value(counter, DType.I64, 1, len(self._heads) - 1)
         self._lines = []
@@ -180,12 +193,12 @@ class _Function:
         self._lines += [f"  br i1 {again}, label {header}, label {after}", f"{after[1:]}:"]
         top[0] = f"{header[1:]}:\n  {counter} = phi i64 [ {first}, {entry} ], [ {following}, {self._block} ]"
         self._heads.pop()
-        self._bind(var, outer)
+        self._bind(var, outer, around)
         self._enter(after)
 
     def _branch(self, condition: Expr, then: Stmt) -> None:
         self._memo.clear()
-        value = self._value(self._expand(condition))
+        value = self._value(expand(condition))
         if value.number is not None:
             if value.number:
                 self._statement(then)
@@ -221,7 +234,7 @@ class _Function:
         self._memo = self._ahead.pop(id(stmt), {})
         memory = self._memory(stmt.tensor)
         address = self._book.address(stmt, memory.buffer)
-        value = self._broadcast(self._value(self._expand(stmt.value)), address.lanes)
+        value = self._broadcast(self._value(expand(stmt.value)), address.lanes)
         if address.lanes > 1 and address.step != memory.size_bytes:
             self._scatter(stmt, memory, address, value)
         else:
@@ -229,7 +242,7 @@ class _Function:
 
     def _compute(self, stores: Sequence[Store]) -> None:
         """Compute values ahead of the stores that need them, side by side."""
-        values = [self._expand(stmt.value) for stmt in stores]
+        values = [expand(stmt.value) for stmt in stores]
         memos = [self._ahead.setdefault(id(stmt), {}) for stmt in stores]
         for nodes in zip_longest(*map(in_order, values)):
             for self._memo, node in zip(memos, nodes, strict=True):
@@ -256,6 +269,10 @@ class _Function:
 
     def _pointer(self, memory: Memory, address: Address) -> tuple[str, int]:
         """A pointer, and the bytes to add to it. What is known furthest outside is added first, constants last."""
+        key = (id(address), memory.base)
+        known = self._steady.pointers.get(key)
+        if known is not None:
+            return known
         parts = []
         offset = address.offset
         for expr, scale in address.terms:
@@ -278,6 +295,8 @@ class _Function:
                 # Its pass that rewrites such functions (LSR) takes most of the time of large unrolled bodies, to no
                 # gain where few pointers and constant offsets are all there is.
                 pointer = self._once(f"call ptr @llvm.ptrmask.p0.i64(ptr {pointer}, i64 -1)", depth)
+        if not any(depth == LOCAL for depth, _, _ in parts) and not any(_reads(expr) for expr, _ in address.terms):
+            self._steady.pointers[key] = pointer, offset
         return pointer, offset
 
     def _place(self, memory: Memory, address: Address) -> Place:
@@ -379,17 +398,10 @@ class _Function:
 
     # Values.
 
-    def _expand(self, value: Expr) -> Expr:
-        """The value without the ops that no instruction computes."""
-        found = self._expanded.get(id(value))
-        if found is None:
-            found = self._expanded[id(value)] = (value, expand(value))
-        return found[1]
-
     def _value(self, node: Expr) -> Value:
         if isinstance(node, Var):
             return self._vars[node.name]
-        found = self._memo.get(id(node))
+        found = self._memo.get(node) or self._steady.values.get(node)
         if found is None:
             match node:
                 case Load():
@@ -400,7 +412,7 @@ class _Function:
                     found = Value(literal(value, dtype), dtype, 1, 0, value)
                 case Ramp(base, lanes):
                     found = self._ramp(self._value(base), lanes)
-            self._memo[id(node)] = found
+            (self._memo if found.depth == LOCAL or _reads(node) else self._steady.values)[node] = found
         return found
 
     def _ramp(self, base: Value, lanes: int) -> Value:
@@ -422,8 +434,8 @@ class _Function:
         if len(numbers) == len(args) and not across:
             number = _folded(node, numbers)
             return Value(literal(number, node.dtype), node.dtype, 1, 0, number)
-        lanes = node.args[0].lanes if across else max(arg.lanes for arg in args)
-        depth = max(arg.depth for arg in args)
+        lanes = node.args[0].lanes if across else max([arg.lanes for arg in args])
+        depth = max([arg.depth for arg in args])
         if node.name in DIVISIONS and not node.dtype.is_float and not args[1].number:
             depth = LOCAL  # it might divide by zero, so it must not leave the condition that it stands under
         scalar_condition = node.name == "select" and first.lanes == 1
@@ -474,12 +486,24 @@ class _Function:
         self._grids: dict[str, int] = {}  # space -> bytes of each known slot, if they lie on a grid; 0 if they don't
         self._memo = {}
 
-    def _bind(self, var: str, value: Value | None) -> None:
+    def _bind(self, var: str, value: Value | None, around: Steady) -> None:
         """Give a name back the meaning that it has outside a loop."""
+        self._steady = around
         if value is None:
             self._vars.pop(var, None)
         else:
             self._vars[var] = value
+
+
+@fact
+def _reads(node: Expr) -> bool:
+    """Whether a value depends on memory."""
+    return isinstance(node, Load) or any(map(_reads, children(node)))
+
+
+def _is_long(value: Expr) -> bool:
+    """Whether no single instruction computes some op of a value."""
+    return expand(value) is not value
 
 
 def _seen(buffer: Buffer, pointer: str) -> Memory:

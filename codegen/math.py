@@ -17,7 +17,7 @@ from math import inf, nan
 from typing import TypeGuard
 
 from .dtype import DType
-from .expr import TRANSCENDENTAL, Const, Expr, Op, children, const, op, transform, walk
+from .expr import TRANSCENDENTAL, Const, Expr, Op, children, const, fact, op, transform, walk
 
 LARGEST_POWER = 32
 """Constant whole exponents up to this one, negative ones too, become multiplications."""
@@ -25,16 +25,21 @@ LARGEST_POWER = 32
 SMALLEST_NORMAL_BITS = 1 << 23
 
 
+@fact
 def expand(expr: Expr) -> Expr:
     """The expression without transcendental ops. Parts that were shared stay so.
 
     Raises ValueError for dtypes other than F32, save powers that are products.
     """
-    nodes = list(walk(expr))
-    if not any(isinstance(node, Op) and node.name in TRANSCENDENTAL for node in nodes):
+    if not _is_expandable(expr):
         return expr
-    uses = Counter(id(part) for node in nodes for part in children(node))
+    uses = Counter(part for node in walk(expr) for part in children(node))
     return transform(transform(expr, lambda node: _quotient(node, uses)), _expanded)
+
+
+@fact
+def _is_expandable(node: Expr) -> bool:
+    return (isinstance(node, Op) and node.name in TRANSCENDENTAL) or any(map(_is_expandable, children(node)))
 
 
 def has_expansion(node: Op) -> bool:
@@ -44,11 +49,11 @@ def has_expansion(node: Op) -> bool:
     return node.dtype is DType.F32
 
 
-def _quotient(node: Expr, uses: Counter[int]) -> Expr:
+def _quotient(node: Expr, uses: Counter[Expr]) -> Expr:
     """x * sigmoid(y) as one division, if nothing else needs the sigmoid."""
     match node:
         case Op("mul", (x, Op("sigmoid", (y,), DType.F32) as gate) | (Op("sigmoid", (y,), DType.F32) as gate, x)):
-            return op("div", x, exp(y, -1) + 1.0) if uses[id(gate)] == 1 else node
+            return op("div", x, exp(y, -1) + 1.0) if uses[gate] == 1 else node
     return node
 
 
