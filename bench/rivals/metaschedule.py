@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunewright.bench.rivals.serving import Tell, serve
+from tunewright.bench.rivals.serving import Tell, rest, serve
 
 SAMPLE_MS, REPEATS = 20, 3
 """A sample is the median of so many means, each over runs that take so long."""
@@ -241,7 +241,9 @@ def _windows(kind: str, x: Any, outputs: int) -> Any:
 
 def sample(tell: Tell, number: int) -> float:
     """Seconds of a run, by TVM's own evaluator."""
-    return median(map(float, _loaded[number]().results))
+    time_s = median(map(float, _loaded[number]().results))
+    rest()
+    return time_s
 
 
 if __name__ == "__main__":

@@ -10,10 +10,16 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
+
+REST_S, AWAKE, PATIENCE_S = 0.02, 0.1, 3.0
+"""How long threads are watched to see whether they rest, processors in use above which they don't, and the longest that
+they are waited for.
+"""
 
 Tell = Callable[[Mapping[str, Any]], None]
 """Sends an event: what a call has to say before its result."""
@@ -39,6 +45,19 @@ def serve(calls: Mapping[str, Call]) -> None:
             request = json.loads(line)
             result = calls[request["call"]](lambda event: _send(replies, {"event": event}), **request["arguments"])
             _send(replies, {"result": result})
+
+
+def rest() -> None:
+    """Wait until the threads of this process have come to rest, so that they take no core from another process.
+
+    TVM's stay awake for a fifth of a second or more after a kernel.
+    """
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        before_s = time.process_time()
+        time.sleep(REST_S)
+        if time.process_time() - before_s < AWAKE * REST_S:
+            return
 
 
 def _send(replies: Any, message: Mapping[str, Any]) -> None:

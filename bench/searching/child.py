@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tunewright.bench.rivals.serving import Call, Tell, serve
+from tunewright.bench.rivals.serving import Call, Tell, rest, serve
 
 if TYPE_CHECKING:
     from tunewright.tuner.jobs.job import Progress
@@ -90,7 +90,9 @@ def sample(tell: Tell, number: int, warm: bool) -> float:
     program = _loaded[number].warm if warm else _loaded[number].cold
     [once_s] = program.time(1)
     repeats = max(1, round(SAMPLE_S / max(once_s, 1e-9)))
-    return median(program.time(REPEATS, repeats))
+    time_s = median(program.time(REPEATS, repeats))
+    rest()
+    return time_s
 
 
 def compare(tell: Tell, model: str, threads: int, schedules: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

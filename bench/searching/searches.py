@@ -23,9 +23,6 @@ NEAR = 0.95
 UNLIMITED = 1_000_000
 """Trials of a search that time ends."""
 
-PAUSE_S = 0.05
-"""Before a sample: threads of who was timed before have come to rest."""
-
 LOAD_S, SAMPLE_S, TUNE_S = 300.0, 120.0, 900.0
 """What a request may take at most, TUNE_S beyond the time of the search itself."""
 
@@ -175,12 +172,14 @@ def _sample(child: Served, warm: bool | None = None, **what: Any) -> Sample:
 
 
 def in_turn(samples: Mapping[str, Sample], rounds: int) -> dict[str, list[float]]:
-    """A sample of each in every round, in an order that goes round: drift of the machine meets all alike."""
+    """A sample of each in every round, in an order that goes round: drift of the machine meets all alike.
+
+    Whoever gives a sample answers when its threads are at rest.
+    """
     taken: dict[str, list[float]] = {label: [] for label in samples}
     order = list(samples)
     for _ in range(rounds):
         for label in order:
-            time.sleep(PAUSE_S)
             taken[label].append(samples[label]())
         order = [*order[1:], *order[:1]]
     return taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from tunewright.bench import search
 from tunewright.bench.entries import ROOT, Entries
 from tunewright.bench.rivals.process import Served, ServedError, TimeOver
+from tunewright.bench.rivals.serving import rest
 from tunewright.bench.searching import searches, trust
 from tunewright.bench.searching.claims import claims, lines
 from tunewright.bench.searching.curve import Curve, Point
@@ -176,8 +178,7 @@ def test_the_best_of_both_are_timed_in_turn(
     assert entry["times"]["ours cold, trials"]["samples"] == 3
 
 
-def test_samples_are_taken_in_an_order_that_goes_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searches, "PAUSE_S", 0.0)
+def test_samples_are_taken_in_an_order_that_goes_round() -> None:
     order: list[str] = []
 
     def sample(label: str) -> Callable[[], float]:
@@ -189,6 +190,20 @@ def test_samples_are_taken_in_an_order_that_goes_round(monkeypatch: pytest.Monke
 
     assert searches.in_turn({"a": sample("a"), "b": sample("b")}, 2) == {"a": [1.0, 1.0], "b": [1.0, 1.0]}
     assert order == ["a", "b", "b", "a"]
+
+
+def test_a_process_rests_when_its_threads_do() -> None:
+    over = threading.Event()
+
+    def work() -> None:
+        until_s = time.monotonic() + 0.3
+        while time.monotonic() < until_s:
+            pass
+        over.set()
+
+    threading.Thread(target=work).start()
+    rest()
+    assert over.is_set()
 
 
 def measured(median_s: float, low_s: float, high_s: float) -> dict[str, float]:
