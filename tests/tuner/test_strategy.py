@@ -275,3 +275,48 @@ def test_a_batch_is_not_one_hill():
     apart = (rows[:, None] != rows[None]).sum(axis=2)
     np.fill_diagonal(apart, 99)
     assert (apart.min(axis=1) > 1).mean() > 0.5
+
+
+def test_a_promise_is_made_by_what_was_learned(make):
+    """None by chance, nor before a model has learned; else of the size of what is left to gain."""
+    strategy = make((SMALL,))
+    strategy.ask(8)
+    assert strategy.promise() is None
+    records = search(make, 48)
+    done = [(r.schedule, r.measurement) for r in records]
+    model = XGBModel(seed=0)
+    model.fit([Trials.of(TASK, TARGET, space, done) for space in SPACES])
+    strategy = make(SPACES, 0, records, model)
+    assert strategy.promise() is None  # nothing was looked at
+    strategy.ask(4)
+    promise = strategy.promise()
+    assert promise is None or -3 < promise < 3
+
+
+class Doubtful(AnalyticModel):
+    """The estimate, which knows little of one half of a space."""
+
+    ready = True
+
+    def deviation(self, task, target, space, rows):
+        return 8.0 * (space.columns(rows)["prefetch"] >= 6)
+
+
+def test_what_is_little_known_is_tried():
+    led = maker("evolutionary")((LARGE,), 0, [], Doubtful()).ask(20)[1:]
+    plain = maker("evolutionary")((LARGE,), 0, [], AnalyticModel()).ask(20)[1:]
+    far = [sum(dict(s.values)["prefetch"] >= 6 for s in asked) for asked in (led, plain)]
+    assert far[0] == 19 > far[1]
+
+
+def test_late_batches_look_around_the_fastest():
+    records = search(maker("random"), 64)
+    spaces = dict(zip(("large", "small"), SPACES, strict=True))
+    strategy = maker("evolutionary")(SPACES, 0, records, AnalyticModel())
+    fastest = sorted((r for r in records if r.measurement.median_s), key=lambda r: r.measurement.median_s)[:4]
+    near = 0
+    for schedule in strategy.ask(16):
+        row = spaces[schedule.sketch].row(schedule)
+        at = [spaces[r.schedule.sketch].row(r.schedule) for r in fastest if r.schedule.sketch == schedule.sketch]
+        near += any(np.abs(row - one).sum() == 1 for one in at)
+    assert near >= 6

@@ -80,27 +80,40 @@ class History:
 
     def fresh(self, number: int, rows: Rows) -> Rows:
         """The distinct rows of a space that were neither asked for nor measured, in order of first appearance."""
-        rows = rows[self._is_fresh(number, rows)]
+        rows = rows[self.is_fresh(number, rows)]
         _, first = np.unique(self.spaces[number].codes(rows), return_index=True)
         return rows[np.sort(first)]
 
     def remaining(self, number: int) -> Rows | None:
         """Every fresh point of a space; None where the space is too large to know."""
         space = self.spaces[number]
-        return space.points[self._is_fresh(number, space.points)] if space.size <= ENUMERABLE else None
+        return space.points[self.is_fresh(number, space.points)] if space.size <= ENUMERABLE else None
 
-    def _is_fresh(self, number: int, rows: Rows) -> NDArray[np.bool_]:
+    def is_fresh(self, number: int, rows: Rows) -> NDArray[np.bool_]:
+        """Which rows of a space were neither asked for nor measured."""
         taken = self._taken[number]
         codes = self.spaces[number].codes(rows)
         return np.fromiter((code not in taken for code in codes.tolist()), np.bool_, len(codes))
 
+    @property
+    def best_s(self) -> float:
+        """The time of the fastest point; inf while none worked."""
+        return min(self._times_s.values(), default=np.inf)
+
+    def fastest(self, count: int) -> list[Point]:
+        """The fastest points measured in all spaces, fastest first; none that failed."""
+        return [(point[0], self._rows[point]) for point in self._ranked()[:count]]
+
     def best(self, number: int, count: int) -> Rows:
         """The fastest points measured in a space, fastest first; none that failed."""
-        ranked = sorted(
-            (time_s, point) for point, time_s in self._times_s.items() if point[0] == number and np.isfinite(time_s)
-        )
-        rows = [self._rows[point] for _, point in ranked[:count]]
+        rows = [self._rows[point] for point in self._ranked() if point[0] == number][:count]
         return np.array(rows, np.int64).reshape(len(rows), len(self.spaces[number].knobs))
+
+    def _ranked(self) -> list[tuple[int, int]]:
+        """The points that worked, fastest first."""
+        return [
+            point for time_s, point in sorted((t, point) for point, t in self._times_s.items()) if np.isfinite(time_s)
+        ]
 
     def draw(self, count: int, rng: np.random.Generator) -> list[Point]:
         """Up to `count` distinct fresh points at random, the spaces in turn; fewer where no more are found."""
