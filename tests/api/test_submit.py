@@ -358,6 +358,9 @@ def test_lines_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     view.show(one)
     view.show(one)
     assert lines == ["searching: no gain so far, 0 of 100 trials, 0:00 elapsed"]
+    ahead = {"stage": "searching", "speedup": 1.5, "left_s": 40.0, "remaining_gain": 0.015}
+    view.show(Watched(Job.from_json(JOB | {"progress": ahead})).snapshot())
+    assert lines[1].endswith("1.50x as fast so far, 0 of 100 trials, 0:00 elapsed, about 0:40 left, 1.5% more expected")
 
 
 def test_the_view_bears_nonsense() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.tuner.jobs.forecast import GRID, Forecast
-from tunewright.tuner.jobs.outlook import LEFT, SOON, TRUST, WEIGHT, Evidence, Outlook, outlooks
+from tunewright.tuner.jobs.outlook import LEFT, SOON, TRUST, WEIGHT, Evidence, Outlook, Promises, outlooks
 from tunewright.tuner.jobs.pace import GUESS_S, LARGEST, OVERHEAD, SMALLEST, Pace
 
 
@@ -35,9 +35,9 @@ def test_evidence_is_weighed_against_what_was_expected() -> None:
     assert Evidence.of([1.0] * 256).expected(0.3) == pytest.approx(0.3 * WEIGHT / (WEIGHT + 8))
 
 
-@given(st.integers(1, 1000), st.floats(0, 2), st.floats(0, 2), st.one_of(st.none(), st.floats(-1, 1)))
+@given(st.integers(1, 1000), st.floats(0, 2), st.floats(0, 2), st.floats(0, 1))
 def test_an_outlook_is_within_its_limit_and_falls_ever_slower(
-    trials: int, left: float, limit: float, promise: float | None
+    trials: int, left: float, limit: float, promise: float
 ) -> None:
     outlook = Outlook.of(trials, left, limit, promise)
     falls = outlook.fall(GRID)
@@ -48,24 +48,43 @@ def test_an_outlook_is_within_its_limit_and_falls_ever_slower(
 
 def test_an_outlook_by_hand() -> None:
     assert Outlook.of(4, 0.2, inf).fall(np.array([12.0]))[0] == pytest.approx(0.1 * (1 - 1 / 2))
-    promised = Outlook.of(4, 0.0, inf, 0.4)
-    assert promised.fall(np.array([SOON, 1e9])) == pytest.approx([TRUST * 0.2, TRUST * 0.4])
+    assert Outlook.of(4, 0.0, inf, 0.4).fall(np.array([SOON, 1e9])) == pytest.approx([0.2, 0.4])
     assert str(Outlook(4, 0.0, 1.0)) == "4 trials, 0.0% to gain soon, 50.0% at length"
+
+
+def test_promises_are_believed_as_far_as_they_were_kept() -> None:
+    broken, kept = Promises(), Promises()
+    for n in range(1, 40, 8):
+        broken.renew(0.3, [1.0] * n)
+        kept.renew(0.3, [2 ** (-0.3 * ((k + 7) // 8)) for k in range(n)])
+    assert broken.trusted < 0.03 < 0.3 * TRUST < 0.25 < kept.trusted <= 0.3
+    fresh = Promises()
+    fresh.renew(0.3, [1.0])
+    assert fresh.trusted == pytest.approx(TRUST * 0.3)
+    fresh.renew(0.3, [1.0])  # nothing was tried meanwhile: nothing was broken
+    assert fresh.trusted == pytest.approx(TRUST * 0.3)
+    for nothing in (None, -1.0):
+        fresh.renew(nothing, [1.0])
+        assert fresh.trusted == 0
+    failing = Promises()
+    failing.renew(0.3, [inf])
+    failing.renew(0.3, [inf, 1.0])
+    assert failing.due == failing.kept == 0
 
 
 def test_thirty_that_gained_little_lower_what_is_expected_of_the_next() -> None:
     known = [falling(0.04, 32)] * 30
     histories, families = [*known, [1.0], [1.0]], ["conv"] * 31 + ["softmax"]
-    found = outlooks(histories, families, [len(h) for h in histories], [inf] * 32, [None] * 32)
+    found = outlooks(histories, families, [len(h) for h in histories], [inf] * 32, [0.0] * 32)
     assert found[30].later == pytest.approx(0.04, rel=0.1)
     assert found[30].later < 0.06 < LEFT
-    alone = outlooks([[1.0]], ["conv"], [1], [inf], [None])
+    alone = outlooks([[1.0]], ["conv"], [1], [inf], [0.0])
     assert alone[0].later == LEFT
 
 
 def test_one_that_gained_much_is_not_lost_among_those_that_did_not() -> None:
     histories = [*[[1.0] * 64] * 10, falling(1.5, 64)]
-    found = outlooks(histories, ["conv"] * 11, [64] * 11, [inf] * 11, [None] * 11)
+    found = outlooks(histories, ["conv"] * 11, [64] * 11, [inf] * 11, [0.0] * 11)
     assert found[10].later > 10 * max(outlook.later for outlook in found[:10])
 
 
@@ -75,7 +94,7 @@ def test_forecasts_are_calibrated_on_curves_like_those_they_expect() -> None:
     lefts = rng.exponential(LEFT, 200)
     for trials in (8, 32):
         histories = [falling(left, trials) for left in lefts]
-        found = outlooks(histories, ["a"] * 200, [trials] * 200, [inf] * 200, [None] * 200)
+        found = outlooks(histories, ["a"] * 200, [trials] * 200, [inf] * 200, [0.0] * 200)
         expected = sum(float(outlook.fall(np.array([3.0 * trials]))[0]) for outlook in found)
         real = sum(left * (trials**-0.5 - (4 * trials) ** -0.5) for left in lefts)
         assert expected == pytest.approx(real, rel=0.2)

@@ -30,6 +30,9 @@ WEIGHT = 4.0
 TRUST = 0.5
 """The part of a promise that is kept: it is the highest of many predictions, hence mostly too high."""
 
+DOUBT = 0.1
+"""Promises, in log2, after which what came of them counts as much as `TRUST`."""
+
 SOON = 4.0
 """Trials in which half of what is kept of a promise comes true."""
 
@@ -72,6 +75,29 @@ class Evidence:
         return (WEIGHT * before + max(self.left, 0.0)) / (WEIGHT + max(self.weight, 0.0))
 
 
+@dataclass(slots=True)
+class Promises:
+    """What the best proposals of a task are predicted to bring, and what came of such predictions before."""
+
+    fall: float = 0.0  # log2 that the best time is to fall by
+    due: float = 0.0  # what should have come of earlier ones by now, all together
+    kept: float = 0.0  # what did
+    trials: int = 0  # when the newest was made
+
+    def renew(self, fall: float | None, best_s: Sequence[float]) -> None:
+        """A new prediction, None where there is none, after trials with these best times."""
+        more = len(best_s) - self.trials
+        if more > 0 and self.trials and self.fall and isfinite(best_s[self.trials - 1]):
+            self.due += self.fall * more / (more + SOON)
+            self.kept += min(log2(best_s[self.trials - 1] / best_s[-1]), self.fall)
+        self.fall, self.trials = max(fall or 0.0, 0.0), len(best_s)
+
+    @property
+    def trusted(self) -> float:
+        """What is to be expected of the newest."""
+        return self.fall * min((TRUST * DOUBT + self.kept) / (DOUBT + self.due), 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """What may still come of a task: part of it soon, part at length."""
@@ -81,13 +107,13 @@ class Outlook:
     later: float  # log2 that it falls by if there is no end of trials
 
     @staticmethod
-    def of(trials: int, left: float, limit: float, promise: float | None = None) -> Outlook:
+    def of(trials: int, left: float, limit: float, promise: float = 0.0) -> Outlook:
         """The outlook after so many trials of a task of which `left` was left after the first one.
 
-        `promise` is the fall that the best proposals are predicted to bring, `limit` the furthest that it can fall.
+        `promise` is the fall that is expected of the best proposals, `limit` the furthest that it can fall.
         """
         trials = max(trials, 1)
-        soon = min(TRUST * max(promise or 0.0, 0.0), limit)
+        soon = min(promise, limit)
         return Outlook(trials, soon, max(min(left * trials**-POWER, limit) - soon, 0.0))
 
     def fall(self, more: Floats) -> Floats:
@@ -109,7 +135,7 @@ def outlooks(
     families: Sequence[str],
     spent: Sequence[int],
     limits: Sequence[float],
-    promises: Sequence[float | None],
+    promises: Sequence[float],
 ) -> list[Outlook]:
     """The outlook of each task, of all that is known of them: similar tasks expect what came of each other.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..models.assembly import Assembly, Run, TaskChain, total_s
 from .forecast import GRID, Forecast
-from .outlook import Floats, Outlook, outlooks
+from .outlook import Floats, Outlook, Promises, outlooks
 from .pace import Pace
 
 SMALLEST = 4
@@ -36,7 +36,7 @@ class TaskProgress:
     under_way: int = 0  # trials handed out and not told yet
     succeeded: int = 0
     exhausted: bool = False
-    promise: float | None = None  # log2 that the best proposals are predicted to be faster than the best trial
+    promises: Promises = field(default_factory=Promises)
 
     @property
     def trials(self) -> int:
@@ -96,7 +96,7 @@ class TaskScheduler:
 
     def promise(self, index: int, fall: float | None) -> None:
         """How far below its best trial the best proposals of a task are predicted to be: log2, None where unknown."""
-        self._tasks[index].promise = fall
+        self._tasks[index].promises.renew(fall, self._tasks[index].best_s)
 
     def drop(self, index: int, trials: int) -> None:
         """Trials that were handed out are under way no more."""
@@ -138,7 +138,7 @@ class TaskScheduler:
             [task.family for task in self._tasks],
             [task.spent for task in self._tasks],
             limits,
-            [task.promise for task in self._tasks],
+            [task.promises.trusted for task in self._tasks],
         )
 
     def expected_gains_s(self, more: Floats) -> Floats:
