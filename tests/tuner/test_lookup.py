@@ -18,6 +18,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.tuner.lookup import Basis, Ladder, Match, found, ladder, lookup
 from tunewright.tuner.lookup.found import read
+from tunewright.tuner.lookup.ladder import Pick
 from tunewright.tuner.lookup.likeness import distances, numbers, siblings, work_ratio
 from tunewright.tuner.models.model import open_model
 
@@ -187,12 +188,12 @@ def test_a_pick_comes_last(store) -> None:
     class Picks:
         def pick(self, task, target, failed):
             assert failed == ({points(TASK)[1].key} if task == TASK else set())
-            return points(task)[0] if task == TASK else None
+            return Pick(points(task)[0], 2e-3) if task == TASK else None
 
     store.record(Record(TASK.key, TARGET.key, points(TASK)[1], CRASHED))
     said = Ladder(store, Picks()).find([TASK, FAR], TARGET)
     assert [one.match for one in said.values()] == [Match.PREDICTED, Match.DEFAULT]
-    assert (said[TASK.key].basis, said[TASK.key].expected_s) == (Basis.PREDICTED, None)
+    assert (said[TASK.key].basis, said[TASK.key].expected_s) == (Basis.PREDICTED, 2e-3)
 
 
 def test_no_more_queries_for_more_tasks(store) -> None:

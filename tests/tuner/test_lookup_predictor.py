@@ -13,9 +13,10 @@ from tunewright.db.errors import StoreError
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, holds, spaces
-from tunewright.tuner.lookup import Ladder, Match, experience, predictor
+from tunewright.tuner.lookup import Basis, Ladder, Match, experience, predictor
 from tunewright.tuner.lookup.experience import learn, newest_snapshot
-from tunewright.tuner.lookup.predictor import Predictor
+from tunewright.tuner.lookup.found import read
+from tunewright.tuner.lookup.predictor import Known, Predictor
 
 from .test_lookup import FAR, NEAR, NEARER, TARGET, TASK
 
@@ -73,11 +74,12 @@ def test_it_never_holds_up_an_answer(store: SqlStore, monkeypatch: pytest.Monkey
 def test_picks_are_legal_and_stay_the_same(store: SqlStore) -> None:
     one = fitted(store)
     picked = one.pick(TASK, TARGET, set())
-    assert picked is not None and holds(TASK, TARGET, picked) and picked != default_schedule(TASK, TARGET)
+    assert picked is not None and holds(TASK, TARGET, picked.schedule) and picked.time_s > 0
+    assert picked.schedule != default_schedule(TASK, TARGET)
     assert one.pick(TASK, TARGET, set()) == picked
     assert fitted(store).pick(TASK, TARGET, set()) == picked
-    another = one.pick(TASK, TARGET, {picked.key})
-    assert another != picked
+    another = one.pick(TASK, TARGET, {picked.schedule.key})
+    assert another is not None and another.schedule != picked.schedule
 
 
 def test_the_default_stays_unless_another_is_clearly_faster(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +92,20 @@ def test_the_default_stays_unless_another_is_clearly_faster(store: SqlStore, mon
 def test_the_ladder_uses_it(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunewright.tuner.lookup.ladder.FARTHEST", -1.0)
     one = fitted(store)
-    assert Ladder(store, one).find([TASK], TARGET)[TASK.key].match is Match.PREDICTED
+    found = Ladder(store, one).find([TASK], TARGET)[TASK.key]
+    assert (found.match, found.basis) == (Match.PREDICTED, Basis.PREDICTED)
+    assert found.expected_s is not None and found.expected_s > 0
+    again = read(TASK, TARGET, found.to_json())
+    assert (again.match, again.schedule) == (Match.PREDICTED, found.schedule)
+    assert again.expected_s == pytest.approx(found.expected_s)
     assert Ladder(store).find([TASK], TARGET)[TASK.key].match is Match.DEFAULT
+
+
+def test_a_session_picks_by_what_is_known_now(store: SqlStore) -> None:
+    assert Known(None).pick(TASK, TARGET, set()) is None
+    assert Known(store).pick(TASK, TARGET, set()) is None
+    learn(store, "cpu")
+    assert Known(store).pick(TASK, TARGET, set()) == fitted(store).pick(TASK, TARGET, set()) is not None
 
 
 def test_what_was_learned_is_kept_with_how_good_it_is(store: SqlStore) -> None:

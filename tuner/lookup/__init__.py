@@ -11,7 +11,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from .found import TRANSFERRED, Basis, Found, Match, Source, measured_s, unmeasured
-from .ladder import Ladder, Recorded, lookup
+from .ladder import Ladder, Recorded, lookup, picked
 
 __all__ = [
     "TRANSFERRED",
@@ -29,18 +29,21 @@ __all__ = [
 
 
 def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> dict[str, Found]:
-    """`lookup` in the database of that URL. Where the default one is not there yet, nothing is known.
+    """What to use for tasks by the database of that URL, all rungs of the ladder; its cost model is read if need be.
 
-    Raises NoDatabase where one was named and is not there, StoreError where it can't be read.
+    Where the default one is not there yet, what the base model knows is known. Raises NoDatabase where one was named
+    and is not there, StoreError where it can't be read.
     """
     from tunewright.db.reading import NoDatabase, open_reader
 
     from ..settings import settings
+    from .predictor import Known
 
     try:
         with open_reader(db or settings().db) as store:
-            return lookup(store, tasks, target)
+            return Ladder(store, Known(store)).find(tasks, target)
     except NoDatabase:
         if db is not None:
             raise
-    return {task.key: unmeasured(task, target) for task in tasks}
+    picks = Known(None)
+    return {task.key: picked(picks, task, target) or unmeasured(task, target) for task in tasks}

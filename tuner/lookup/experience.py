@@ -48,9 +48,10 @@ class Recorded(Protocol):
         ...
 
 
-def experience(store: Recorded, target_kind: str) -> Learned | None:
-    """What is known so far; None where there is neither a base model nor a snapshot. Raises StoreError."""
-    shipped, newest = base(target_kind), newest_snapshot(store, target_kind)
+def experience(store: Recorded | None, target_kind: str) -> Learned | None:
+    """What is known so far, without a store the base model; None where there is nothing. Raises StoreError."""
+    shipped = base(target_kind)
+    newest = newest_snapshot(store, target_kind) if store else None
     if newest is None:
         return shipped.learned if shipped else None
     above = Learned.read(newest.content, newest.sha256)

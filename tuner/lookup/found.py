@@ -53,7 +53,7 @@ class Basis(StrEnum):
     MEASURED = "measured"  # of this schedule for this task on this target
     SIBLING = "sibling"  # of this schedule for this task on the target that `source` names
     SCALED = "scaled"  # measured for the task and target that `source` names, times the ratio of the work
-    PREDICTED = "predicted"  # not known: the cost model ranks schedules, it tells no times
+    PREDICTED = "predicted"  # by the cost model: nobody measured it
     NONE = "none"  # not known
 
 
@@ -89,6 +89,7 @@ class Found:
     confirmed: bool = False  # whether it won the comparison in a fresh process that ends a job
     source: Source | None = None
     scale: float = 1.0  # the work of this task among that of the one measured
+    predicted_s: float | None = None  # by the cost model, where `match` is PREDICTED
 
     @property
     def basis(self) -> Basis:
@@ -99,7 +100,9 @@ class Found:
     def expected_s(self) -> float | None:
         """Seconds that a run should take, see `basis`."""
         measured = self.measurement
-        return None if measured is None or measured.median_s is None else measured.median_s * self.scale
+        if measured is None:
+            return self.predicted_s
+        return None if measured.median_s is None else measured.median_s * self.scale
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
@@ -167,7 +170,9 @@ def read(task: Task, target: Target, data: Any) -> Found:
         raise ValueError(f"it is no answer: {type(error).__name__}") from error
     if not holds(task, target, schedule):
         raise ValueError("its schedule is not legal for the task")
-    if match in BASES and match is not Match.PREDICTED and measurement is None:
+    if match is Match.PREDICTED:
+        return Found(task, match, schedule, None, predicted_s=measurement.median_s if measurement else None)
+    if match in BASES and measurement is None:
         raise ValueError("it names no time")
     return Found(task, match, schedule, measurement, data.get("confirmed") is True, source)
 

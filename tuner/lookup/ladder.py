@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tunewright.codegen.target import Target
 from tunewright.db.known import Best, Known
@@ -48,11 +48,18 @@ class Recorded(Protocol):
         ...
 
 
-class Picks(Protocol):
-    """Picks schedules that nobody measured: see `Predictor`."""
+class Pick(NamedTuple):
+    """A schedule that nobody measured, and the seconds that it is expected to take."""
 
-    def pick(self, task: Task, target: Target, failed: Collection[str]) -> Schedule | None:
-        """None where there is nothing to pick by yet."""
+    schedule: Schedule
+    time_s: float
+
+
+class Picks(Protocol):
+    """Picks schedules that nobody measured: see `predictor`."""
+
+    def pick(self, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
+        """None where there is nothing to pick by yet, or nothing better than the default."""
         ...
 
 
@@ -195,6 +202,12 @@ class Ladder:
         for task in search.left:
             if search.is_over:
                 break
-            schedule = self._picks.pick(task, search.target, search.failed.get(task.key, set()))
-            if schedule is not None:
-                search.found[task.key] = Found(task, Match.PREDICTED, schedule, None)
+            found = picked(self._picks, task, search.target, search.failed.get(task.key, set()))
+            if found is not None:
+                search.found[task.key] = found
+
+
+def picked(picks: Picks, task: Task, target: Target, failed: Collection[str] = ()) -> Found | None:
+    """What is picked for a task, as an answer; None where nothing is."""
+    pick = picks.pick(task, target, failed)
+    return Found(task, Match.PREDICTED, pick.schedule, None, predicted_s=pick.time_s) if pick else None

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from tunewright.codegen.target import Target
-from tunewright.costmodel.base import base
 from tunewright.costmodel.model import Trials
 from tunewright.costmodel.xgb import Contribution, XGBModel
 from tunewright.db.sql_store import SqlStore
@@ -43,9 +42,7 @@ def predicted(store: SqlStore | None, task: Task, target: Target, schedule: Sche
 
     Raises StoreError.
     """
-    shipped = base(target.kind)
-    learned = experience(store, target.kind) if store else shipped.learned if shipped else None
-    model = XGBModel(learned)
+    model = XGBModel(experience(store, target.kind))
     offered = spaces(task, target)
     if store is not None:
         own = [(record.schedule, record.measurement) for record in store.records(task.key, target.key)]

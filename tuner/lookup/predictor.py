@@ -20,6 +20,7 @@ from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.search_space.space import Rows, Space
 
 from .experience import Recorded, experience, learn
+from .ladder import Pick
 
 SAMPLED = 1000
 """Points of each space that a pick is made among, beside those around the default."""
@@ -50,9 +51,9 @@ class Predictor:
         self._models: dict[str, CostModel] = {}  # by kind of target
         self._looked_s: dict[str, float] = {}  # by kind, when it was last looked at
         self._thread: threading.Thread | None = None
-        self._picks: OrderedDict[tuple[str, str], Schedule | None] = OrderedDict()
+        self._picks: OrderedDict[tuple[str, str], Pick | None] = OrderedDict()
 
-    def pick(self, task: Task, target: Target, failed: Collection[str]) -> Schedule | None:
+    def pick(self, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
         """The point that the model takes for the fastest, not one of `failed` (keys).
 
         None where there is no model yet, or none that it takes for clearly faster than the default.
@@ -62,7 +63,7 @@ class Predictor:
             return None
         place = task.key, target.key
         with self._lock:
-            if place in self._picks and ((known := self._picks[place]) is None or known.key not in failed):
+            if place in self._picks and ((known := self._picks[place]) is None or known.schedule.key not in failed):
                 return known
         picked = picked_by(model, task, target, failed)
         with self._lock:
@@ -102,10 +103,29 @@ class Predictor:
                 self._picks.clear()
 
 
-def picked_by(model: CostModel, task: Task, target: Target, failed: Collection[str]) -> Schedule | None:
+class Known:
+    """Picks by what is known now, which is read when it is first needed. See `Picks`.
+
+    `store` None: by the base model alone.
+    """
+
+    def __init__(self, store: Recorded | None) -> None:
+        self._store = store
+        self._models: dict[str, CostModel] = {}  # by kind of target
+
+    def pick(self, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
+        """See `Picks`. Raises StoreError."""
+        if target.kind not in self._models:
+            self._models[target.kind] = XGBModel(experience(self._store, target.kind))
+        model = self._models[target.kind]
+        return picked_by(model, task, target, failed) if model.ready else None
+
+
+def picked_by(model: CostModel, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
     """The point with the highest score of those drawn; None where that is not clearly above the default's."""
     default = default_schedule(task, target)
-    best, best_score, least = None, -np.inf, -np.inf
+    best: Schedule | None = None
+    best_score = least = -np.inf
     for space in spaces(task, target):
         rows = _drawn(space)
         scores = model.score(task, target, space, rows)
@@ -117,7 +137,7 @@ def picked_by(model: CostModel, task: Task, target: Target, failed: Collection[s
                 if scores[place] > best_score:
                     best, best_score = schedule, float(scores[place])
                 break
-    return best if best_score > least else None
+    return Pick(best, float(np.exp2(-best_score))) if best is not None and best_score > least else None
 
 
 def _drawn(space: Space) -> Rows:
