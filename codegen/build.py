@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .artifact import Artifact, Phase
 from .ir import For, Kernel, LoopKind
@@ -25,8 +25,16 @@ from .verify import verify
 BUILD_VERSION = 1
 """Raised when the same text would be built into other code: pass pipeline, options."""
 
-LEVEL = 2
-"""Effort of machine code generation, of 0 to 3. 1 and 3 take the same time and give the same speed; 0 gives a fifth."""
+
+class Pipeline(NamedTuple):
+    """What LLVM does with a text."""
+
+    level: int  # effort of machine code generation, of 0 to 3
+    is_full: bool = False  # all passes that belong to a level, vectorisers too, instead of SROA alone
+
+
+PIPELINE = Pipeline(2)
+"""What is built with. `./dev bench pipeline` compares it with the full one, which takes longer and is no faster."""
 
 CACHE_BYTES = 1 << 30
 """Object code that a cache keeps; a kernel has some 10 KiB."""
@@ -86,23 +94,23 @@ class ObjectCache:
         self._files.tidy(self._limit_bytes, "*.o")
 
 
-def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> Artifact:
+def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipeline: Pipeline = PIPELINE) -> Artifact:
     """Compile a kernel for a target, or take its object code from the cache.
 
     The symbols come from the content, so that the objects of many kernels link together, and the same kernel always
     gives the same object. Nothing is compiled that `verify` has not passed: what it would say of a text in the cache is
     known. Raises BuildError if LLVM refuses; VerifyError, and as `emit`, on a bug in what made the kernel.
     """
-    symbol, text = _source(kernel, target)
+    symbol, text = _source(kernel, target, pipeline)
     _ir_log.debug("%s\n%s", symbol, kernel)
     _llvm_log.debug("%s", text)
     if _assembly_log.isEnabledFor(logging.DEBUG):
         _assembly_log.debug("%s", assembly(kernel, target))
-    key = f"{_options(target)}\n{text}"
+    key = f"{_options(target, pipeline)}\n{text}"
     code: bytes | None = cache.get(key) if cache else None
     if code is None:
-        verify(kernel)  # a fifth of the time of compiling
-        code = _compile(text, target, lambda machine, module: machine.emit_object(module))
+        verify(kernel)
+        code = _compile(text, target, lambda machine, module: machine.emit_object(module), pipeline)
         if cache:
             cache.put(key, code)
     return Artifact(
@@ -134,18 +142,19 @@ def _iterations(phase: object) -> int:
     return 1
 
 
-def _source(kernel: Kernel, target: Target) -> tuple[str, str]:
+def _source(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> tuple[str, str]:
     draft = emit(kernel, target, PLACEHOLDER)
-    digest = hashlib.sha256(f"{_options(target)}\n{draft}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{_options(target, pipeline)}\n{draft}".encode()).hexdigest()
     symbol = f"k{digest[:24]}"
     return symbol, draft.replace(f"@{PLACEHOLDER}_p", f"@{symbol}_p")
 
 
-def _options(target: Target) -> str:
+def _options(target: Target, pipeline: Pipeline = PIPELINE) -> str:
     """All that decides the object code besides the text."""
     import llvmlite.binding as llvm
 
-    versions = f"{BUILD_VERSION} llvm={'.'.join(map(str, llvm.llvm_version_info))} level={LEVEL}"
+    versions = f"{BUILD_VERSION} llvm={'.'.join(map(str, llvm.llvm_version_info))} level={pipeline.level}"
+    versions += " full" if pipeline.is_full else ""
     return f"{versions} triple={target.triple} cpu={target.cpu} features={target.features}"
 
 
@@ -159,19 +168,30 @@ def _llvm() -> Any:
     return llvm
 
 
-def _compile(text: str, target: Target, write: Callable[[Any, Any], Any]) -> Any:
+def _compile(text: str, target: Target, write: Callable[[Any, Any], Any], pipeline: Pipeline = PIPELINE) -> Any:
     """What `write` makes of a target machine and the module after its passes."""
     llvm = _llvm()
     try:
         machine = llvm.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, opt=LEVEL, reloc="pic", codemodel="small"
+            cpu=target.cpu, features=target.features, opt=pipeline.level, reloc="pic", codemodel="small"
         )
         module = llvm.parse_assembly(text, llvm.create_context())
         module.data_layout = str(machine.target_data)
         module.verify()
-        passes = llvm.create_new_module_pass_manager()
-        passes.add_sroa_pass()
-        passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))
+        _run_passes(machine, module, pipeline)
         return write(machine, module)
     except RuntimeError as error:
         raise BuildError(" ".join(str(error).split())) from error
+
+
+def _run_passes(machine: Any, module: Any, pipeline: Pipeline) -> None:
+    llvm = _llvm()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=pipeline.level if pipeline.is_full else 0)
+    tuning.loop_vectorization = tuning.slp_vectorization = pipeline.is_full
+    builder = llvm.create_pass_builder(machine, tuning)
+    if pipeline.is_full:
+        passes = builder.getModulePassManager()
+    else:
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+    passes.run(module, builder)

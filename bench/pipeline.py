@@ -1,0 +1,162 @@
+"""LLVM's full pipeline beside ours, on the same schedules: `./dev bench pipeline [NAME ...] [--again]`.
+
+Of each operator some schedules are sampled. Each is built as trials are, with other efforts of machine code generation,
+and with all that LLVM's O3 does, and the results are timed in turn with warm caches. It matters little how fast each
+is, and much that the fastest with ours is the fastest with the full one: that is what a search would choose.
+Results: bench/results/pipeline.json, complete after each operator; what is there isn't measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from statistics import geometric_mean, median
+from typing import Any
+
+import numpy as np
+
+from tunewright.bench.campaign import RESULTS
+from tunewright.bench.entries import Entries, Entry
+from tunewright.bench.suite.operators import OPERATORS
+from tunewright.codegen.artifact import Artifact
+from tunewright.codegen.build import PIPELINE, Pipeline, build
+from tunewright.codegen.host import detect, machine
+from tunewright.codegen.ir import Kernel
+from tunewright.codegen.runtime.pool import ThreadPool
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.sketches import lower, spaces
+from tunewright.tuner.models.model import open_model
+from tunewright.tuner.settings import settings
+from tunewright.workers import sampling
+from tunewright.workers.check import Example, Loaded
+from tunewright.workers.lock import HostLock
+
+CASES = (
+    "gemm 384x512x512", "dense 128x768x768", "matrix-vector 2048x1000", "batched matmul 12x128x128x64",
+    "conv 3x3 64-64 at 56x56", "conv 3x3 256-256 at 14x14", "conv 1x1 256-64 at 56x56", "depthwise 3x3 144 at 56x56",
+    "softmax 512x1024", "layer norm 128x768", "max pool 3x3 stride 2 64 at 112x112", "gelu 128x3072",
+)  # fmt: skip
+"""Of `OPERATORS`."""
+
+SCHEDULES, ROUNDS = 24, 7
+
+NEAR = 1.01
+"""Times the fastest: what no search would tell from it."""
+
+FULL = "full"
+PIPELINES = {"level 1": Pipeline(1), "level 2": Pipeline(2), "level 3": Pipeline(3), FULL: Pipeline(3, is_full=True)}
+OURS = next(name for name, pipeline in PIPELINES.items() if pipeline == PIPELINE)
+
+
+def main() -> None:
+    """Measure what is wanted and missing, then print the summary."""
+    parser = argparse.ArgumentParser(prog="./dev bench pipeline", description="LLVM's full pipeline beside ours.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="parts of names of operators; all without any")
+    parser.add_argument("--again", action="store_true", help="measure again what is there")
+    options = parser.parse_args()
+    entries = Entries(RESULTS / "pipeline.json", CASES)
+    target = detect(1)
+    for case in CASES:
+        wanted = not options.names or any(name in case for name in options.names)
+        if wanted and (options.again or entries.get(case, 1) is None):
+            entries.put(case, 1, compared(case, target))
+            print(case, json.dumps(entries.get(case, 1)["pipelines"]), flush=True)  # type: ignore[index]
+    found = summary([entry for _, entry in entries.of(1)])
+    entries.write(found)
+    print(json.dumps(found, indent=2))
+
+
+def compared(case: str, target: Target) -> Entry:
+    """What an operator's schedules take, to build and to run, with each pipeline."""
+    task = next(iter(open_model(OPERATORS[case].build(), {}).tasks.values()))[0]
+    kernels = sampled(task, target)
+    built: dict[str, list[Artifact]] = {}
+    build_ms: dict[str, float] = {}
+    for name, pipeline in PIPELINES.items():
+        started = time.perf_counter()
+        built[name] = [build(kernel, target, pipeline=pipeline) for kernel in kernels]
+        build_ms[name] = (time.perf_counter() - started) / len(kernels) * 1e3
+    with HostLock(settings().objects).timing(), ThreadPool(1) as pool:
+        example = Example(task)
+        rows = [timed(example, [built[name][n] for name in PIPELINES], pool) for n in range(len(kernels))]
+    times_us = {name: [row[place] * 1e6 for row in rows] for place, name in enumerate(PIPELINES)}
+    return {
+        "machine": machine(),
+        "target": str(target),
+        "pipelines": {name: against(times_us[FULL], times_us[name], build_ms[name]) for name in PIPELINES},
+        "times_us": {name: [round(x, 3) for x in times] for name, times in times_us.items()},
+    }
+
+
+def sampled(task: Task, target: Target) -> list[Kernel]:
+    """Kernels of random schedules, about as many of each space."""
+    rng = np.random.default_rng(0)
+    offered = spaces(task, target)
+    each = -(-SCHEDULES // len(offered))
+    schedules = [space.schedule(row) for space in offered for row in space.sample(each, rng)]
+    return [lower(Candidate(task, target, schedule)) for schedule in schedules[:SCHEDULES]]
+
+
+def timed(example: Example, artifacts: Sequence[Artifact], pool: ThreadPool) -> list[float]:
+    """Seconds that each takes: medians of samples taken in turn. Raises RuntimeError if one computes anything else."""
+    with ExitStack() as stack:
+        loaded = [stack.enter_context(Loaded(example, artifact, pool)) for artifact in artifacts]
+        for each in loaded:
+            fault, _ = each.check()
+            if fault:
+                raise RuntimeError(fault)
+        counts = [sampling.repeats(each.warm, each.once_s) for each in loaded]
+        samples: list[list[float]] = [[] for _ in loaded]
+        for _ in range(ROUNDS):
+            for each, count, kept in zip(loaded, counts, samples, strict=True):
+                kept += each.warm.time(1, count)
+        return [median(kept) for kept in samples]
+
+
+def against(full: Sequence[float], ours: Sequence[float], build_ms: float) -> dict[str, Any]:
+    """How a pipeline compares with the full one: speeds in units of the latter's, and what a search would choose."""
+    speeds = [theirs / own for theirs, own in zip(full, ours, strict=True)]
+    choice = min(range(len(ours)), key=ours.__getitem__)
+    return {
+        "build_ms": round(build_ms, 2),
+        "speed_mean": round(geometric_mean(speeds), 4),
+        "speed_least": round(min(speeds), 4),
+        "speed_of_best": round(min(full) / min(ours), 4),
+        "rank_correlation": round(rank_correlation(full, ours), 4),
+        "choice_beside_best": round(full[choice] / min(full), 4),
+        "is_same_choice": full[choice] <= NEAR * min(full),
+    }
+
+
+def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
+    """Spearman's, without regard to ties: times have none."""
+    ranks = [np.argsort(np.argsort(np.array(values))) for values in (left, right)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Each pipeline on all operators; `ours` names the one that trials are built with."""
+    rows = {name: [entry["pipelines"][name] for entry in found] for name in PIPELINES}
+    return {"ours": OURS, **{name: _all(of) for name, of in rows.items() if of}}
+
+
+def _all(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "operators": len(rows),
+        "build_ms": round(geometric_mean([row["build_ms"] for row in rows]), 2),
+        "speed_mean": round(geometric_mean([row["speed_mean"] for row in rows]), 4),
+        "speed_least": min(row["speed_least"] for row in rows),
+        "speed_of_best_mean": round(geometric_mean([row["speed_of_best"] for row in rows]), 4),
+        "rank_correlation_median": median(row["rank_correlation"] for row in rows),
+        "same_choice": sum(row["is_same_choice"] for row in rows),
+        "choice_beside_best_worst": max(row["choice_beside_best"] for row in rows),
+    }
+
+
+if __name__ == "__main__":
+    main()
