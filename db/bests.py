@@ -71,7 +71,7 @@ def _take_turn(database: Database, session: Session, by_target: Mapping[str, Seq
         return
     lanes = {_lane(target_key, task_key) for target_key, task_keys in by_target.items() for task_key in task_keys}
     for lane in sorted(lanes):
-        session.execute(select(func.pg_advisory_xact_lock(TURNS, lane)))
+        session.connection().execute(select(func.pg_advisory_xact_lock(TURNS, lane)))
 
 
 def _lane(target_key: str, task_key: str) -> int:

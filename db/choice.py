@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ScalarSelect, bindparam, case, func, select
+from sqlalchemy import ScalarSelect, Select, bindparam, case, func, select
 from sqlalchemy.orm import Session
 
 from tunewright.search_space.measurement import Status
@@ -23,7 +23,7 @@ LONGEST_LEAP = timedelta(seconds=1)
 """How far the moment of a trial is set behind that of a confirmation from a clock that is ahead."""
 
 
-LATEST = {
+LATEST: dict[type[Measured], Select[Any]] = {
     row: select(func.max(row.created_at)).where(
         row.task_key == bindparam("task"), row.target_key == bindparam("target")
     )
@@ -76,7 +76,8 @@ def confirmation_moment(session: Session, now: datetime, task_key: str, target_k
 
 def _latest(session: Session, row: type[Measured], task_key: str, target_key: str) -> datetime | None:
     # Past the mapper, which would also write first what was changed in the transaction.
-    return session.connection().scalar(LATEST[row], {"task": task_key, "target": target_key})
+    moment: datetime | None = session.connection().scalar(LATEST[row], {"task": task_key, "target": target_key})
+    return moment
 
 
 def _rank(row: Measured) -> tuple[Any, ...]:

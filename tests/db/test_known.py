@@ -7,16 +7,19 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
+from tunewright.db import sql_store
+from tunewright.db.jobs import Budget
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Measurement, Status
 
-from .conftest import FROZEN
+from .conftest import FROZEN, in_threads
 
 CRASHED = Measurement(Status.CRASH, error="it crashed")
 
@@ -69,6 +72,37 @@ def test_the_best_is_always_what_trials_and_confirmations_say(filled, elsewhere,
                 lines = [line for line in elsewhere.export() if line["task_key"] == keys[0]]
                 filled.import_(map(json.dumps, lines))
         assert agreed(filled, keys, target_key)
+
+
+def test_a_trial_that_a_confirmation_overtook_is_not_the_best(filled, samples, monkeypatch):
+    key, target_key = samples.task().key, samples.target().key
+    filled.record(samples.record(0))
+    filled.confirm(samples.record(1))
+    monkeypatch.setattr(sql_store, "trial_moment", lambda _session, now, *_: now - timedelta(seconds=9))
+    filled.record(samples.record(2, samples.measurement(1e-6)))
+    assert agreed(filled, [key], target_key)
+    assert filled.known.best([key], [target_key])[key, target_key].schedule == samples.schedule(1)
+
+
+def test_the_best_is_right_where_several_store_at_once(filled, samples):
+    key, target_key = samples.task().key, samples.target().key
+
+    def store(thread):
+        for number in range(8):
+            record = samples.record(10 * thread + number, samples.measurement((8 - number) * 1e-3))
+            (filled.confirm if thread == 0 and number % 3 == 2 else filled.record)(record)
+
+    in_threads(store, 4)
+    assert agreed(filled, [key], target_key)
+
+
+def test_storing_a_trial_takes_a_few_statements(filled, samples):
+    lease = filled.jobs.open(samples.spec(), "", Budget(10), "h")
+    filled.confirm(samples.record(0))
+    for number in (1, 2):
+        with counted(filled) as said:
+            filled.record(samples.record(number, samples.measurement(5e-4 / number)), lease)
+        assert len(said) <= 9
 
 
 def test_the_best_of_several_targets(filled, samples):
