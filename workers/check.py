@@ -39,8 +39,9 @@ PACKED_BYTES = 256 << 20
 COPIES_BYTES = 96 << 20
 """Copies of constants that are kept for the next candidate; there is always room for those of one."""
 
-STEP_BYTES = 4 << 20
-"""Memory for copies comes in multiples of it, so that what one candidate leaves has room for those of the next."""
+STEP_BYTES = 16 << 20
+"""Memory for copies comes in multiples of it, so that what one candidate leaves has room for those of the next. What is
+not written to takes no memory."""
 
 Array = NDArray[Any]
 
@@ -261,20 +262,27 @@ def difference(array: Array, right: Array, tolerance: float) -> tuple[str | None
         unequal = array != right
         part = float(unequal.mean()) if unequal.size else 0.0
         return (f"{_first(unequal, array, right)}; {part:.3%} of all differ" if part else None), part
-    finite = np.isfinite(right)
-    if finite.all() and np.isfinite(array).all():
-        apart = np.abs(array - right)
-        scale = float(np.abs(right).max(initial=0.0))
-    else:
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = array - right
+    largest, scale = _magnitude(apart), _magnitude(right)
+    if not (np.isfinite(largest) and np.isfinite(scale)):
+        finite = np.isfinite(right)
         special = ~finite & ~((array == right) | (np.isnan(array) & np.isnan(right))) | finite & ~np.isfinite(array)
         if special.any():
             return _first(special, array, right), np.inf
-        apart = np.abs(np.where(finite, array, 0) - np.where(finite, right, 0))
-        scale = float(np.abs(right[finite]).max(initial=0.0))
-    error = float(apart.max(initial=0.0)) / (scale or 1.0)
+        with np.errstate(over="ignore"):
+            apart = np.where(finite, array, 0) - np.where(finite, right, 0)
+        largest, scale = _magnitude(apart), _magnitude(right[finite])
+    error = largest / (scale or 1.0)
     if error <= tolerance:
         return None, error
-    return f"{_first(apart > tolerance * (scale or 1.0), array, right)}; error {error:.3g} > {tolerance:.3g}", error
+    wrong = np.abs(apart) > tolerance * (scale or 1.0)
+    return f"{_first(wrong, array, right)}; error {error:.3g} > {tolerance:.3g}", error
+
+
+def _magnitude(array: Array) -> float:
+    """That of the largest element, NaN if there is a NaN. An array of all of them would take longer."""
+    return float(np.maximum(array.max(initial=0.0), -array.min(initial=0.0)))
 
 
 def _first(wrong: NDArray[np.bool_], array: Array, right: Array) -> str:

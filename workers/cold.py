@@ -59,14 +59,14 @@ class Copies:
         self.size_bytes = len(memory)
         self._memory = memory  # kept, as only addresses of it go on
         self._count = len(memory) // stride
-        image = np.zeros(stride, np.uint8)
+        each = memory[: self._count * stride].reshape(self._count, stride)
         offsets = []
         offset = 0
         for array in arrays:
             offsets.append(offset)
-            image[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+            each[0, offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
             offset += room_bytes(array.nbytes)
-        memory[: self._count * stride].reshape(self._count, stride)[:] = image
+        each[1:] = each[0]
         start = address_of(memory)
         self.addresses = [[start + n * stride + offset for offset in offsets] for n in range(self._count)]
         self._next = 0

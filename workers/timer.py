@@ -23,7 +23,7 @@ from .wire import candidate_json
 REMEMBERED = 10_000
 """Measurements kept, so that identical objects are timed once."""
 
-SHARE = 4
+SHARE = 10
 """How many times the budget of a measurement each candidate of a comparison has."""
 
 ROUNDS = 9
