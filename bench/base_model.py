@@ -12,6 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import numpy as np
 from rich.console import Console
@@ -59,17 +60,18 @@ def _collect(store: SqlStore, tasks: int, trials: int, within_minutes: float) ->
     found = training_tasks(tasks)
     keys = np.random.default_rng(1).permutation(list(found))
     deadline_s = time.monotonic() + 60 * within_minutes
-    most = detect().threads
+    targets = (detect(), detect(1))
     total = 0
-    for number, key in enumerate(keys):
-        if time.monotonic() > deadline_s:
-            console.print(f"{len(keys) - number} tasks are left for the next run: the time is over")
-            return
-        target = detect(1 if number % 2 else most)
-        with LocalPool(target, FOLDER / "objects", LIMITS) as pool:
-            total += sum(collect(store, pool, target, [found[key][0]], trials))
-        if number % 20 == 0:
-            console.print(f"{number} of {len(keys)} tasks, {total} trials", highlight=False)
+    with ExitStack() as stack:
+        pools = [stack.enter_context(LocalPool(target, FOLDER / "objects", LIMITS)) for target in targets]
+        for number, key in enumerate(keys):
+            if time.monotonic() > deadline_s:
+                console.print(f"{len(keys) - number} tasks are left for the next run: the time is over")
+                return
+            which = number % len(targets)
+            total += sum(collect(store, pools[which], targets[which], [found[key][0]], trials))
+            if number % 20 == 0:
+                console.print(f"{number} of {len(keys)} tasks, {total} trials", highlight=False)
 
 
 def _fit(store: SqlStore) -> None:
