@@ -131,6 +131,10 @@ class Task:
         tensors = {t.name: t for t in self.inputs + self.temporaries + self.outputs}
         object.__setattr__(self, "_tensors", tensors)
 
+    def __hash__(self) -> int:
+        """By the key, which is worked out once: tasks are looked up often, and expressions are deep."""
+        return hash(self.key)
+
     def tensor(self, name: str) -> Tensor:
         """The tensor of that name. Raises KeyError."""
         return self._tensors[name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol, TypeVar
 
 from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import Target
@@ -16,6 +18,16 @@ LOCAL_BYTES = 3 << 20
 
 BODY_LIMIT = 512
 """Multiply-adds in one copy of the innermost body, in chunks that go through several nests."""
+
+REMEMBERED = 64
+"""Tasks whose spaces a sketch keeps: those of the largest models."""
+
+S = TypeVar("S")
+
+
+def remembered(space: Callable[[S, Task, Target], Space]) -> Callable[[S, Task, Target], Space]:
+    """`Sketch.space`, worked out once for a task and a target: every lowering and every validity check asks for it."""
+    return lru_cache(maxsize=REMEMBERED)(space)
 
 
 class Sketch(Protocol):

@@ -101,6 +101,11 @@ def ahead(width: int) -> int:
     return -(-AHEAD_BYTES // (4 * width))
 
 
+def apart(size: int) -> int:
+    """Floats of a row that has so many: an odd number of lines, so that neighbours never meet in a set of a cache."""
+    return (-(-size // LINE) | 1) * LINE
+
+
 @lru_cache(maxsize=256)
 def product(task: Task) -> Product | None:
     """The task's product of two float32 tensors read at linear places, with an axis for the lanes; None without one."""
@@ -245,12 +250,11 @@ def packed(found: Product, tensor: Tensor, width: int) -> tuple[Packing, tuple[E
 def in_rows(found: Product, tensor: Tensor) -> tuple[Packing, tuple[Expr, ...]]:
     """The operand that is broadcast with the reduction's last axis innermost, and where it is read.
 
-    Its rows have an odd number of lines, so that neighbours never meet in a set of a cache.
+    Neighbouring rows never meet in a set of a cache.
     """
     index = found.other.index
     inner = index.index(Var(found.piece.stage.reduce[-1].name))
     order = (*(d for d in range(len(index)) if d != inner), inner)
-    lines = -(-tensor.shape[inner] // LINE) | 1
-    padded = tuple(lines * LINE if d == inner else tensor.shape[d] for d in order)
+    padded = tuple(apart(tensor.shape[inner]) if d == inner else tensor.shape[d] for d in order)
     packing = Packing(order, padded, tuple((extent,) for extent in padded), tuple(range(len(order))))
     return packing, tuple(index[d] for d in order)

@@ -24,7 +24,7 @@ from ..chains.chain import ROW
 from ..chains.plan import Plan, plan_of
 from ..rows.steps import ROUND
 from ..schedule import Schedule
-from ..sketch import BODY_LIMIT, LOCAL_BYTES
+from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered
 from ..space import Columns, Knob, Space, Tiling
 
 BLOCKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 112, 128)
@@ -54,6 +54,7 @@ class ChainSketch:
         plan = plan_of(task, target.lanes(4))
         return target.kind == "cpu" and plan is not None and _fits(plan, target)
 
+    @remembered
     def space(self, task: Task, target: Target) -> Space:
         plan = plan_of(task, target.lanes(4))
         assert plan is not None

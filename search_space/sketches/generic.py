@@ -24,6 +24,7 @@ from ..nests.phases import crossing, params, plain_nest, plain_phase, temporarie
 from ..nests.pieces import Piece, pieces
 from ..rows.rows import RowGroup, row_groups, row_loop
 from ..schedule import Schedule
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 BODY_LIMIT = 256
@@ -94,6 +95,7 @@ class GenericSketch:
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == "cpu"
 
+    @remembered
     def space(self, task: Task, target: Target) -> Space:
         plan = layout(task, target.lanes(4))
         free = [a for a in plan.main.stage.axes if a.name not in plan.rows]

@@ -30,6 +30,7 @@ from ..products.joint import Joint, joint
 from ..products.product import Product, packable, packed
 from ..products.tiling import block_choices, tiling
 from ..schedule import Schedule
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 MOST_ROWS = 7
@@ -57,6 +58,7 @@ class JointSketch:
             return False
         return found.extent(found.vector) * 2 >= target.lanes(4)
 
+    @remembered
     def space(self, task: Task, target: Target) -> Space:
         found = _joint(task)
         vectors = -(-found.extent(found.vector) // target.lanes(4))

@@ -29,6 +29,7 @@ from tunewright.graph.task import Task
 from ..nests.digits import digits
 from ..nests.phases import kernel_around
 from ..schedule import Schedule
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.plane_tile import Held, Place, PlaneTile, Stretch
 from ..windows.planes import Planes, planes
@@ -69,6 +70,7 @@ class PlaneSketch:
             and found.taps <= BODY_LIMIT
         )
 
+    @remembered
     def space(self, task: Task, target: Target) -> Space:
         found = _planes(task)
         knobs = (

@@ -18,6 +18,7 @@ from ..rows.passes import GROUP, Passes
 from ..rows.rows import row_loop
 from ..rows.steps import COLUMN, ROUND, Plan, plan
 from ..schedule import Schedule
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 CHUNK_POINTS = 1 << 14
@@ -39,6 +40,7 @@ class RowsSketch:
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == "cpu" and plan(task, target.lanes(4)) is not None
 
+    @remembered
     def space(self, task: Task, target: Target) -> Space:
         found = _plan(task, target)
         knobs = (

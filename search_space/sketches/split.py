@@ -24,6 +24,7 @@ from ..nests.phases import own_buffer, params, plain_nest, plain_phase, temporar
 from ..nests.pieces import Piece, pieces
 from ..rows.rows import row_groups
 from ..schedule import Schedule
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 PART = "part"
@@ -69,6 +70,7 @@ class SplitSketch:
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == "cpu" and bool(folds(task, target.lanes(4)))
 
+    @remembered
     def space(self, task: Task, target: Target) -> Space:
         main = _main(folds(task, target.lanes(4)))
         most = max(1, main.stage.points // PART_POINTS)

@@ -31,6 +31,7 @@ from tunewright.graph.task import Task
 from ..nests.digits import digits
 from ..nests.phases import kernel_around
 from ..schedule import Schedule
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.window_tile import Part, Run, WindowTile
 from ..windows.windows import Plan, touched, windows
@@ -52,6 +53,7 @@ class WindowSketch:
         found = windows(task)
         return target.kind == "cpu" and found is not None and _fits(Plan(found, target.lanes(4)), target)
 
+    @remembered
     def space(self, task: Task, target: Target) -> Space:
         plan = _plan(task, target)
         knobs = (

@@ -27,7 +27,7 @@ from tunewright.graph.task import Axis, Stage, Task
 from ..nests.nest import balanced
 from ..nests.phases import params, plain_phase, temporaries
 from ..schedule import Schedule
-from ..sketch import BODY_LIMIT, LOCAL_BYTES
+from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered
 from ..space import Columns, Knob, Space, Tiling
 from ..winograd.convolution import convolution
 from ..winograd.plan import Plan
@@ -42,7 +42,7 @@ class WinogradSketch:
     """See the module. `outputs` is the extent m of a tile of the output."""
 
     outputs: int
-    version: int = 3
+    version: int = 4
 
     @property
     def name(self) -> str:
@@ -52,6 +52,7 @@ class WinogradSketch:
         found = convolution(task)
         return target.kind == "cpu" and found is not None and found.extent(found.product.vector) >= target.lanes(4)
 
+    @remembered
     def space(self, task: Task, target: Target) -> Space:
         plan = self._plan(task, target)
         knobs = (

@@ -91,12 +91,14 @@ class Held:
             steps.append(Store(HELD, index, substitute(load, {**plane, **self._taps(taps)})))
         return Alloc(held, Block((*steps, body)))
 
-    def value(self, element: Expr, taps: tuple[int, int], plane: Mapping[str, Expr]) -> Expr:
-        """What is folded of an element."""
+    def value(self, element: Expr, around: Expr) -> Expr:
+        """What is folded of an element, given the rest of it as `at` has it."""
+        return transform(around, lambda node: element if node == OWN else node)
+
+    def at(self, taps: tuple[int, int], plane: Mapping[str, Expr]) -> Expr:
+        """What an element is folded with at a tap of a plane's windows; `OWN` stands for the element."""
 
         def visit(node: Expr) -> Expr:
-            if node == OWN:
-                return element
             number = self.numbers.get((node, taps)) if isinstance(node, Load) else None
             if number is None:
                 return node
@@ -119,6 +121,8 @@ class PlaneTile:
         self.height, self.ahead = sizes["tile_rows"], bool(sizes["ahead"])
         self.top = place.row * self.height
         self.base = place.column  # the first column
+        self.laid: dict[tuple[int, int], Expr] = {}  # what elements are folded with, by taps
+        self.lines: dict[int, Expr] = {}  # the element anywhere in a row of the input, by its offset
         self.stage = self.found.piece.stage
         shape = (len(rows.taps), len(stretch.vectors), self.lanes)
         self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
@@ -173,9 +177,16 @@ class PlaneTile:
             return [self._fold((row, number), joined, empty) for row, _ in uses]
         for tap, element in there:
             for row, row_tap in uses:
-                value = self.held.value(element, (row_tap, tap), self.place.plane)
+                value = self.held.value(element, self._around(row_tap, tap))
                 steps.append(self._fold((row, number), value, empty))
         return steps
+
+    def _around(self, row_tap: int, tap: int) -> Expr:
+        """What an element is folded with, the same for all windows of the tile."""
+        taps = row_tap, tap
+        if taps not in self.laid:
+            self.laid[taps] = self.held.at(taps, self.place.plane)
+        return self.laid[taps]
 
     def _element(self, offset: int, number: int, tap: int) -> Expr | None:
         """A vector of elements, the border where they are padding; None if all are."""
@@ -183,14 +194,13 @@ class PlaneTile:
         reach = vector.reaches[tap]
         if not reach:
             return None
-        rows, columns = self.found.rows, self.found.columns
+        columns = self.found.columns
         first = self.base + number * self.lanes
         at = first * columns.stride + columns.offset(0, tap) + Var(LANE) * columns.stride
         if reach.start:
             at = op("max", at, columns.inside.start)
-        places = {rows.at: self.top * rows.stride + offset, columns.at: at, **self.place.plane}
         count = None if reach.stop == self.lanes else reach.stop
-        element = vectorize(substitute(self.found.element, places), LANE, const(0), self.lanes, count)
+        element = vectorize(substitute(self._line(offset), {columns.at: at}), LANE, const(0), self.lanes, count)
         bare = isinstance(element, Load) and self.found.border == 0.0
         inside: list[Expr] = []
         if reach.start:
@@ -200,6 +210,14 @@ class PlaneTile:
         for condition in inside:
             element = op("select", condition, element, Const(self.found.border, element.dtype))
         return element
+
+    def _line(self, offset: int) -> Expr:
+        """The element anywhere in a row of the input."""
+        if offset not in self.lines:
+            rows = self.found.rows
+            places = {rows.at: self.top * rows.stride + offset, **self.place.plane}
+            self.lines[offset] = substitute(self.found.element, places)
+        return self.lines[offset]
 
     def _fold(self, place: tuple[int, int], value: Expr, empty: set[tuple[int, int]]) -> Stmt:
         slot = self._slot(*place)
