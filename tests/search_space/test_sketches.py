@@ -229,6 +229,12 @@ def test_a_schedule_outside_the_space_is_illegal(one: Sketch) -> None:
             lower(Candidate(task, TARGET, Schedule(one.name, one.version, values)))
 
 
+@pytest.mark.parametrize("one", SKETCHES, ids=lambda one: one.name)
+def test_a_space_is_worked_out_once_for_equal_tasks(one: Sketch) -> None:
+    task = task_for(one, {"a": 5, "b": 3, "c": 32, "d": 2})
+    assert one.space(Task.from_json(task.to_json()), TARGET) is one.space(task, TARGET)
+
+
 def test_lowering_is_pure() -> None:
     for one in SKETCHES:
         task = task_for(one, {"a": 7, "b": 5, "c": 17, "d": 3})

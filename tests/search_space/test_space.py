@@ -177,6 +177,20 @@ def test_a_schedule_outside_the_space_is_illegal(schedule, reason):
         make_space([4, 4], small_product).row(schedule)
 
 
+def test_a_large_space_with_few_legal_points_is_given_up_once_it_has_no_more():
+    drawn = []
+
+    def few(columns):
+        drawn.append(len(columns["k0"]))
+        return (columns["k1"] == 1) & (columns["k2"] == 1)
+
+    space = make_space([50, 50, 50], few)
+    assert space.size > ENUMERABLE
+    rows = space.sample(10_000, np.random.default_rng(0))
+    assert 1 <= len(rows) <= 50
+    assert sum(drawn) < 1_000_000  # all rounds would draw half as many again
+
+
 def test_unique_rows_keep_their_order():
     rows = np.array([[2, 1], [0, 5], [2, 1], [1, 1], [0, 5]])
     assert unique_rows(rows).tolist() == [[2, 1], [0, 5], [1, 1]]
