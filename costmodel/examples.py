@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import Trials
@@ -16,8 +17,9 @@ def grouped(examples: Iterable[tuple[Candidate, Measurement]]) -> Iterator[Trial
     """The trials of each space of each task and target, in order of first appearance."""
     places: dict[tuple[str, str], tuple[Task, Target]] = {}
     measured: dict[tuple[str, str], list[tuple[Schedule, Measurement]]] = {}
+    key_of = cache(lambda target: target.key)  # a digest, for thousands of examples of a few targets
     for candidate, measurement in examples:
-        key = candidate.task.key, candidate.target.key
+        key = candidate.task.key, key_of(candidate.target)
         places.setdefault(key, (candidate.task, candidate.target))
         measured.setdefault(key, []).append((candidate.schedule, measurement))
     for key, (task, target) in places.items():

@@ -111,7 +111,7 @@ def test_a_session_picks_by_what_is_known_now(store: SqlStore) -> None:
 def test_what_was_learned_is_kept_with_how_good_it_is(store: SqlStore) -> None:
     assert newest_snapshot(store, "cpu") is None
     made = learn(store, "cpu")
-    assert made is not None and made.trials == store.known.marks().trial_id == made.newest_trial_id
+    assert made is not None and made.trials == store.newest_trial() == made.newest_trial_id
     assert made.metrics.keys() == {"held_out"}
     again = newest_snapshot(store, "cpu")
     assert again is not None and again.sha256 == made.sha256
@@ -145,5 +145,5 @@ def test_a_database_that_is_away_is_no_failure(store: SqlStore, monkeypatch: pyt
     def away():
         raise StoreError("it is away")
 
-    monkeypatch.setattr(store.known, "marks", away)
+    monkeypatch.setattr(store, "newest_trial", away)
     assert fitted(store).pick(TASK, TARGET, set()) is None

@@ -22,7 +22,6 @@ from tunewright.db.cost_models import CostModels, NewSnapshot, Snapshot
 
 if TYPE_CHECKING:
     from tunewright.costmodel.model import Trials
-    from tunewright.db.known import Known
     from tunewright.search_space.measurement import Candidate, Measurement
 
 MOST_TRIALS = 10_000
@@ -38,12 +37,15 @@ class Recorded(Protocol):
     """What a store must have to be learned from."""
 
     @property
-    def known(self) -> Known: ...
-
-    @property
     def costs(self) -> CostModels: ...
 
-    def examples(self, target_kind: str, after: int = 0) -> Iterator[tuple[Candidate, Measurement]]:
+    def newest_trial(self) -> int:
+        """See `Store`."""
+        ...
+
+    def examples(
+        self, target_kind: str, after: int = 0, through: int | None = None
+    ) -> Iterator[tuple[Candidate, Measurement]]:
         """See `Store`."""
         ...
 
@@ -69,11 +71,11 @@ def learn(store: Recorded, target_kind: str, job_id: int | None = None) -> Snaps
 
     Takes seconds then. Raises StoreError.
     """
-    newest, last_id = newest_snapshot(store, target_kind), store.known.marks().trial_id
+    newest, last_id = newest_snapshot(store, target_kind), store.newest_trial()
     known_id, known = (newest.newest_trial_id, newest.trials) if newest else (0, 0)
     if last_id - known_id < max(FEWEST_TRIALS, GROWTH * known):
         return None
-    trials = list(grouped(islice(store.examples(target_kind), MOST_TRIALS)))
+    trials = list(grouped(islice(store.examples(target_kind, through=last_id), MOST_TRIALS)))
     made = _made(trials, base(target_kind), target_kind, last_id, job_id)
     return store.costs.keep(made) if made else None
 
