@@ -136,9 +136,9 @@ def compiled(monkeypatch) -> list[str]:
     texts: list[str] = []
     compile_ = building._compile
 
-    def counted(text, target, write):
+    def counted(text, target, write, pipeline):
         texts.append(text)
-        return compile_(text, target, write)
+        return compile_(text, target, write, pipeline)
 
     monkeypatch.setattr(building, "_compile", counted)
     return texts

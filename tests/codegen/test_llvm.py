@@ -676,3 +676,16 @@ GOLDENS = {
 def test_golden_text(golden, name):
     make, target = GOLDENS[name]
     golden(name, llvm.emit(make(), target, "kernel"))
+
+
+def test_what_was_stored_is_not_taken_for_what_loop_variables_say(execute):
+    body = block(
+        Alloc(buffer("t", 1, dtype=I64, scope=Scope.REGISTER), For("i", 3, block(
+            store("t", 0, value=i * 2),
+            store("y", i, 0, value=op("cast", load("t", 0, dtype=I64), dtype=F32)),
+            store("t", 0, value=const(7)),
+            store("y", i, 1, value=op("cast", load("t", 0, dtype=I64), dtype=F32)),
+        ), UNROLL)),
+    )  # fmt: skip
+    got = execute(kernel([buffer("y", 3, 2)], body))["y"]
+    assert got.tolist() == [[0, 7], [2, 7], [4, 7]]
