@@ -122,7 +122,8 @@ class PlaneTile:
         self.top = place.row * self.height
         self.base = place.column  # the first column
         self.laid: dict[tuple[int, int], Expr] = {}  # what elements are folded with, by taps
-        self.lines: dict[int, Expr] = {}  # the element anywhere in a row of the input, by its offset
+        self.elements: dict[tuple[int, int], Expr] = {}  # in any row of the input, by vector and tap
+        self.lines: dict[int, Expr] = {}  # the rows of the input, by their offsets
         self.stage = self.found.piece.stage
         shape = (len(rows.taps), len(stretch.vectors), self.lanes)
         self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
@@ -189,18 +190,28 @@ class PlaneTile:
         return self.laid[taps]
 
     def _element(self, offset: int, number: int, tap: int) -> Expr | None:
-        """A vector of elements, the border where they are padding; None if all are."""
+        """A vector of elements in a row of the input, the border where they are padding; None if all are."""
+        if not self.stretch.vectors[number].reaches[tap]:
+            return None
+        if (number, tap) not in self.elements:
+            self.elements[number, tap] = self._anywhere(number, tap)
+        rows = self.found.rows
+        if offset not in self.lines:
+            self.lines[offset] = self.top * rows.stride + offset
+        return substitute(self.elements[number, tap], {rows.at: self.lines[offset]})
+
+    def _anywhere(self, number: int, tap: int) -> Expr:
+        """A vector of elements in any row of the input, the border where they are padding."""
         vector = self.stretch.vectors[number]
         reach = vector.reaches[tap]
-        if not reach:
-            return None
         columns = self.found.columns
         first = self.base + number * self.lanes
         at = first * columns.stride + columns.offset(0, tap) + Var(LANE) * columns.stride
         if reach.start:
             at = op("max", at, columns.inside.start)
         count = None if reach.stop == self.lanes else reach.stop
-        element = vectorize(substitute(self._line(offset), {columns.at: at}), LANE, const(0), self.lanes, count)
+        placed = substitute(self.found.element, {columns.at: at, **self.place.plane})
+        element = vectorize(placed, LANE, const(0), self.lanes, count)
         bare = isinstance(element, Load) and self.found.border == 0.0
         inside: list[Expr] = []
         if reach.start:
@@ -210,14 +221,6 @@ class PlaneTile:
         for condition in inside:
             element = op("select", condition, element, Const(self.found.border, element.dtype))
         return element
-
-    def _line(self, offset: int) -> Expr:
-        """The element anywhere in a row of the input."""
-        if offset not in self.lines:
-            rows = self.found.rows
-            places = {rows.at: self.top * rows.stride + offset, **self.place.plane}
-            self.lines[offset] = substitute(self.found.element, places)
-        return self.lines[offset]
 
     def _fold(self, place: tuple[int, int], value: Expr, empty: set[tuple[int, int]]) -> Stmt:
         slot = self._slot(*place)
