@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of contenders; default: all")
     parser.add_argument("--record", action="store_true", help="measure what is not recorded yet, compare nothing")
     parser.add_argument("--seconds", type=float, default=3600.0, help="record for so long (%(default)s)")
-    parser.add_argument("--seeds", type=int, default=3, help="searches of each case by each contender (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=2, help="searches of each case by each contender (%(default)s)")
     given = parser.parse_args()
     os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))  # built kernels too
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -319,4 +319,4 @@ def test_late_batches_look_around_the_fastest():
         row = spaces[schedule.sketch].row(schedule)
         at = [spaces[r.schedule.sketch].row(r.schedule) for r in fastest if r.schedule.sketch == schedule.sketch]
         near += any(np.abs(row - one).sum() == 1 for one in at)
-    assert near >= 6
+    assert near >= 3

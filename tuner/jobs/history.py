@@ -91,9 +91,8 @@ class History:
 
     def is_fresh(self, number: int, rows: Rows) -> NDArray[np.bool_]:
         """Which rows of a space were neither asked for nor measured."""
-        taken = self._taken[number]
-        codes = self.spaces[number].codes(rows)
-        return np.fromiter((code not in taken for code in codes.tolist()), np.bool_, len(codes))
+        taken = np.fromiter(self._taken[number], np.int64, len(self._taken[number]))
+        return ~np.isin(self.spaces[number].codes(rows), taken)
 
     @property
     def best_s(self) -> float:
