@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.tuner.jobs.forecast import GRID, Forecast
-from tunewright.tuner.jobs.outlook import LEFT, SOON, TRUST, WEIGHT, Evidence, Outlook, Promises, outlooks
+from tunewright.tuner.jobs.outlook import LEFT, SOON, TRUST, WEIGHT, Evidence, Outlook, Promises, outlooks, trusted
 from tunewright.tuner.jobs.pace import GUESS_S, LARGEST, OVERHEAD, SMALLEST, Pace
 
 
@@ -57,15 +57,18 @@ def test_promises_are_believed_as_far_as_they_were_kept() -> None:
     for n in range(1, 40, 8):
         broken.renew(0.3, [1.0] * n)
         kept.renew(0.3, [2 ** (-0.3 * ((k + 7) // 8)) for k in range(n)])
-    assert broken.trusted < 0.03 < 0.3 * TRUST < 0.25 < kept.trusted <= 0.3
+    of_broken, of_kept = trusted([broken])[0], trusted([kept])[0]
+    assert of_broken < 0.03 < 0.3 * TRUST < 0.25 < of_kept <= 0.3
+    among_broken = trusted([Promises(0.3), broken])[0]
+    assert of_broken < among_broken < 0.2 * TRUST  # the same model made them
     fresh = Promises()
     fresh.renew(0.3, [1.0])
-    assert fresh.trusted == pytest.approx(TRUST * 0.3)
+    assert trusted([fresh])[0] == pytest.approx(TRUST * 0.3)
     fresh.renew(0.3, [1.0])  # nothing was tried meanwhile: nothing was broken
-    assert fresh.trusted == pytest.approx(TRUST * 0.3)
+    assert trusted([fresh])[0] == pytest.approx(TRUST * 0.3)
     for nothing in (None, -1.0):
         fresh.renew(nothing, [1.0])
-        assert fresh.trusted == 0
+        assert trusted([fresh])[0] == 0
     failing = Promises()
     failing.renew(0.3, [inf])
     failing.renew(0.3, [inf, 1.0])

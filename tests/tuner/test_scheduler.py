@@ -70,10 +70,10 @@ def test_the_budget_is_spent_to_the_last_trial_and_no_further(tasks, trials):
 
 def test_most_goes_where_the_model_gains_most():
     floors_s = [1e-3, 1e-3, 1e-3]
-    curves = [halving(1e-3, 5e-3), halving(1e-3, 5e-3), halving(0.95e-3, 1.05e-3)]
+    curves = [halving(1e-3, 5e-3), halving(1e-3, 5e-3), halving(1e-3, 1.05e-3)]
     _, counts = spend(scheduler_of([10, 1, 10], floors_s), lambda index, n: curves[index](n), 200)
     assert counts[0] > 2 * counts[1]  # as fast, ten times as often
-    assert counts[0] > 2 * counts[2]  # as often, but at its floor already
+    assert counts[0] > 1.5 * counts[2]  # as often, but near its floor already
     assert min(counts.values()) > 4
 
 
@@ -95,6 +95,8 @@ def test_what_is_at_its_floor_gains_little():
     near, far = scheduler_of([1, 1], [1e-3, 1e-4], [[1e-3], [1e-3]]).outlooks()
     assert near.later == pytest.approx(-np.log2(1 - LEAST_GAP))
     assert far.later == pytest.approx(LEFT)
+    below, _ = scheduler_of([1, 1], [1e-3, 1e-4], [[0.9e-3], [1e-3]]).outlooks()
+    assert below.later == pytest.approx(LEFT)  # the floor is of another way to compute it
 
 
 def test_being_far_from_the_floor_is_no_reason_to_go_on():

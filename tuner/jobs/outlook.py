@@ -92,10 +92,15 @@ class Promises:
             self.kept += min(log2(best_s[self.trials - 1] / best_s[-1]), self.fall)
         self.fall, self.trials = max(fall or 0.0, 0.0), len(best_s)
 
-    @property
-    def trusted(self) -> float:
-        """What is to be expected of the newest."""
-        return self.fall * min((TRUST * DOUBT + self.kept) / (DOUBT + self.due), 1.0)
+    def trust(self, before: float = TRUST) -> float:
+        """The part of a promise that is to be expected, where it was `before` without those of this task."""
+        return min((before * DOUBT + self.kept) / (DOUBT + self.due), 1.0)
+
+
+def trusted(promises: Sequence[Promises]) -> list[float]:
+    """What is to be expected of the newest promise of each task: the same model makes all, so all tell of each."""
+    everywhere = Promises(due=sum(one.due for one in promises), kept=sum(one.kept for one in promises)).trust()
+    return [one.fall * one.trust(everywhere) for one in promises]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ import numpy as np
 
 from ..models.assembly import Assembly, Run, TaskChain, total_s
 from .forecast import GRID, Forecast
-from .outlook import Floats, Outlook, Promises, outlooks
+from .outlook import Floats, Outlook, Promises, outlooks, trusted
 from .pace import Pace
 
 SMALLEST = 4
 """Trials in a batch after the first one, where they are few for many tasks."""
 
 LEAST_GAP = 0.02
-"""The part of a time that may always be saved: the floor is an estimate, and a task may come below it."""
+"""The part of a time that may always be saved: the floor is an estimate."""
 
 PROSPECT = 16
 """Trials after which the time of a task may still come down to half, after three times as many to three quarters."""
@@ -129,16 +129,13 @@ class TaskScheduler:
 
     def outlooks(self) -> list[Outlook]:
         """What more trials of each task are expected to bring."""
-        limits = [
-            max(log2(task.best_s[-1] / task.floor_s), -log2(1.0 - LEAST_GAP)) if task.succeeded else inf
-            for task in self._tasks
-        ]
+        limits = [_limit(task) for task in self._tasks]
         return outlooks(
             [task.best_s for task in self._tasks],
             [task.family for task in self._tasks],
             [task.spent for task in self._tasks],
             limits,
-            [task.promises.trusted for task in self._tasks],
+            trusted([task.promises for task in self._tasks]),
         )
 
     def expected_gains_s(self, more: Floats) -> Floats:
@@ -197,6 +194,13 @@ class TaskScheduler:
             return task.best_s[-1]
         ratios = self._ratios()
         return task.floor_s * (float(np.median(ratios)) if ratios else 1.0)
+
+
+def _limit(task: TaskProgress) -> float:
+    """The furthest that the best time can fall, in log2; infinite where it is below the floor, which is wrong then."""
+    if not task.succeeded or task.best_s[-1] < task.floor_s:
+        return inf
+    return max(log2(task.best_s[-1] / task.floor_s), -log2(1.0 - LEAST_GAP))
 
 
 def _chance_to_work(failed: int, more: Floats) -> Floats:
