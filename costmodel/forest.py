@@ -62,7 +62,8 @@ class Forest:
         """Learn labels; what `before` [members, points] predicts of them already, each member adds to.
 
         `groups` [points] are learned from whole or not at all by a member, so that members differ in what they have
-        never seen. Equal arguments give equal forests.
+        never seen. For an `objective` that ranks, the points of a group must lie together. Equal arguments give equal
+        forests.
         """
         boosters = []
         for member in range(members):
@@ -129,7 +130,7 @@ class Forest:
 
 
 def _taken(groups: NDArray[np.int64], member: int, members: int, seed: int) -> NDArray[np.bool_]:
-    """Which points a member learns from: all where it is alone, or the draw leaves next to nothing."""
+    """Which points a member learns from: all where it is alone, or where the draw leaves less than half of them."""
     names = np.unique(groups)
     everything = np.ones(len(groups), np.bool_)
     if members == 1:

@@ -30,7 +30,7 @@ class Quality:
     peak_1: float  # speed of the schedule that it ranks first, relative to the best
     peak_5: float  # the same of the best of the first five
     time_error: float  # median of how far predicted times are from measured ones, as a factor; 0.1 is 10%
-    covered: float  # share of measured times within two deviations of the predicted order of a task, of 95%
+    covered: float  # share of times within two deviations of those predicted, but for one factor a task; 95% is right
 
     def to_json(self) -> dict[str, float]:
         return asdict(self)

@@ -26,10 +26,10 @@ class NewSnapshot:
     target_kind: str  # of the targets that it is for: "cpu", "cuda"
     features_version: str  # what its inputs mean: another model's inputs may mean something else
     content: bytes = field(repr=False)
-    trials: int  # how many it learned from, those of its parent among them
+    trials: int  # how many of this database it learned from
     newest_trial_id: int  # it learned from trials up to this id; 0: from none of this database
-    metrics: Mapping[str, Any]  # JSON: what it reached on tasks that it did not learn from, and which those were
-    parent_sha256: str | None = None  # of the content of the model that it went on from, in this database or not
+    metrics: Mapping[str, Any]  # JSON: what one like it reached on tasks that were left out of what it learned from
+    parent_sha256: str | None = None  # of the content of the model that it stands on, in this database or not
     job_id: int | None = None  # the job that taught it
 
     @property

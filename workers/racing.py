@@ -57,7 +57,7 @@ class Runner:
         return self.once_s >= LONG_S
 
     def samples(self, count: int, deadline_s: float) -> list[float]:
-        """So many, or less, but one, where the deadline passes."""
+        """So many; less where the deadline passes, but at least one."""
         return self.timed.time(count, self.repeats, deadline_s=deadline_s)
 
 

@@ -1,4 +1,4 @@
 """What `bench search` measures: how fast the search is, what it finds, and how far its findings can be trusted.
-Read first: `parts`.
+Read first: `searches`, then `trust`.
 May import: everything but the rivals' own packages.
 """
