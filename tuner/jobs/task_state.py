@@ -72,15 +72,16 @@ class TaskState:
         return state
 
     def ask(self, n: int) -> list[Schedule]:
-        """Up to `n` schedules to measure next, none where the spaces hold no more: what the strategy proposes.
+        """Up to `n` schedules to measure next, none where the spaces hold no more.
 
-        It begins with the defaults; in the first batch that has room for more, what is borrowed is among them.
+        The default comes first, then what is borrowed: the sooner something fast is known, the less time goes into what
+        is slower. All others are proposed by the strategy.
         """
-        taken = [s for s in self.borrowed if s.key not in self.measured][: max(n - 1, 0)]
-        proposed = self.strategy.ask(n - len(taken))
-        proposed += [schedule for schedule in taken if schedule not in proposed]
-        self.borrowed = [schedule for schedule in self.borrowed if schedule not in proposed]
-        return proposed
+        first = [] if self.default.key in self.measured else self.strategy.ask(min(n, 1))
+        taken = [s for s in self.borrowed if s.key not in self.measured and s not in first][: n - len(first)]
+        self.borrowed = [s for s in self.borrowed if s not in taken]
+        proposed = self.strategy.ask(n - len(first) - len(taken))
+        return first + taken + [schedule for schedule in proposed if schedule not in taken]
 
     def tell(self, schedule: Schedule, measurement: Measurement) -> None:
         """One more trial. Of two of one schedule the first stays."""

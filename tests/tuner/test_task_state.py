@@ -1,0 +1,55 @@
+"""What a job tries first of a task."""
+
+from __future__ import annotations
+
+from tunewright.costmodel.model import AnalyticModel
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import spaces
+from tunewright.tuner.jobs.task_state import TaskState
+
+from .test_lookup import TARGET, TASK
+
+
+def state_of(*known: Schedule) -> TaskState:
+    records = [Record(TASK.key, TARGET.key, schedule, measured()) for schedule in known]
+    return TaskState.of(TASK, 1, TARGET, records, AnalyticModel(), strategy="evolutionary", seed=0)
+
+
+def measured() -> Measurement:
+    return Measurement(Status.OK, (1e-3,), 1e-3, 1e-3, 1e-3)
+
+
+def others(count: int) -> list[Schedule]:
+    """Points of the first space that are not its default."""
+    space = spaces(TASK, TARGET)[0]
+    return [s for s in map(space.schedule, space.points) if s != space.default][:count]
+
+
+def test_the_default_comes_first_and_then_what_is_borrowed() -> None:
+    state, borrowed = state_of(), others(2)
+    state.borrowed = list(borrowed)
+    asked = state.ask(6)
+    assert asked[:3] == [state.default, *borrowed]
+    assert len({schedule.key for schedule in asked}) == len(asked)
+    assert state.borrowed == []
+
+
+def test_one_at_a_time() -> None:
+    state, borrowed = state_of(), others(2)
+    state.borrowed = list(borrowed)
+    found = []
+    for _ in range(4):
+        [schedule] = state.ask(1)
+        state.tell(schedule, measured())
+        found.append(schedule)
+    assert found[:3] == [state.default, *borrowed]
+    assert found[3] not in found[:3]
+
+
+def test_what_is_borrowed_and_measured_already_is_not_tried_again() -> None:
+    [borrowed] = others(1)
+    state = state_of(spaces(TASK, TARGET)[0].default, borrowed)
+    state.borrowed = [borrowed]
+    asked = state.ask(4)
+    assert len(asked) == 4 and borrowed not in asked
