@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -287,10 +288,57 @@ def test_a_promise_is_made_by_what_was_learned(make):
     model = XGBModel(seed=0)
     model.fit([Trials.of(TASK, TARGET, space, done) for space in SPACES])
     strategy = make(SPACES, 0, records, model)
-    assert strategy.promise() is None  # nothing was looked at
-    strategy.ask(4)
-    promise = strategy.promise()
-    assert promise is None or -3 < promise < 3
+    for _ in range(2):  # by a glance, then by what was not picked
+        promise = strategy.promise()
+        assert promise is None or -3 < promise < 3
+        strategy.ask(4)
+
+
+class Known(AnalyticModel):
+    """The made-up machine itself, but for a factor that it has all times wrong by."""
+
+    ready = True
+
+    def __init__(self, factor=1.0, favour="", seen=None):
+        self.factor, self.favour, self.seen = factor, favour, seen if seen is not None else Counter()
+
+    def score(self, task, target, space, rows):
+        self.seen[space.sketch] += len(rows)
+        times_s = np.array([time_s(space.schedule(row)) for row in rows])
+        return -np.log2(self.factor * times_s) + 4.0 * (space.sketch == self.favour)
+
+
+def test_a_promise_is_measured_against_trials():
+    """That a model has all times of a task wrong by a factor promises nothing; that one schedule is slow does."""
+    factory, records = maker("evolutionary"), [record(LARGE.default)]
+    promises = [factory((LARGE,), 0, records, Known(factor)).promise() for factor in (1.0, 100.0)]
+    assert promises[0] == pytest.approx(promises[1])
+    every = LARGE.sample(20_000, np.random.default_rng(9))
+    least_s = min(time_s(LARGE.schedule(row)) for row in every)
+    assert 0.4 * np.log2(time_s(LARGE.default) / least_s) < promises[0]
+    best = LARGE.schedule(min(every, key=lambda row: time_s(LARGE.schedule(row))))
+    assert factory((LARGE,), 0, [*records, record(best)], Known()).promise() < 0.1
+    assert factory((SMALL,), 0, map(record, map(SMALL.schedule, SMALL.points)), Known()).promise() is None
+
+
+def test_a_batch_has_what_the_model_would_rank_first():
+    """It sees a hundredth of the space, and finds what is faster than the best of 20,000 points."""
+    every = LARGE.sample(20_000, np.random.default_rng(9))
+    least_s = min(time_s(LARGE.schedule(row)) for row in every)
+    model = Known()
+    asked = maker("evolutionary")(SPACES, 0, [record(SMALL.default), record(LARGE.default)], model).ask(8)
+    assert min(map(time_s, asked)) < 1.02 * least_s
+    assert sum(model.seen.values()) < 6000
+
+
+def test_the_space_that_promises_most_is_searched_most():
+    other = replace(LARGE, sketch="other", default=replace(LARGE.default, sketch="other"))
+    model = Known(favour="other")
+    strategy = maker("evolutionary")((LARGE, other), 0, [], model)
+    asked = strategy.ask(16)
+    assert asked[:2] == [LARGE.default, other.default]
+    assert sum(schedule.sketch == "other" for schedule in asked[2:]) >= 12  # but for those at random
+    assert model.seen["other"] > 2 * model.seen["large"] > 200
 
 
 class Doubtful(AnalyticModel):

@@ -108,6 +108,11 @@ class History:
         rows = [self._rows[point] for point in self._ranked() if point[0] == number][:count]
         return np.array(rows, np.int64).reshape(len(rows), len(self.spaces[number].knobs))
 
+    def timed(self, number: int) -> tuple[Rows, NDArray[np.float64]]:
+        """The points of a space that worked, and their times in seconds, fastest first."""
+        points = [point for point in self._ranked() if point[0] == number]
+        return self.best(number, len(points)), np.array([self._times_s[point] for point in points])
+
     def _ranked(self) -> list[tuple[int, int]]:
         """The points that worked, fastest first."""
         return [

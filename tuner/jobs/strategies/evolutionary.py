@@ -22,6 +22,8 @@ from tunewright.search_space.space import Rows, Space
 from ..history import History, Point
 from .draft import drafted
 
+Places = NDArray[np.int64]  # positions in a list of points
+
 ROUNDS = 2
 
 PARENTS = 32
@@ -30,8 +32,14 @@ PARENTS = 32
 POLISHED = 4
 """Measured points, fastest first, all of whose neighbours are looked at."""
 
+SUMMIT = 8
+"""Points of each population, highest first, all of whose neighbours are looked at."""
+
 SAMPLED = 2048
 """Points drawn for the draft where a space is too large to be written out."""
+
+FOREMOST = 256
+"""Points of all spaces that a batch is picked from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +67,11 @@ class Policy:
 
     descent_from: int = 48
 
-    whole: int = 512
+    whole: int = 1024
     """Fresh points up to which all of a space is scored; nothing is left to breeding."""
 
-    population: int = 256
-    """Points bred from; all rounds together score three times as many."""
+    population: int = 768
+    """Points bred from, of all spaces together."""
 
     draft: float = 0.25
     """Share of the first population that has the least estimated time: of ten searches nine are at 95% after 12 trials,
@@ -73,6 +81,20 @@ class Policy:
 
 POLICY = Policy()
 """The default."""
+
+
+@dataclass(slots=True)
+class Herd:
+    """Scored points of one space."""
+
+    number: int  # of the space
+    rows: Rows
+    scores: Scores  # what the model expects
+    is_whole: bool  # all that is fresh in the space; else some of it, and measured points
+
+    def only(self, chosen: NDArray[np.bool_]) -> Herd:
+        """Some of the points."""
+        return Herd(self.number, self.rows[chosen], self.scores[chosen], self.is_whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +112,8 @@ class Evolutionary:
 
     Where a space is small all of it is scored. Else part of the first population is drafted by the roofline estimate,
     as in Pruner (ASPLOS '25), and the cost model sees only these, a few at random, the neighbours of the fastest points
-    and what is bred from all.
+    and what is bred from all. The spaces of a task are one population: the more a model expects of one, the more
+    offspring it has.
     """
 
     def __init__(
@@ -109,20 +132,20 @@ class Evolutionary:
         self._policy = policy
         self._history = History(spaces, task.key, target.key, records)
         self._seed = (seed, int(task.key[:16], 16))
-        self._next: float | None = None  # the highest score of what was not picked last
+        self._next: float | None = None  # the highest score of what was not picked last; none while nothing was
 
     def ask(self, n: int) -> list[Schedule]:
-        history, policy = self._history, self._policy
-        # Drawn from what is known alone, not from earlier draws: a resumed search has the same randomness.
-        rng = np.random.default_rng([*self._seed, history.measured, history.pending])
+        history, policy, rng = self._history, self._policy, self._rng()
         schedules = history.take(history.defaults()[:n])
         wanted = n - len(schedules)
         if wanted:
-            pools = [self._pool(number, rng) for number in range(len(history.spaces))]
+            pools = [self._hoped(herd) for herd in _foremost(self._bred(self._herds(rng), rng), FOREMOST + n)]
             drawn = int(self._explored(pools) * wanted + rng.random())
             near = int(policy.descent * (wanted - drawn)) if history.measured >= policy.descent_from else 0
-            schedules += history.take(self._picked(self._around(), near))
-            schedules += history.take(self._picked([self._fresh(pool) for pool in pools], n - drawn - len(schedules)))
+            schedules += history.take(self._picked(self._around(), near)) if near else []
+            pools = [self._fresh(pool) for pool in pools]
+            schedules += history.take(self._picked(pools, n - drawn - len(schedules)))
+            self._next = self._expected([self._fresh(pool).scores for pool in pools])
             schedules += history.take(history.draw(n - len(schedules), rng))
         return schedules
 
@@ -132,7 +155,28 @@ class Evolutionary:
 
     def promise(self) -> float | None:
         best_s = self._history.best_s
-        return None if self._next is None or not np.isfinite(best_s) else self._next + float(np.log2(best_s))
+        if not self._model.ready or not np.isfinite(best_s):
+            return None
+        if self._next is None:  # only defaults were asked for: a glance shows whether there seems to be more
+            self._next = self._expected([self._unmeasured(herd).scores for herd in self._herds(self._rng())])
+        return self._next + float(np.log2(best_s)) if np.isfinite(self._next) else None
+
+    def _rng(self) -> np.random.Generator:
+        """Drawn from what is known alone, not from earlier draws: a resumed search has the same randomness."""
+        return np.random.default_rng([*self._seed, self._history.measured, self._history.pending])
+
+    def _expected(self, scores: Sequence[Scores]) -> float:
+        """The highest of scores, put right by what the trials of the task came to; -inf where there are none.
+
+        So it tells how points compare with those that were measured, even while the model knows none of these.
+        """
+        wrong = [np.empty(0)]
+        for number in range(len(self._history.spaces)):
+            rows, times_s = self._history.timed(number)
+            wrong.append(self._scores(number, rows) + np.log2(times_s))
+        too_high = np.concatenate(wrong)
+        highest = max((float(part.max()) for part in scores if len(part)), default=-np.inf)
+        return highest - (float(np.median(too_high)) if len(too_high) else 0.0)
 
     def _explored(self, pools: Sequence[Pool]) -> float:
         """The share drawn at random: what a model is wrong about shows only there, unless it knows where it may be."""
@@ -146,11 +190,11 @@ class Evolutionary:
             return np.empty(0)
         return self._model.score(self._task, self._target, self._history.spaces[number], rows)
 
-    def _hoped(self, number: int, rows: Rows, scores: Scores) -> Pool:
-        if not len(rows):
-            return Pool(number, rows, scores, scores)
-        doubts = self._model.deviation(self._task, self._target, self._history.spaces[number], rows)
-        return Pool(number, rows, scores, scores + self._policy.kappa * doubts)
+    def _hoped(self, herd: Herd) -> Pool:
+        if not len(herd.rows):
+            return Pool(herd.number, herd.rows, herd.scores, herd.scores)
+        doubts = self._model.deviation(self._task, self._target, self._history.spaces[herd.number], herd.rows)
+        return Pool(herd.number, herd.rows, herd.scores, herd.scores + self._policy.kappa * doubts)
 
     def _fresh(self, pool: Pool) -> Pool:
         """What is left of a pool after some of its points were taken."""
@@ -165,41 +209,55 @@ class Evolutionary:
             rows = [row for where, row in fastest if where == number]
             if rows:
                 near = self._history.fresh(number, space.neighbours(np.array(rows)))
-                pools.append(self._hoped(number, near, self._scores(number, near)))
+                pools.append(self._hoped(Herd(number, near, self._scores(number, near), is_whole=False)))
         return pools
 
-    def _pool(self, number: int, rng: np.random.Generator) -> Pool:
-        left = self._history.remaining(number)
-        if left is not None and len(left) <= self._policy.whole:
-            return self._hoped(number, left, self._scores(number, left))
-        rows, scores = self._bred(number, left, rng)
-        fresh = self._history.is_fresh(number, rows)
-        return self._hoped(number, rows[fresh], scores[fresh])
+    def _herds(self, rng: np.random.Generator) -> list[Herd]:
+        """The first population, of each space: all of it where that is little."""
+        left = [self._history.remaining(number) for number in range(len(self._history.spaces))]
+        whole = [rest is not None and len(rest) <= self._policy.whole for rest in left]
+        share = self._policy.population // max(len(whole) - sum(whole), 1)
+        herds = []
+        for number, rest in enumerate(left):
+            rows = rest if rest is not None and whole[number] else self._first(number, rest, share, rng)
+            herds.append(Herd(number, rows, self._scores(number, rows), whole[number]))
+        return herds
 
-    def _bred(self, number: int, left: Rows | None, rng: np.random.Generator) -> tuple[Rows, Scores]:
-        """Some rounds of selection, mutation and crossing; the best of all that was seen, measured points too."""
-        space, half = self._history.spaces[number], self._policy.population // 2
-        rows = self._first(number, left, rng)
-        scores = self._scores(number, rows)
-        for _ in range(ROUNDS):
-            if not len(rows):
-                break
-            one, other, alone = (rows[_selected(scores, half, rng)] for _ in range(3))
-            children = _distinct(space, [rows, space.mutate(alone, rng), space.cross(one, other, rng)])[len(rows) :]
-            rows = np.concatenate([rows, children])
-            scores = np.concatenate([scores, self._scores(number, children)])
-            kept = np.argsort(-scores, kind="stable")[: 2 * self._policy.population]
-            rows, scores = rows[kept], scores[kept]
-        return rows, scores
-
-    def _first(self, number: int, left: Rows | None, rng: np.random.Generator) -> Rows:
-        """The first population: measured points, their neighbours, a draft, and any others."""
-        space, count = self._history.spaces[number], self._policy.population
-        stock = space.sample(SAMPLED, rng) if left is None else left
+    def _first(self, number: int, left: Rows | None, count: int, rng: np.random.Generator) -> Rows:
+        """Measured points, their neighbours, a draft, and any others."""
+        space = self._history.spaces[number]
+        stock = space.sample(SAMPLED, rng) if left is None else left[rng.permutation(len(left))[:SAMPLED]]
         best = drafted(self._task, self._target, space, stock, int(self._policy.draft * count))
-        anyone = stock[rng.permutation(len(stock))[: count - len(best)]]
+        anyone = stock[: count - len(best)]
         parents = self._history.best(number, PARENTS)
         return _distinct(space, [parents, space.neighbours(parents[:POLISHED]), best, anyone])
+
+    def _bred(self, herds: Sequence[Herd], rng: np.random.Generator) -> list[Herd]:
+        """Some rounds of selection, mutation and crossing, over all spaces together; measured points are left out."""
+        whole, grown = [herd for herd in herds if herd.is_whole], [herd for herd in herds if not herd.is_whole]
+        for _ in range(ROUNDS):
+            scores = np.concatenate([np.empty(0), *(herd.scores for herd in grown)])
+            if not len(scores):
+                break
+            parents = _shared(_selected(scores, self._policy.population, rng), grown)
+            summits = _shared(np.argsort(-scores, kind="stable")[:SUMMIT], grown)
+            grown = [self._grown(*family, rng) for family in zip(grown, parents, summits, strict=True)]
+            grown = _foremost(grown, 2 * self._policy.population)
+        return [self._unmeasured(herd) for herd in (*whole, *grown)]
+
+    def _unmeasured(self, herd: Herd) -> Herd:
+        """The points that were neither asked for nor measured."""
+        return herd.only(self._history.is_fresh(herd.number, herd.rows))
+
+    def _grown(self, herd: Herd, parents: Places, summit: Places, rng: np.random.Generator) -> Herd:
+        """A herd with the offspring of its parents, and what is next to its highest points."""
+        space = self._history.spaces[herd.number]
+        alone, paired = np.array_split(herd.rows[parents], 2)
+        crossed = space.cross(paired, paired[rng.permutation(len(paired))], rng)
+        parts = [herd.rows, space.mutate(alone, rng), crossed, space.neighbours(herd.rows[summit])]
+        children = _distinct(space, parts)[len(herd.rows) :]
+        scores = np.concatenate([herd.scores, self._scores(herd.number, children)])
+        return Herd(herd.number, np.concatenate([herd.rows, children]), scores, herd.is_whole)
 
     def _picked(self, pools: Sequence[Pool], count: int) -> list[Point]:
         """The highest hopes one by one; each pick lowers those of its neighbours, so that a batch isn't one hill."""
@@ -215,8 +273,6 @@ class Evolutionary:
             near = np.sum(pool.rows != row, axis=1) <= 1
             hopes[starts[which] : starts[which + 1]][near] -= step
             hopes[best] = -np.inf
-        scores = np.concatenate([np.empty(0), *(pool.scores for pool in pools)])[np.isfinite(hopes)]
-        self._next = float(scores.max()) if self._model.ready and len(scores) else None
         return points
 
 
@@ -227,7 +283,23 @@ def _distinct(space: Space, parts: Sequence[Rows]) -> Rows:
     return rows[np.sort(first)]
 
 
-def _selected(scores: Scores, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _foremost(herds: Sequence[Herd], count: int) -> list[Herd]:
+    """The `count` points that score highest, of all herds together; equals of the last one too."""
+    scores = np.concatenate([np.empty(0), *(herd.scores for herd in herds)])
+    if len(scores) <= count:
+        return list(herds)
+    least = np.partition(scores, -count)[-count]
+    return [herd.only(herd.scores >= least) for herd in herds]
+
+
+def _shared(places: Places, herds: Sequence[Herd]) -> list[Places]:
+    """Places among the points of all herds, as those in each."""
+    ends = np.cumsum([len(herd.rows) for herd in herds])
+    starts = ends - [len(herd.rows) for herd in herds]
+    return [places[(places >= start) & (places < end)] - start for start, end in zip(starts, ends, strict=True)]
+
+
+def _selected(scores: Scores, count: int, rng: np.random.Generator) -> Places:
     """Positions drawn with repeats; the chance falls with the rank, to 1/e at every eighth of the population."""
     ranks = np.empty(len(scores))
     ranks[np.argsort(-scores, kind="stable")] = np.arange(len(scores))
