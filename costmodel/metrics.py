@@ -31,14 +31,8 @@ def pairwise_accuracy(scores: Floats, times_s: Floats, spans_s: Floats | None = 
 
 def peak(scores: Floats, times_s: Floats, k: int) -> float:
     """Speed of the best of the k highest scores, relative to the best of all: 1 is perfect. nan if all failed."""
-    best, chosen = _best_and_chosen(scores, times_s, k)
-    return best / chosen if np.isfinite(best) else float("nan")
-
-
-def regret(scores: Floats, times_s: Floats, k: int) -> float:
-    """How much longer the best of the k highest scores takes than the best of all: 0.1 is 10%. nan if all failed."""
-    best, chosen = _best_and_chosen(scores, times_s, k)
-    return chosen / best - 1 if np.isfinite(best) else float("nan")
+    best, chosen = times_s.min(), times_s[np.argsort(-scores, kind="stable")[:k]].min()
+    return float(best / chosen) if np.isfinite(best) else float("nan")
 
 
 def rank_correlation(scores: Floats, times_s: Floats) -> float:
@@ -56,11 +50,6 @@ def _difference(a: Floats, b: Floats) -> Floats:
     """a - b, where two failures are equal."""
     both = np.isinf(a) & np.isinf(b)
     return np.subtract(a, b, out=np.zeros(len(a)), where=~both)
-
-
-def _best_and_chosen(scores: Floats, times_s: Floats, k: int) -> tuple[float, float]:
-    top = np.argsort(-scores, kind="stable")[:k]
-    return float(times_s.min()), float(times_s[top].min())
 
 
 def _ranks(values: Floats) -> Floats:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.costmodel.metrics import pairwise_accuracy, peak, rank_correlation, regret
+from tunewright.costmodel.metrics import pairwise_accuracy, peak, rank_correlation
 
 TIMES = np.array([4.0, 1.0, 2.0, 8.0])
 PERFECT = -TIMES
@@ -15,8 +15,6 @@ def test_worked_by_hand():
     assert pairwise_accuracy(scores, TIMES) == pytest.approx(4 / 6)
     assert peak(scores, TIMES, 1) == 0.25
     assert peak(scores, TIMES, 2) == 1.0
-    assert regret(scores, TIMES, 1) == 3.0
-    assert regret(scores, TIMES, 2) == 0.0
     # Ranks by score 4 3 2 1, by speed 2 4 3 1: differences 2 -1 -1 0, so 1 - 6 * 6 / (4 * 15).
     assert rank_correlation(scores, TIMES) == pytest.approx(0.4)
 
@@ -26,7 +24,7 @@ def test_perfect_and_reversed():
     assert pairwise_accuracy(-PERFECT, TIMES) == 0
     assert rank_correlation(PERFECT, TIMES) == pytest.approx(1)
     assert rank_correlation(-PERFECT, TIMES) == pytest.approx(-1)
-    assert regret(PERFECT, TIMES, 1) == 0
+    assert peak(PERFECT, TIMES, 1) == 1
 
 
 def test_ties_count_half_and_equal_times_not_at_all():
@@ -43,9 +41,7 @@ def test_failures_are_slowest():
     scores = np.array([0.0, 2.0, 1.0, 3.0])
     assert pairwise_accuracy(scores, times) == 1
     assert peak(-scores, times, 1) == 0
-    assert regret(-scores, times, 1) == np.inf
     assert np.isnan(peak(scores, np.full(4, np.inf), 1))
-    assert np.isnan(regret(scores, np.full(4, np.inf), 1))
 
 
 def test_equal_scores_are_taken_in_order():
@@ -61,7 +57,6 @@ def test_bounds_and_agreement(values, k):
     scores = np.array([s for s, _ in values], float)
     times = np.array([t for _, t in values], float)
     assert 0 < peak(scores, times, k) <= 1
-    assert regret(scores, times, k) == pytest.approx(1 / peak(scores, times, k) - 1)
     assert peak(scores, times, k) <= peak(scores, times, k + 1)
     accuracy = pairwise_accuracy(scores, times)
     if not np.isnan(accuracy):
