@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
@@ -15,7 +17,11 @@ ALIGN_BYTES = 64
 """A cache line, and the widest vector: where tensors of our own begin, so that no vector lies in two lines."""
 
 HUGE_BYTES = 2 << 20
-"""A huge page of most systems. numpy asks for such ones in what it allocates."""
+"""A huge page of most systems."""
+
+MAPPED_BYTES = 2 * HUGE_BYTES
+"""What is so large or larger gets pages of its own, huge ones where the system has them. Memory that was somebody's
+before would be in small pages, or not, by chance, and kernels that read much of it slower by a tenth, or not."""
 
 IDLE_BLOCKS = 2
 """Blocks that wait for their next use: who runs a model in a loop holds one result while the next is made."""
@@ -34,7 +40,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN
 
 def aligned_block(size_bytes: int) -> NDArray[np.uint8]:
     """Aligned bytes, not initialised, in huge pages where they fill some."""
-    return _aligned_bytes(size_bytes, HUGE_BYTES if size_bytes >= 2 * HUGE_BYTES else ALIGN_BYTES)
+    return _aligned_bytes(size_bytes, HUGE_BYTES if size_bytes >= MAPPED_BYTES else ALIGN_BYTES)
 
 
 def address_of(array: NDArray[np.generic]) -> int:
@@ -97,9 +103,21 @@ def room_bytes(size_bytes: int) -> int:
 
 
 def _aligned_bytes(size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
-    block = np.empty(size_bytes + align_bytes, np.uint8)
+    whole_bytes = size_bytes + align_bytes
+    block = _mapped(whole_bytes) if size_bytes >= MAPPED_BYTES else np.empty(whole_bytes, np.uint8)
     start = -block.ctypes.data % align_bytes
     return block[start : start + size_bytes]
+
+
+def _mapped(size_bytes: int) -> NDArray[np.uint8]:
+    """Pages of the system's, all zeros. Raises MemoryError as numpy does."""
+    try:
+        pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"Unable to allocate {size_bytes:,} bytes: {error.strerror}") from error
+    with suppress(AttributeError, OSError):  # a system without huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,8 @@ class Guarded:
 def guarded_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN_BYTES) -> Guarded:
     """An aligned array with guards of 4 KiB right before its first and right behind its last byte."""
     size_bytes = prod(shape) * dtype.size_bytes
+    if size_bytes >= MAPPED_BYTES:
+        align_bytes = max(align_bytes, HUGE_BYTES)  # as tensors of models are
     lead_bytes = -(-GUARD_BYTES // align_bytes) * align_bytes
     block = _aligned_bytes(lead_bytes + size_bytes + GUARD_BYTES, align_bytes)
     inner = block[lead_bytes : lead_bytes + size_bytes]
