@@ -1,5 +1,7 @@
 """The child: `python -m tunewright.workers.child SETTINGS` serves requests until its parent hangs up or dies.
 
+Most are forked instead: see `nursery`.
+
 Candidates run in here, so nothing in here is trusted to survive: `process.Child` is the other side. Requests and
 replies have descriptors of their own; what native code prints goes to the log, which is standard output and error.
 """
@@ -24,14 +26,16 @@ from .frames import frame, read
 
 PR_SET_PDEATHSIG = 1
 
+MEASURING = "tunewright.workers.measure"
+"""What most children serve."""
 
-def main() -> None:
+
+def serve(settings: Mapping[str, Any]) -> None:
     """Settings: descriptors `requests` and `replies`, process id `parent`, modules `plugins` and `calls`.
 
     And of `process.ChildLimits` `memory_bytes`, `cpu_s` and `confined`.
     """
-    settings = json.loads(sys.argv[1])
-    _die_with(settings["parent"])
+    die_with(settings["parent"])
     give_up_privileges()
     _limit(settings["memory_bytes"])
     if settings["confined"]:
@@ -50,7 +54,7 @@ def main() -> None:
             replies.flush()
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """End this process as soon as its parent ends, however that happens."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before we asked
@@ -92,4 +96,4 @@ def _answer(calls: Mapping[str, Any], request: dict[str, Any]) -> bytes:
 
 
 if __name__ == "__main__":
-    main()
+    serve(json.loads(sys.argv[1]))

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
@@ -21,8 +22,10 @@ from tunewright.codegen.host import available_memory_bytes
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal
 
+from .child import MEASURING
 from .confine import environment
 from .frames import LARGEST_BYTES, BrokenFrame, frame, take
+from .nursery import Barren, Nursery, Offspring, inherited
 
 START_S = 60.0
 """Time that a child has to import what it needs: a third of a second, more on a machine that swaps."""
@@ -82,7 +85,7 @@ class Child:
         self,
         limits: ChildLimits | None = None,
         plugins: Sequence[str] = (),
-        calls: str = "tunewright.workers.measure",
+        calls: str = MEASURING,
         once: bool = False,
     ) -> None:
         self.provenance: dict[str, str] = {}  # of the last start; empty before the first
@@ -91,7 +94,7 @@ class Child:
         self._plugins = list(plugins)
         self._calls = calls
         self._once = once
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Offspring | None = None
         self._killed = False
         self._reaping = threading.Lock()  # held where the process id may cease to be ours
         self._requests, self._replies, self._log = -1, -1, -1
@@ -289,12 +292,39 @@ def _spawner() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="tunewright-spawner")
 
 
-os.register_at_fork(after_in_child=_spawner.cache_clear)
+_nursery: Nursery | None = None  # of the spawner
 
 
-def _spawn(settings: dict[str, Any], log: int) -> subprocess.Popen[bytes]:
-    # One thread for numpy's BLAS: idle ones spin for a while, on cores that are being timed.
-    single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+def expect() -> None:
+    """Children will be needed soon: what they have in common is imported meanwhile."""
+    _spawner().submit(_ready_nursery)
+
+
+def _ready_nursery() -> Nursery:
+    """That of this process: another one where the environment has changed, or it has died."""
+    global _nursery
+    if _nursery is None or not _nursery.serves(inherited()):
+        _nursery = Nursery()
+    return _nursery
+
+
+def _after_fork() -> None:
+    """The threads and processes are the parent's."""
+    global _nursery
+    _spawner.cache_clear()
+    if _nursery is not None:
+        _nursery.leave()
+        _nursery = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _spawn(settings: dict[str, Any], log: int) -> subprocess.Popen[bytes] | Offspring:
+    """Fork it where all that it has in common with others may be imported before it is confined."""
+    if settings["calls"] == MEASURING and not settings["confined"]:
+        with suppress(Barren):
+            return _ready_nursery().bear(settings, (settings["requests"], settings["replies"], log))
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "tunewright.workers.child", json.dumps(settings)],
         stdin=subprocess.DEVNULL,
@@ -302,5 +332,5 @@ def _spawn(settings: dict[str, Any], log: int) -> subprocess.Popen[bytes]:
         stderr=log,
         pass_fds=(settings["requests"], settings["replies"]),
         start_new_session=True,
-        env=environment(os.environ, settings["confined"]) | single,
+        env=environment(os.environ, confined=True) if settings["confined"] else inherited(),
     )

@@ -110,7 +110,7 @@ def test_illegal_and_bugs_propagate(child: Child, make, tmp_path) -> None:
     with pytest.raises(Illegal, match="no sketch is called"):
         child.request("build", 10, candidate=candidate_json(make.planted("unheard_of")), objects=str(tmp_path))
     with pytest.raises(ChildError, match="IndexError"):
-        child.request("sample", 10, number=7, repeats=1)
+        child.request("sample", 10, number=7)
 
 
 def test_an_interrupted_request_leaves_no_late_reply() -> None:

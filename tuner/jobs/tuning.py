@@ -15,6 +15,7 @@ from tunewright.db.errors import StoreError
 from tunewright.db.jobs import UNFINISHED, Budget, Job, Jobs, JobSpec, JobState, JobTask, Lease, LeaseLost
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.workers.pool import Machines, Pool, PoolError
+from tunewright.workers.process import expect
 
 from ..arguments import checked_dims, checked_threads, real_number, whole_number
 from ..errors import Refused
@@ -71,6 +72,8 @@ def tune(
     dims, threads = checked_dims(dims), checked_threads(threads)
     budget, seed = _checked(strategy, trials, minutes, until, seed)
     tell = watch or (lambda progress: None)
+    if pool == "local":
+        expect()
     tell(Progress(Stage.READING, 0, budget, 0.0, ()))
     machine = local_target(target, threads)
     opened = open_model(model, dims)
