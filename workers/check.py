@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from math import ceil, prod, sqrt
 from typing import Any, Self, TypeVar
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.host import host_caches
-from tunewright.codegen.ir import Buffer, Packing
+from tunewright.codegen.ir import Buffer, Matrix, Packing
 from tunewright.codegen.runtime.memory import Guarded, Recycler, address_of, guarded_empty
 from tunewright.codegen.runtime.native import Operand as Argument
 from tunewright.codegen.runtime.native import Program
@@ -22,7 +23,7 @@ from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.oracle import example_inputs, reference, written
 from tunewright.graph.task import Task, Tensor
 
-from .cold import OWN, Cold, Copies, copies, copy_bytes
+from .cold import OWN, Cold, Copies, Evicted, Place, copies, copy_bytes, evictor, place
 
 SEED = 0
 """Of the example inputs: one for all, so that every candidate of a task meets the same."""
@@ -45,6 +46,11 @@ not written to takes no memory."""
 
 Array = NDArray[Any]
 
+Packed = tuple[int, Packing | None]
+"""An input by its number, and how it is packed."""
+
+Maps = tuple[tuple[int, Matrix], ...]
+
 Key = TypeVar("Key")
 
 _caches = cache(host_caches)
@@ -60,11 +66,13 @@ class Example:
         self.task = task
         self.inputs: list[Array] = example_inputs(task, SEED)
         self.outputs: list[Array] = reference(task, self.inputs)
+        self.scales = [_magnitude(right) if right.dtype.kind == "f" else 1.0 for right in self.outputs]
         self.written = written(task)
         terms = max((prod(axis.extent for axis in stage.reduce) for stage in task.stages), default=1)
         self.tolerance_factor = max(1.0, sqrt(terms / SHORT))
         self._operands: OrderedDict[tuple[int, Packing | None], Operand] = OrderedDict()
-        self._copies: OrderedDict[tuple[int, tuple[tuple[int, Packing | None], ...]], Copies] = OrderedDict()
+        self._copies: OrderedDict[tuple[int, tuple[Packed, ...]], Copies] = OrderedDict()
+        self._ordered: OrderedDict[tuple[int, tuple[int, ...], Maps], Array] = OrderedDict()
         self._results: dict[tuple[int, DType, int], Guarded] = {}
 
     def operand(self, number: int, packing: Packing | None) -> Operand:
@@ -72,27 +80,52 @@ class Example:
         key = (number, packing)
         found = self._operands.pop(key, None)
         if found is None:
-            array = self.inputs[number]
-            found = Operand(self.task.inputs[number], packing.apply(array) if packing else array)
+            array = self._packed(number, packing) if packing else self.inputs[number]
+            found = Operand(self.task.inputs[number], array)
             packed_bytes = {k: one.guarded.array.nbytes for k, one in self._operands.items() if k[1] is not None}
             _forget(self._operands, packed_bytes, PACKED_BYTES - found.guarded.array.nbytes)
         self._operands[key] = found
         return found
 
-    def copies(self, packings: Sequence[tuple[int, Packing | None]], threads: int) -> Copies | None:
+    def _packed(self, number: int, packing: Packing) -> Array:
+        """An input in its packed order, as a view of an array that all forms share which begin in the same way.
+
+        What comes first takes longest: products with matrices, and elements from where they are far apart to where they
+        are neighbours.
+        """
+        key = number, packing.order, packing.maps
+        begun = self._ordered.pop(key, None)
+        if begun is None:
+            extents = tuple(self._extent(number, packing.maps, axis) for axis in packing.order)
+            whole, each = tuple((extent,) for extent in extents), tuple(range(len(extents)))
+            begun = Packing(packing.order, extents, whole, each, packing.maps).apply(self.inputs[number])
+            _forget(self._ordered, {k: one.nbytes for k, one in self._ordered.items()}, PACKED_BYTES - begun.nbytes)
+        self._ordered[key] = begun
+        return replace(packing, order=tuple(range(begun.ndim)), maps=()).arranged(begun)
+
+    def _extent(self, number: int, maps: Maps, axis: int) -> int:
+        return next((len(matrix) for mapped, matrix in maps if mapped == axis), self.inputs[number].shape[axis])
+
+    def away(self, packings: Sequence[Packed], pool: ThreadPool) -> Copies | Evicted | None:
         """What puts the constants, in the form in which a kernel reads them, as far away as they are in a model.
 
         `packings` are the numbers of these inputs, and how each is packed. None where they are there already.
         """
-        arrays = [self.operand(number, packing).guarded.array for number, packing in packings]
+        operands = [self.operand(number, packing) for number, packing in packings]
+        arrays = [operand.guarded.array for operand in operands]
         constant_bytes = sum(array.nbytes for array in arrays)
-        count = copies(constant_bytes, _caches(), threads)
-        if count == 1:
-            return None
-        key = count, tuple(packings)
+        match place(constant_bytes, _caches(), pool.threads):
+            case Place.ANYWHERE:
+                return None
+            case Place.MEMORY:
+                return Evicted([operand.evictor(pool) for operand in operands])
+            case Place.LAST_LEVEL:
+                count = copies(constant_bytes, _caches(), pool.threads)
+                return self._shared((count, tuple(packings)), arrays, count * copy_bytes(arrays))
+
+    def _shared(self, key: tuple[int, tuple[Packed, ...]], arrays: Sequence[Array], size_bytes: int) -> Copies:
         found = self._copies.pop(key, None)
         if found is None:
-            size_bytes = count * copy_bytes(arrays)
             _forget(self._copies, {k: one.size_bytes for k, one in self._copies.items()}, COPIES_BYTES - size_bytes)
             found = Copies(arrays, _room(size_bytes))
         self._copies[key] = found
@@ -135,6 +168,13 @@ class Operand:
         self.guarded = guarded_empty(array.shape, tensor.dtype)
         self.guarded.array[...] = array
         self._sum = checksum(self.guarded.array)
+        self._evictors: dict[int, Program] = {}  # by threads
+
+    def evictor(self, pool: ThreadPool) -> Program:
+        """What puts it out of all caches, on as many threads as the pool has."""
+        if pool.threads not in self._evictors:
+            self._evictors[pool.threads] = evictor(self.guarded.array, pool)
+        return self._evictors[pool.threads]
 
     def fault(self) -> str | None:
         """What was written to it, or beside it."""
@@ -166,14 +206,14 @@ class Loaded:
         guarded = [*(operand.guarded for operand in self._inputs), *self._outputs, *self._scratch]
         memory = [one.array for one in guarded]
         constants = [n for n, tensor in enumerate(example.task.inputs) if tensor.constant]
-        turns = example.copies([packings[n] for n in constants], pool.threads)
+        away = example.away([packings[n] for n in constants], pool)
         calls: list[tuple[Artifact, Sequence[Argument]]] = [(artifact, memory)]
-        if turns is not None:
-            calls += ((artifact, operands) for operands in _with_copies(memory, constants, turns))
+        if isinstance(away, Copies):
+            calls += ((artifact, operands) for operands in _with_copies(memory, constants, away))
         self._program = Program(calls, pool)
         self._sums: list[int] | None = None
         self.once_s = 0.0  # about what a run takes: what that of the check took
-        self.cold = Cold(self._program, turns)
+        self.cold = Cold(self._program, away)
         self.warm = Cold(self._program, None)
 
     def fill(self) -> None:
@@ -181,30 +221,40 @@ class Loaded:
         self._program.time(1, calls=OWN)
 
     def check(self) -> tuple[str | None, float | None]:
-        """Run once, compare with the reference: what is wrong, and the largest relative error."""
+        """Run once, compare with the reference: what is wrong, and the largest relative error.
+
+        What else was written to shows in `recheck`, or here where it may be why the result is wrong.
+        """
         for output in self._outputs:
             output.array.reshape(-1).view(np.uint8).fill(0xFF)  # as if nobody had written to it
+        if isinstance(self.cold.away, Evicted):
+            self.cold.away.evict()
         [self.once_s] = self._program.time(1, calls=OWN)
-        fault = self._damage()
+        fault: str | None = None
         largest = 0.0
-        expected = zip(self._example.outputs, self._example.written, strict=True)
-        for tensor, output, (right, own) in zip(self._example.task.outputs, self._outputs, expected, strict=True):
+        expected = zip(self._example.outputs, self._example.written, self._example.scales, strict=True)
+        for tensor, output, (right, own, scale) in zip(
+            self._example.task.outputs, self._outputs, expected, strict=True
+        ):
             tolerance = TOLERANCE.get(right.dtype, 0.0) * self._example.tolerance_factor
             array: Array = output.array.reshape(right.shape)
             if own is not None:
                 damage = spoilt(array, own)
                 fault = fault or (damage and f"{tensor.name}: {damage}")
                 array = np.where(own, array, right)
-            wrong, error = difference(array, right, tolerance)
+            wrong, error = difference(array, right, tolerance, scale)
             largest = max(largest, error)
             fault = fault or (wrong and f"{tensor.name}: {wrong}")
         self._sums = self._output_sums()
-        return fault, largest if np.isfinite(largest) else None
+        return fault and (self._damage() or fault), largest if np.isfinite(largest) else None
 
     def recheck(self) -> str | None:
         """What is wrong after further runs: all must have given the same bits, and written nowhere else."""
-        changed = self._output_sums() != self._sums
-        return self._damage() or ("the result differs from run to run" if changed else None)
+        return self._damage() or self.recheck_outputs()
+
+    def recheck_outputs(self) -> str | None:
+        """Whether the last run gave the same bits."""
+        return "the result differs from run to run" if self._output_sums() != self._sums else None
 
     def _output_sums(self) -> list[int]:
         return [checksum(output.array) for output in self._outputs]
@@ -252,8 +302,10 @@ def spoilt(array: Array, own: NDArray[np.bool_]) -> str | None:
     return f"{int(changed.sum())} elements changed that belong to others, the first at {index}"
 
 
-def difference(array: Array, right: Array, tolerance: float) -> tuple[str | None, float]:
+def difference(array: Array, right: Array, tolerance: float, scale: float | None = None) -> tuple[str | None, float]:
     """Where an array differs from what it must be by more than is tolerated, or None; and by how much it differs.
+
+    `scale` is the magnitude of `right`, where that is known.
 
     Floats: the largest error relative to the largest finite magnitude in `right`; NaN and infinity must be at the same
     places. Others must be equal, and the second value is the part of elements that are not.
@@ -264,7 +316,7 @@ def difference(array: Array, right: Array, tolerance: float) -> tuple[str | None
         return (f"{_first(unequal, array, right)}; {part:.3%} of all differ" if part else None), part
     with np.errstate(invalid="ignore", over="ignore"):
         apart = array - right
-    largest, scale = _magnitude(apart), _magnitude(right)
+    largest, scale = _magnitude(apart), _magnitude(right) if scale is None else scale
     if not (np.isfinite(largest) and np.isfinite(scale)):
         finite = np.isfinite(right)
         special = ~finite & ~((array == right) | (np.isnan(array) & np.isnan(right))) | finite & ~np.isfinite(array)

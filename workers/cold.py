@@ -2,34 +2,44 @@
 
 Between two runs of one kernel of a model all others run, and read their own weights. So a kernel that is timed by
 itself, again and again on the same memory, looks faster than it is in any model, and one that reads many transformed
-weights to save arithmetic looks better than one that reads few. Here the constants are there many times, and each run
-reads the next copy. Inputs and results stay what they are in a model: just written, by the kernel before.
-
-Schedules of a task that read their constants in the same form share the copies, and take turns on them: so no run of
-one finds in the cache what the other has just read.
+weights to save arithmetic looks better than one that reads few. Inputs and results stay what they are in a model: just
+written, by the kernel before.
 
 How far away constants are depends on the model. Those of a task that fill a core's second-level cache are read from
 memory, since models with such tasks are larger than the last-level cache; others from the last-level cache.
+
+- From memory: they are evicted before each run (`Evicted`), by an instruction that does so line by line. Copies that
+  exceed the last-level cache, read in turn, would do as well. But each form that schedules read constants in would take
+  40 MB of them or more, and to fill these takes longer than to build and time a candidate.
+- From the last-level cache: no instruction evicts from the nearer ones alone, and some last-level caches have only what
+  fell out of those. So the constants are there many times, and each run reads the next copy (`Copies`). Together they
+  exceed the second-level caches, which is soon filled. Schedules of a task that read their constants in the same form
+  share the copies, and take turns on them: so no run of one finds in the cache what the other has just read.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from enum import Enum, auto
 from math import ceil, inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.dtype import DType
 from tunewright.codegen.host import Caches
+from tunewright.codegen.ir import Buffer
+from tunewright.codegen.runtime.eviction import evicting
 from tunewright.codegen.runtime.memory import address_of, room_bytes
 from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.pool import ThreadPool
 
 Array = NDArray[Any]
 
 BEYOND = 1.25
-"""Times the last-level cache that the copies take, for none to be there when its turn comes again."""
+"""Times the last-level cache that constants take, for none of them to be left there from the run before."""
 
 NEAR = 4
 """Times the second-level caches that copies take to be in none of them."""
@@ -40,14 +50,24 @@ OWN = range(1)
 """The call of a program that has the constants themselves, not copies."""
 
 
+class Place(Enum):
+    """Where the run of a model finds a kernel's constants."""
+
+    ANYWHERE = auto()  # there are none, or so many that no cache keeps them
+    MEMORY = auto()
+    LAST_LEVEL = auto()
+
+
+def place(constant_bytes: int, caches: Caches, threads: int) -> Place:
+    """Where so many bytes of constants are."""
+    if not constant_bytes or constant_bytes >= BEYOND * max(caches.l3_bytes, NEAR * caches.l2_bytes * threads):
+        return Place.ANYWHERE
+    return Place.MEMORY if constant_bytes >= caches.l2_bytes else Place.LAST_LEVEL
+
+
 def copies(constant_bytes: int, caches: Caches, threads: int) -> int:
-    """How many copies of a kernel's constants put them as far away as they are in a model."""
-    if not constant_bytes:
-        return 1
-    near_bytes = NEAR * caches.l2_bytes * threads
-    last_bytes = max(caches.l3_bytes, near_bytes)
-    wanted_bytes = BEYOND * last_bytes if constant_bytes >= caches.l2_bytes else near_bytes
-    return min(ceil(wanted_bytes / constant_bytes), MOST_COPIES)
+    """How many copies of constants, more than none, are in no second-level cache when their turn comes."""
+    return min(ceil(NEAR * caches.l2_bytes * threads / constant_bytes), MOST_COPIES)
 
 
 class Copies:
@@ -80,37 +100,63 @@ class Copies:
         self._next = end % self._count
         return range(first, end), 1
 
+    def sample_s(self, program: Program, runs: int) -> float:
+        """Seconds of a run of a program whose calls are `OWN` and one for each of the copies, in their order.
+
+        Between pieces of the sample, where the turn comes to the first copy, no clock runs.
+        """
+        left, spent_s = runs, 0.0
+        while left:
+            numbers, rounds = self.take(left)
+            [round_s] = program.time(1, rounds, calls=range(numbers.start + 1, numbers.stop + 1))
+            spent_s += rounds * round_s
+            left -= rounds * len(numbers)
+        return spent_s / runs
+
 
 def copy_bytes(arrays: Sequence[Array]) -> int:
     """Memory of one copy of all."""
     return sum(room_bytes(array.nbytes) for array in arrays)
 
 
+class Evicted:
+    """Arrays that are put out of all caches before each run, by the threads that run it. `evictors` do that."""
+
+    def __init__(self, evictors: Sequence[Program]) -> None:
+        self._evictors = evictors
+
+    def evict(self) -> None:
+        """Put them out."""
+        for program in self._evictors:
+            program.run()
+
+    def sample_s(self, program: Program, runs: int) -> float:
+        """Seconds of a run of a program's first call, which reads the arrays. No clock runs while they are put out."""
+        spent_s = 0.0
+        for _ in range(runs):
+            self.evict()
+            [run_s] = program.time(1, calls=OWN)
+            spent_s += run_s
+        return spent_s / runs
+
+
+def evictor(array: Array, pool: ThreadPool) -> Program:
+    """What puts an array out of all caches."""
+    return Program([(evicting(Buffer("memory", array.shape, DType(array.dtype.name))), [array])], pool)
+
+
 class Cold:
-    """Runs of a kernel, each with the copy of its constants whose turn it is, or all with the constants themselves.
+    """Runs of a kernel, each with its constants where `away` puts them; None: where they are."""
 
-    The program's calls are `OWN`, with these, and one for each of the copies, in their order.
-    """
-
-    def __init__(self, program: Program, turns: Copies | None) -> None:
+    def __init__(self, program: Program, away: Copies | Evicted | None) -> None:
         self._program = program
-        self._turns = turns
+        self.away = away
 
     def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
         """Seconds of a run, once a sample: see `Program.time`."""
-        if self._turns is None:
+        if self.away is None:
             return self._program.time(samples, repeats, deadline_s=deadline_s, calls=OWN)
-        taken = [self._sample_s(self._turns, repeats)]
+        taken = [self.away.sample_s(self._program, repeats)]
         while len(taken) < samples and time.monotonic() < deadline_s:
-            taken.append(self._sample_s(self._turns, repeats))
+            taken.append(self.away.sample_s(self._program, repeats))
         return taken
-
-    def _sample_s(self, turns: Copies, runs: int) -> float:
-        """Seconds of a run. Between pieces of the sample, where the turn comes to the first copy, no clock runs."""
-        left, spent_s = runs, 0.0
-        while left:
-            numbers, rounds = turns.take(left)
-            [round_s] = self._program.time(1, rounds, calls=range(numbers.start + 1, numbers.stop + 1))
-            spent_s += rounds * round_s
-            left -= rounds * len(numbers)
-        return spent_s / runs

@@ -23,11 +23,14 @@ from tunewright.search_space.sketches import lower
 
 from . import sampling
 from .check import Example, Loaded
-from .racing import Incumbent, Race, Runner
+from .racing import LONG_S, Incumbent, Race, Runner
 from .wire import LastTask, artifact_json, identity, read_artifact, read_candidate
 
 EXAMPLES = 4
 """Tasks whose examples are kept: candidates come task by task."""
+
+WARM = 3
+"""Samples with all operands in the caches, unless a run is long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +93,42 @@ def measure(
 ) -> dict[str, Any]:
     """Check an artifact and time it, against the fastest one measured so far: its Measurement. See `racing.Race`.
 
-    `unprepared` where the example is not at hand: the child that had prepared it is dead, and this one came after it.
+    `is_fastest` says whether it is the next to be raced against. `unprepared` where the example is not at hand: the
+    child that had prepared it is dead, and this one came after it.
     """
     if task_key not in _examples:
         return {"unprepared": True}
     _examples.move_to_end(task_key)
     begun, loaded = _begin(task_key, artifact, threads)
     if loaded is None:
-        return begun.to_json()
+        return {"measurement": begun.to_json(), "is_fastest": False}
     begun = _checked(begun, loaded.check())
     if begun.status is Status.OK:
         begun = _raced(begun, loaded, (task_key, threads), budget_s, best_s)
-    if not any(loaded is one.loaded for one in _fastest.values()):
+    is_fastest = any(loaded is one.loaded for one in _fastest.values())
+    if not is_fastest:
         loaded.close()
-    return begun.to_json()
+    return {"measurement": begun.to_json(), "is_fastest": is_fastest}
+
+
+def recall(task_key: str, artifact: dict[str, Any], threads: int) -> None:
+    """Have the fastest artifact of a task at hand, which another child found, unless this one knows one itself."""
+    if task_key not in _examples or (task_key, threads) in _fastest:
+        return
+    _, loaded = _begin(task_key, artifact, threads)
+    if loaded is None:
+        return
+    fault, _ = loaded.check()
+    if fault:
+        loaded.close()
+        return
+    runner = _runner(loaded)
+    seen = sampling.interval(runner.samples(runner.few, time.monotonic() + sampling.LONGEST_S))
+    _fastest[task_key, threads] = Fastest(loaded, Incumbent(runner, seen, time.monotonic()))
+
+
+def _runner(loaded: Loaded) -> Runner:
+    return Runner(loaded.cold, sampling.repeats(loaded.cold, loaded.once_s), loaded.once_s)
 
 
 def _raced(
@@ -111,7 +136,7 @@ def _raced(
 ) -> Measurement:
     """The measurement with its figures, if all runs gave the same. The fastest stays loaded."""
     incumbent = _fastest[key].incumbent if key in _fastest else None
-    runner = Runner(loaded.cold, sampling.repeats(loaded.cold, loaded.once_s), loaded.once_s)
+    runner = _runner(loaded)
     outcome = Race(runner, incumbent, best_s).run(budget_s)
     begun = _checked(begun, (loaded.recheck(), begun.max_rel_err))
     if begun.status is not Status.OK:
@@ -154,16 +179,27 @@ def load(task_key: str, artifact: dict[str, Any], threads: int) -> dict[str, Any
     return {"number": len(_kept) - 1, "measurement": begun.to_json()}
 
 
-def sample(number: int, warm: bool = False) -> float:
-    """One sample of what was loaded, after a run to fill the caches: another one has run before.
+def sample(number: int) -> float:
+    """One sample of what was loaded, with its constants cold; another one has run before.
 
-    With its constants cold, or all operands in the caches.
+    A long run brings inputs and outputs, which all share, near by itself, as that of the other did; before a short one
+    a run does that.
     """
     one = _kept[number]
-    one.loaded.fill()
-    [time_s] = (one.loaded.warm if warm else one.loaded.cold).time(1, one.repeats)
-    one.fault = one.fault or one.loaded.recheck()
+    if one.loaded.once_s < LONG_S:
+        one.loaded.fill()
+    [time_s] = one.loaded.cold.time(1, one.repeats)
+    one.fault = one.fault or one.loaded.recheck_outputs()
     return time_s
+
+
+def warm(number: int) -> float:
+    """Seconds of a run of what was loaded with all operands in the caches: one number, to be set beside the others."""
+    one = _kept[number]
+    one.loaded.fill()
+    samples_s = one.loaded.warm.time(1 if one.loaded.once_s >= LONG_S else WARM, one.repeats)
+    one.fault = one.fault or one.loaded.recheck()
+    return sampling.interval(samples_s).median_s
 
 
 def recheck(number: int) -> str | None:
@@ -175,7 +211,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "build": build_candidate,
     "prepare": prepare,
     "measure": measure,
+    "recall": recall,
     "load": load,
     "sample": sample,
+    "warm": warm,
     "recheck": recheck,
 }

@@ -18,14 +18,19 @@ FIRST = 3
 """Samples after which one that is clearly slower is given up: one of them may be disturbed, and the median holds."""
 
 LONG_S = 4 * SAMPLE_S
-"""A run that takes so long needs no second one to show that it is clearly slower: what disturbs one by a third of that
-is rare, and that of the check must have been as slow. Nor are there more than `FIRST` where others have `FEWEST`."""
+"""A run that takes so long is a sample, that of the check the first: what is new to it then, such as its code, is soon
+read. Nor are there more than `FIRST` where others have `FEWEST`, before it is known whether it may be the faster one.
+"""
 
 CLEARLY = 1.3
-"""Times the incumbent's time, above which a schedule is clearly slower.
+"""Times the incumbent's time, above which a schedule is clearly slower, by the median of its samples or by a long run.
 
-Samples that were taken within a second of each other differ by a tenth or two where others work on the machine.
+Samples that were taken within a second of each other differ by a tenth or two where others work on the machine. What
+disturbs a long run by a third of it is rare.
 """
+
+TWICE = 1.1
+"""The same for the faster one of two long runs: that both are disturbed by as much is as rare."""
 
 HOPELESS = 2.0
 """Times the fastest time known, above which a schedule is clearly slower, where its schedule isn't at hand to be timed
@@ -37,6 +42,7 @@ takes longer to change; and to look again costs a few milliseconds."""
 
 TURN = 2
 """Samples of each in a turn, unless a run is long: then half of them follow one of the same kernel, as all others do.
+As many samples of a long run are enough to see how fast the incumbent is.
 """
 
 TIE = 0.02
@@ -55,6 +61,11 @@ class Runner:
     @property
     def is_long(self) -> bool:
         return self.once_s >= LONG_S
+
+    @property
+    def few(self) -> int:
+        """Samples that show about how fast it is."""
+        return TURN if self.is_long else FIRST
 
     def samples(self, count: int, deadline_s: float) -> list[float]:
         """So many; less where the deadline passes, but at least one."""
@@ -95,7 +106,7 @@ class Race:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._challenger, self._incumbent, self._best_s, self._clock = challenger, incumbent, best_s, clock
-        self._taken: list[float] = []
+        self._taken = [challenger.once_s] if challenger.is_long else []
 
     def run(self, budget_s: float) -> Outcome:
         """Take samples until it is clear which is faster, both are known precisely, or `budget_s` is spent.
@@ -119,7 +130,7 @@ class Race:
 
     def _first(self, deadline_s: float) -> bool:
         """Take the fewest samples, or less where the deadline passes. Whether the challenger may be the faster one."""
-        for count in (1, FIRST) if self._challenger.is_long else (FIRST, FEWEST):
+        for count in range(1, FIRST + 1) if self._challenger.is_long else (FIRST, FEWEST):
             if count > len(self._taken):
                 self._taken += self._challenger.samples(count - len(self._taken), deadline_s)
             if self._is_slow():
@@ -130,33 +141,37 @@ class Race:
 
     def _is_slow(self) -> bool:
         """Whether the challenger is clearly slower, by its first samples."""
-        if self._best_s is not None and self._about_s > HOPELESS * self._best_s:
+        if self._best_s is not None and self._exceeds(HOPELESS * self._best_s):
             return True
         known = self._incumbent
-        if known is None or self._about_s <= CLEARLY * known.seen.median_s:
+        if known is None or not self._is_beyond(known):
             return False
         self._look(known)
-        return self._about_s > CLEARLY * known.seen.median_s
+        return self._is_beyond(known)
 
-    @property
-    def _about_s(self) -> float:
-        """What a run of the challenger takes, so far: what disturbs one alone must not make it seem slow."""
-        if len(self._taken) == 1:
-            return min(self._taken[0], self._challenger.once_s)
-        return interval(self._taken).median_s
+    def _is_beyond(self, known: Incumbent) -> bool:
+        twice = self._challenger.is_long and len(self._taken) > 1
+        return self._exceeds((TWICE if twice else CLEARLY) * known.seen.median_s)
+
+    def _exceeds(self, limit_s: float) -> bool:
+        """Whether the challenger takes longer than that, so far: what disturbs one run must not make it seem slow."""
+        about_s = min(self._taken) if self._challenger.is_long else interval(self._taken).median_s
+        return about_s > limit_s
 
     def _look(self, incumbent: Incumbent) -> None:
         """See how fast the incumbent is now, if that was too long ago; then, beside it, the challenger."""
         start_s = self._clock()
         if start_s - incumbent.seen_at_s > FRESH_S:
-            incumbent.see(incumbent.runner.samples(FIRST, start_s + LONGEST_S), self._clock())
+            incumbent.see(incumbent.runner.samples(incumbent.runner.few, start_s + LONGEST_S), self._clock())
             self._taken += self._challenger.samples(1, start_s + LONGEST_S)
 
     def _in_turn(self, incumbent: Incumbent, deadline_s: float) -> float:
         """More samples of both, the challenger's last; the median of the incumbent's."""
         turn = 1 if self._challenger.is_long else TURN
         others: list[float] = []
-        while len(others) < FIRST or (not _is_decided(self._taken, others) and self._clock() < deadline_s):
+        while len(others) < self._challenger.few or (
+            not _is_decided(self._taken, others) and self._clock() < deadline_s
+        ):
             others += incumbent.runner.samples(turn, deadline_s)
             self._taken += self._challenger.samples(turn, deadline_s)
         incumbent.see(others, self._clock())

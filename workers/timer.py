@@ -17,20 +17,21 @@ from .builder import Built
 from .lock import HostLock
 from .pool import Limits, ReferenceFailed
 from .process import Child, ChildLimits, Failed, NotStarted, Stopped
-from .racing import CLEARLY
+from .racing import CLEARLY, TIE
 from .wire import candidate_json
 
 REMEMBERED = 10_000
 """Measurements kept, so that identical objects are timed once."""
 
-SHARE = 10
+RECALLED = 100
+"""Tasks whose fastest artifact is kept, for a child that comes after the one that found it."""
+
+SHARE = 5
 """How many times the budget of a measurement each candidate of a comparison has."""
 
 ROUNDS = 9
-"""The fewest rounds of a comparison: a 95% interval that leaves out the extremes takes as many."""
-
-WARM = 3
-"""Samples of each with all operands in the caches: one number, to be set beside the others."""
+"""Samples of each candidate of a comparison that may be the fastest: a 95% interval that leaves out the extremes takes
+as many. One that is slower after `sampling.FEWEST` is timed no further."""
 
 DEATHS = 3
 """How often the child of a comparison may die between two requests until what ran last is to blame for it."""
@@ -58,6 +59,8 @@ class Timer:
         self._child = Child(ChildLimits(limits.memory_bytes), plugins)
         self._known: dict[tuple[str, str], Measurement] = {}
         self._ready: tuple[int | None, str] | None = None  # process and task that were prepared last
+        self._fastest: dict[str, Built] = {}  # by task key: what others race against
+        self._recalled: tuple[int | None, str] | None = None  # process and task that it was handed to last
         self._no_reference: dict[str, str] = {}  # by task key, why: the next candidate shall not wait for it again
 
     def prepare(self, task: Task) -> None:
@@ -85,6 +88,7 @@ class Timer:
     def _measure(self, task: Task, built: Built, best_s: float | None) -> Measurement:
         limits = self._limits
         self.prepare(task)
+        self._recall(task)
         try:
             with self._lock.timing():
                 reply = self._child.request(
@@ -103,12 +107,32 @@ class Timer:
                 self._child.close()  # what fills it is not the next candidate's
             return _failure(failed, built, self._child.provenance)
         if "unprepared" in reply:  # the child was killed from outside, after it had prepared
-            self._ready = None
+            self._ready = self._recalled = None
             return self._measure(task, built, best_s)
-        measurement = Measurement.from_json(reply)
+        if reply["is_fastest"]:
+            self._fastest.pop(task.key, None)
+            self._fastest[task.key] = built
+            if len(self._fastest) > RECALLED:
+                self._fastest.pop(next(iter(self._fastest)))
+        measurement = Measurement.from_json(reply["measurement"])
         if measurement.status is Status.WRONG_RESULT:
             self._child.close()  # it may have written anywhere
         return measurement
+
+    def _recall(self, task: Task) -> None:
+        """Hand the fastest one known to a child that may not know it: one that is new, or that timed other tasks."""
+        fastest, here = self._fastest.get(task.key), (self._child.pid, task.key)
+        if fastest is not None and self._recalled != here:
+            arguments = {"task_key": task.key, "artifact": fastest.artifact, "threads": self._threads}
+            try:
+                with self._lock.timing():
+                    self._child.request("recall", self._limits.run_s, **arguments)
+            except Stopped:
+                raise
+            except Failed:  # it worked before: no fault of the candidate that waits
+                del self._fastest[task.key]
+                self.prepare(task)
+        self._recalled = self._child.pid, task.key
 
     def try_out(self, canary: Candidate) -> str | None:
         """What goes wrong with a candidate that is known to work on this machine; None: nothing does.
@@ -229,11 +253,10 @@ class _Race:
         if wrong := {n: e.begun for n, e in entries.items() if e.begun.status is not Status.OK}:
             return wrong
         samples_s = self._rounds(entries)
-        warm_s = {n: [self._sample(entry, n, warm=True) for _ in range(WARM)] for n, entry in entries.items()}
+        warm_s = {n: self._sample(entry, n, "warm") for n, entry in entries.items()}
         wrong = {n: m for n, entry in entries.items() if (m := self._recheck(n, entry)).status is not Status.OK}
         return wrong or {
-            n: replace(sampling.timed(entry.begun, samples_s[n]), warm_s=sampling.interval(warm_s[n]).median_s)
-            for n, entry in entries.items()
+            n: replace(sampling.timed(entry.begun, samples_s[n]), warm_s=warm_s[n]) for n, entry in entries.items()
         }
 
     def _request(self, n: int, call: str, **arguments: Any) -> Any:
@@ -246,21 +269,22 @@ class _Race:
         return Racer(reply["number"], Measurement.from_json(reply["measurement"]))
 
     def _rounds(self, entries: Mapping[int, Racer]) -> dict[int, list[float]]:
-        """Samples of each until all intervals are narrow or the time is over, in an order that goes round.
+        """Samples of each, in an order that goes round, until it is clear which is fastest or the time is over.
 
         Not without end for fast kernels either: samples that took no time have a narrow interval, see `timed`.
         """
         samples_s: dict[int, list[float]] = {n: [] for n in entries}
         order = list(entries)
         deadline_s = time.monotonic() + SHARE * self._limits.timing_s * len(order)
-        while not _enough(samples_s, deadline_s):
+        while order:
             for n in order:
                 samples_s[n].append(self._sample(entries[n], n))
             order.append(order.pop(0))
+            order = _undecided(order, samples_s, deadline_s)
         return samples_s
 
-    def _sample(self, entry: Racer, n: int, warm: bool = False) -> float:
-        time_s: float = self._request(n, "sample", number=entry.number, warm=warm)
+    def _sample(self, entry: Racer, n: int, call: str = "sample") -> float:
+        time_s: float = self._request(n, call, number=entry.number)
         return time_s
 
     def _recheck(self, n: int, entry: Racer) -> Measurement:
@@ -268,9 +292,15 @@ class _Race:
         return replace(entry.begun, status=Status.WRONG_RESULT, error=fault) if fault else entry.begun
 
 
-def _enough(samples_s: Mapping[int, Sequence[float]], deadline_s: float) -> bool:
-    fewest = min((len(taken) for taken in samples_s.values()), default=ROUNDS)
-    if fewest < ROUNDS:
-        return False
-    narrow = all(sampling.interval(taken).width <= sampling.PRECISION for taken in samples_s.values())
-    return narrow or time.monotonic() >= deadline_s
+def _undecided(order: Sequence[int], samples_s: Mapping[int, Sequence[float]], deadline_s: float) -> list[int]:
+    """Those that may be the fastest, in their order; none where it is known or does not matter which of them is."""
+    rounds = len(samples_s[order[0]])
+    if rounds < sampling.FEWEST:
+        return list(order)
+    seen = {n: sampling.interval(samples_s[n]) for n in order}
+    best_high_s = min(one.high_s for one in seen.values())
+    left = [n for n in order if seen[n].low_s <= best_high_s]
+    if rounds < ROUNDS:
+        return left
+    are_tied = max(seen[n].high_s for n in left) <= (1 + TIE) * min(seen[n].low_s for n in left)
+    return [] if len(left) == 1 or are_tied or time.monotonic() >= deadline_s else left

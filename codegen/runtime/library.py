@@ -111,13 +111,18 @@ def _load_pool(code: bytes) -> PoolFunctions:
 @cache
 def pool_object() -> bytes:
     """The pool as object code for this machine: 20 ms of work. Raises OSError where it can't run."""
-    import llvmlite.binding as llvm
-
     architecture = ARCHITECTURES.get(platform.machine().lower())
     if architecture is None or not sys.platform.startswith("linux"):
         raise OSError(f"kernels run on Linux on x86-64 and AArch64, not on {sys.platform} on {platform.machine()}")
+    return emitted(pool_text(architecture))
+
+
+def emitted(text: str) -> bytes:
+    """LLVM IR as object code for this machine."""
+    import llvmlite.binding as llvm
+
     machine = _machine()
-    with llvm.parse_assembly(pool_text(architecture)) as module:
+    with llvm.parse_assembly(text) as module:
         module.verify()
         # More passes, or level 2 of the code generator, make a barrier no faster but cost each process 40 ms.
         passes = llvm.create_new_module_pass_manager()

@@ -8,13 +8,14 @@ import pytest
 from tunewright.codegen.build import build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
-from tunewright.codegen.host import detect
-from tunewright.codegen.ir import Packing
+from tunewright.codegen.host import Caches, detect
+from tunewright.codegen.ir import Matrix, Packing
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.graph.task import Axis, Stage, Tensor, canonical
 from tunewright.search_space.sketches import SKETCHES, lower
 from tunewright.workers import check
 from tunewright.workers.check import Example, Loaded, checksum, difference, spoilt
+from tunewright.workers.cold import Copies, Evicted
 
 INF, NAN = np.inf, np.nan
 
@@ -124,18 +125,42 @@ def test_a_trial_sees_what_changes_between_runs(make) -> None:
 
 
 def test_candidates_share_copies_of_what_they_read_alike(task, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = Example(task)
+    example, pool = Example(task), shared_pool(1)
     packings = [Packing((0, 1), (32, 40), ((32,), (40 // n, n)), (1, 0, 2)) for n in (2, 4, 8)]
-    first, second = (example.copies([(1, packing)], 1) for packing in packings[:2])
-    assert first is not None and second is not first
+    first, second = (example.away([(1, packing)], pool) for packing in packings[:2])
+    assert isinstance(first, Copies) and second is not first
     monkeypatch.setattr(check, "COPIES_BYTES", 2 * first.size_bytes)
-    assert example.copies([(1, packings[0])], 1) is first
-    example.copies([(1, packings[2])], 1)
-    assert example.copies([(1, packings[0])], 1) is first
-    assert example.copies([(1, packings[1])], 1) is not second
+    assert example.away([(1, packings[0])], pool) is first
+    example.away([(1, packings[2])], pool)
+    assert example.away([(1, packings[0])], pool) is first
+    assert example.away([(1, packings[1])], pool) is not second
     monkeypatch.setattr(check, "COPIES_BYTES", 0)
-    assert example.copies([(1, packings[2])], 1) is not None, "there is room for those of one"
-    assert example.copies([], 1) is None
+    assert example.away([(1, packings[2])], pool) is not None, "there is room for those of one"
+    assert example.away([], pool) is None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_constants_that_are_read_from_memory_are_evicted(make, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "_caches", lambda: Caches(1 << 10, 1 << 11, 1 << 20))
+    candidate = make.default()
+    with Loaded(Example(make.task), build(lower(candidate), candidate.target), shared_pool(threads)) as loaded:
+        assert loaded.check()[0] is None
+        assert isinstance(loaded.cold.away, Evicted)
+        assert len(loaded.cold.time(3, 2)) == 3
+        assert loaded.recheck() is None
+
+
+@pytest.mark.parametrize("maps", [(), ((0, ((1.0, 2.0, 0.5), (0.0, 1.0, 3.0))),)])
+def test_operands_are_packed_as_packings_say(maps: tuple[tuple[int, Matrix], ...]) -> None:
+    x, y = Tensor("x", (3, 4, 5), DType.F32, constant=True), Tensor("y", (3, 4, 5), DType.F32)
+    at = Var("i"), Var("j"), Var("k")
+    axes = Axis("i", 3), Axis("j", 4), Axis("k", 5)
+    example = Example(canonical("Kept", [x], [y], [], [Stage("y", axes, Load("x", at, DType.F32))]))
+    rows = 2 if maps else 3
+    for padded, splits in (((6, rows, 4), ((2, 3), (rows,), (4,))), ((5, rows, 8), ((5,), (rows,), (2, 4)))):
+        packing = Packing((2, 0, 1), padded, splits, (3, 1, 0, 2), maps)
+        found = example.operand(0, packing).guarded.array
+        assert np.array_equal(found, packing.apply(example.inputs[0]))
 
 
 def test_outputs_of_one_are_not_taken_for_those_of_the_next(make) -> None:

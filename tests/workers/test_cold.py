@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from math import inf
 
@@ -18,25 +19,41 @@ from tunewright.codegen.runtime.memory import address_of, aligned_empty
 from tunewright.codegen.runtime.native import Operand, Program
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
-from tunewright.workers.cold import MOST_COPIES, Array, Cold, Copies, copies, copy_bytes
+from tunewright.workers.cold import (
+    MOST_COPIES,
+    Array,
+    Cold,
+    Copies,
+    Evicted,
+    Place,
+    copies,
+    copy_bytes,
+    evictor,
+    place,
+)
 
 CACHES = Caches(48 << 10, 1 << 20, 32 << 20)
 
 
 @pytest.mark.parametrize(
-    ("constant_bytes", "count"),
+    ("constant_bytes", "where"),
     [
-        (0, 1),  # nothing to copy
-        (1 << 10, MOST_COPIES),
-        (1 << 16, 128),  # beyond the second-level caches of both cores
-        (1 << 20, 40),  # beyond the last-level cache
-        (9 << 20, 5),
-        (400 << 20, 1),  # one alone is
+        (0, Place.ANYWHERE),  # there are none
+        (1 << 10, Place.LAST_LEVEL),
+        (1 << 16, Place.LAST_LEVEL),
+        (1 << 20, Place.MEMORY),
+        (9 << 20, Place.MEMORY),
+        (400 << 20, Place.ANYWHERE),  # no cache keeps them
     ],
 )
-def test_copies(constant_bytes: int, count: int) -> None:
+def test_where_constants_are(constant_bytes: int, where: Place) -> None:
+    assert place(constant_bytes, CACHES, 2) is where
+    assert place(constant_bytes, Caches(32 << 10, 1 << 20, 0), 2) is where, "without a third level"
+
+
+@pytest.mark.parametrize(("constant_bytes", "count"), [(1 << 10, MOST_COPIES), (1 << 16, 128), (1 << 19, 16)])
+def test_copies_exceed_the_caches_of_both_cores(constant_bytes: int, count: int) -> None:
     assert copies(constant_bytes, CACHES, 2) == count
-    assert copies(constant_bytes, Caches(32 << 10, 1 << 20, 0), 2) >= 1
 
 
 @pytest.fixture
@@ -96,6 +113,39 @@ def test_without_copies_the_constants_themselves_are_read(counter: Artifact) -> 
     program = Program([(counter, [counting.constant, counting.result])] * 3, shared_pool(1))
     assert len(Cold(program, None).time(4, repeats=3)) == 4
     assert counting.result[0] == counting.constant[0] == 12
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_evicted_constants_are_read_themselves(counter: Artifact, threads: int) -> None:
+    """They keep their content, also what was not written back yet, and that of neighbours."""
+    counting = Counting(counter, 1)
+    pool = shared_pool(threads)
+    other = aligned_empty((1000,), DType.I64)
+    other[:] = np.arange(1000)
+    evicted = Evicted([evictor(array, pool) for array in (counting.constant, other)])
+    program = Program([(counter, [counting.constant, counting.result])], pool)
+    taken = Cold(program, evicted).time(3, repeats=5)
+    assert len(taken) == 3 and all(0 < time_s < 1 for time_s in taken)
+    assert counting.constant.tolist() == counting.result.tolist() == [15] * 8
+    assert other.tolist() == list(range(1000))
+
+
+def test_what_is_evicted_takes_longer_to_read() -> None:
+    array = np.zeros(1 << 18, np.uint8)
+    program = evictor(array, shared_pool(1))
+
+    def read_s() -> float:
+        begin_s = time.perf_counter()
+        array.max()
+        return time.perf_counter() - begin_s
+
+    near_s, far_s = [], []
+    for _ in range(20):
+        near_s.append(read_s())
+        program.run()
+        far_s.append(read_s())
+        read_s()
+    assert min(far_s) > 1.2 * min(near_s[1:])
 
 
 def test_samples_end_at_the_deadline(counter: Artifact) -> None:

@@ -94,7 +94,8 @@ def test_schedules_are_compared_side_by_side(pool: Pool, make) -> None:
     several.append(make.planted("build_error"))
     first, wrong, second, crashed, refused = pool.compare(several)
     assert make.sound(first) and make.sound(second)
-    assert len(first.samples_s) == len(second.samples_s)
+    assert max(len(first.samples_s), len(second.samples_s)) >= 9
+    assert min(len(first.samples_s), len(second.samples_s)) >= 5, "one that is slower is timed no further"
     for one in (first, second):
         assert one.median_s is not None and one.warm_s is not None
         assert 0 < one.warm_s < 3 * one.median_s

@@ -44,7 +44,10 @@ class Scheduled:
 
     @property
     def runner(self) -> Runner:
-        return Runner(self, max(1, round(500e-6 / self.run_s)), self.run_s)
+        """After the run of its check."""
+        [once_s] = self.time(1)
+        self.machine.ran.clear()
+        return Runner(self, max(1, round(500e-6 / self.run_s)), once_s)
 
 
 def incumbent(machine: Machine, run_s: float, noise: float = 0.0, ago_s: float = 0.0) -> Incumbent:
@@ -72,13 +75,28 @@ def test_one_long_run_is_enough_to_be_given_up() -> None:
     machine = Machine()
     outcome = race(machine, 5 * LONG_S, incumbent(machine, LONG_S))
     assert len(outcome.samples_s) == 1 and not outcome.is_fastest
+    assert machine.ran == [], "that of the check"
 
 
-def test_one_long_run_is_not_enough_where_that_of_the_check_was_fast() -> None:
-    """Something disturbed it, and it was the faster one."""
-    machine = Machine(lambda now_s: 3.0 if now_s == 100.0 else 1.0)
+@pytest.mark.parametrize("disturbed", [1.25, 1.2])
+def test_two_long_runs_tell_more_than_one(disturbed: float) -> None:
+    machine = Machine()
+    outcome = race(machine, disturbed * LONG_S, incumbent(machine, LONG_S))
+    assert len(outcome.samples_s) == 2 and not outcome.is_fastest
+
+
+def test_one_long_run_of_two_may_be_disturbed() -> None:
+    """It was the faster one."""
+    machine = Machine(lambda now_s: 1.5 if now_s == 100.0 else 1.0)
     outcome = race(machine, LONG_S, incumbent(machine, 1.2 * LONG_S))
     assert len(outcome.samples_s) >= FIRST and outcome.is_fastest
+
+
+def test_a_long_run_that_is_a_bit_slower_takes_three() -> None:
+    machine = Machine()
+    outcome = race(machine, 1.05 * LONG_S, incumbent(machine, LONG_S, noise=0.01))
+    assert len(outcome.samples_s) == FIRST and not outcome.is_fastest
+    assert outcome.incumbent_s is None
 
 
 def test_one_that_is_a_bit_slower_takes_the_fewest() -> None:
@@ -155,5 +173,5 @@ def test_where_nothing_is_known_it_is_timed_until_the_interval_is_narrow() -> No
 
 def test_a_very_long_run_has_fewer_samples() -> None:
     machine = Machine()
-    outcome = race(machine, 1.5, None)
-    assert len(outcome.samples_s) == 2 and outcome.is_fastest
+    outcome = race(machine, 1.1, None)
+    assert len(outcome.samples_s) == 3 and outcome.is_fastest, "that of the check, and two more"
