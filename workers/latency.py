@@ -2,7 +2,8 @@
 
 Runtimes keep their threads awake after a call, to answer the next one faster: ONNX Runtime for some 30 ms. Those
 would take processors from whoever is called next. So a turn begins when the threads of this process have come to
-rest, and with calls that are not timed: each is measured as it is when it is called again and again.
+rest, and with calls that are not timed: each is measured as it is when it is called again and again. Our own threads
+are known to rest soon.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ MIN_CALLS, MAX_CALLS = 1, 200
 
 PAUSE_S = 0.05
 """Between turns: longer than the runtimes known here keep threads awake."""
+
+OWN_PAUSE_S = 1e-3
+"""The same where all that runs is ours: see `codegen.runtime.pool.ThreadPool`."""
 
 REST_S = 0.01
 """How long threads are watched to see whether they rest; the kernel counts their time in steps of milliseconds."""
@@ -59,10 +63,28 @@ class Latency:
         return 1e3 * min(self.samples_s)
 
 
-def side_by_side(calls: Mapping[str, Callable[[], Any]], budget_s: float = 4.0) -> dict[str, Latency]:
+def rest() -> None:
+    """Wait until no thread of this process works, such as those that a runtime keeps awake."""
+    time.sleep(PAUSE_S)
+    deadline = time.perf_counter() + PATIENCE_S
+    while time.perf_counter() < deadline:
+        before_s = time.process_time()
+        time.sleep(REST_S)
+        if time.process_time() - before_s < AWAKE * REST_S:
+            return
+
+
+def rest_own() -> None:
+    """Wait until no thread of our own works, where nothing else has any."""
+    time.sleep(OWN_PAUSE_S)
+
+
+def side_by_side(
+    calls: Mapping[str, Callable[[], Any]], budget_s: float = 4.0, settle: Callable[[], None] = rest
+) -> dict[str, Latency]:
     """Time several calls in turns, round after round, so that drift of the machine meets all of them alike.
 
-    It ends when all intervals are narrow, or `budget_s` is spent.
+    It ends when all intervals are narrow, or `budget_s` is spent. `settle` waits until the one before is at rest.
     """
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
@@ -74,7 +96,7 @@ def side_by_side(calls: Mapping[str, Callable[[], Any]], budget_s: float = 4.0) 
         if number >= MIN_ROUNDS and (time.perf_counter() > deadline or _narrow(samples.values())):
             break
         for name in order:
-            samples[name].append(_turn_s(calls[name]))
+            samples[name].append(_turn_s(calls[name], settle))
         order = [*order[1:], *order[:1]]
     return {name: Latency(tuple(values)) for name, values in samples.items()}
 
@@ -83,9 +105,9 @@ def _narrow(samples: Iterable[Sequence[float]]) -> bool:
     return all(interval(taken).width <= PRECISION for taken in samples)
 
 
-def _turn_s(call: Callable[[], Any]) -> float:
+def _turn_s(call: Callable[[], Any], settle: Callable[[], None]) -> float:
     """Seconds of a call: the median of several in a row."""
-    rest()
+    settle()
     awake_at = time.perf_counter() + WAKE_S
     once_s = _timed_s(call)
     while time.perf_counter() < awake_at:
@@ -98,14 +120,3 @@ def _timed_s(call: Callable[[], Any]) -> float:
     start_s = time.perf_counter()
     call()
     return time.perf_counter() - start_s
-
-
-def rest() -> None:
-    """Wait until no thread of this process works, such as those that a runtime keeps awake."""
-    time.sleep(PAUSE_S)
-    deadline = time.perf_counter() + PATIENCE_S
-    while time.perf_counter() < deadline:
-        before_s = time.process_time()
-        time.sleep(REST_S)
-        if time.process_time() - before_s < AWAKE * REST_S:
-            return

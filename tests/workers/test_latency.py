@@ -103,7 +103,7 @@ def test_it_ends_in_any_case(clock: Clock) -> None:
 @pytest.mark.parametrize(("time_s", "untimed", "timed"), [(1.5e-3, 2, 13), (0.9e-6, 2223, MAX_CALLS)])
 def test_short_calls_are_called_more_often(clock: Clock, time_s: float, untimed: int, timed: int) -> None:
     """First for as long as processors take to wake, then as often as fits into a turn."""
-    assert latency._turn_s(clock.call(repeat(time_s))) == pytest.approx(time_s)
+    assert latency._turn_s(clock.call(repeat(time_s)), rest) == pytest.approx(time_s)
     calls = (clock.now_s - latency.PAUSE_S - latency.REST_S) / time_s
     assert calls == pytest.approx(untimed + timed, abs=1.5)
 
