@@ -1,7 +1,7 @@
 """The base cost model: `./dev bench base_model [collect|fit]`.
 
 `collect` measures schedules of many tasks into build/bench/base_model.db, and goes on where it was stopped; nothing
-else may run meanwhile. `fit` makes the model out of them, and its data card, in costmodel/base/.
+else may run meanwhile. `fit` makes the model out of them, and its data card, in costmodel/base_model/.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tunewright.workers.local import LocalPool
 from tunewright.workers.pool import Limits
 
 DATABASE = FOLDER / "base_model.db"
-PACKAGE = ROOT / "costmodel" / "base"
+PACKAGE = ROOT / "costmodel" / "base_model"
 
 LIMITS = Limits(build_s=10.0, run_s=10.0, timing_s=0.02)
 """What takes longer is no schedule that anybody wants to know of, and trees need no narrow intervals."""

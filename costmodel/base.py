@@ -1,7 +1,7 @@
 """The base model: what Tunewright knows before it has measured anything. It is part of the package.
 
-`base/cpu.xz` is the model, `base/cpu.json` its data card: what it learned from, how, and how well it does on tasks that
-it has not seen. `./dev bench base_model` makes both.
+In the folder base_model, `cpu.xz` is the model and `cpu.json` its data card: what it learned from, how, and how well it
+does on tasks that it has not seen. `./dev bench base_model` makes both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Base:
 @cache
 def base(target_kind: str) -> Base | None:
     """The base model for a kind of target; None where there is none that knows the features of this version."""
-    folder = files(__package__) / "base"
+    folder = files(__package__) / "base_model"
     card_file, model_file = folder / f"{target_kind}.json", folder / f"{target_kind}.xz"
     if not card_file.is_file():
         return None

@@ -21,6 +21,9 @@ Values = NDArray[np.float32]  # [points, features]
 Labels = NDArray[np.float32]  # [points]
 Members = NDArray[np.float32]  # [members, points]
 
+RANKS, SQUARES = "rank:pairwise", "reg:squarederror"
+"""Objectives: to say which of two points of a group has the higher label, and what the label is."""
+
 BINS = 64
 """Values of a feature that a tree tells apart; 256 are no better, and four times as slow to count."""
 
@@ -57,7 +60,7 @@ class Forest:
         seed: int,
         threads: int = 1,
         before: Members | None = None,
-        objective: str = "reg:squarederror",
+        objective: str = RANKS,
     ) -> Forest:
         """Learn labels; what `before` [members, points] predicts of them already, each member adds to.
 

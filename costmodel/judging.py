@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import labels
+from .learned import Learned
 from .metrics import pairwise_accuracy, peak
 from .model import CostModel, Trials
+from .xgb import XGBModel
 
 FEWEST = 8
 """Trials of a task that say something about how well a model ranks them."""
+
+LEAST_SCALE = 0.01
+"""Of a model that ranks no better than chance."""
+
+MEDIAN_OF_NORMAL = 0.6745
+"""The median of the absolute values of a normal distribution, in its deviations."""
 
 HELD_OUT = 5
 """One of so many tasks is held out."""
@@ -32,14 +41,9 @@ class Quality:
     time_error: float  # median of how far predicted times are from measured ones, as a factor; 0.1 is 10%
     covered: float  # share of times within two deviations of those predicted, but for one factor a task; 95% is right
 
-    def to_json(self) -> dict[str, float]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, float]) -> Quality:
-        """The inverse of `to_json`. Raises TypeError on other data."""
-        counts = {name: int(data[name]) for name in ("tasks", "trials")}
-        return Quality(**{**{name: float(value) for name, value in data.items()}, **counts})  # type: ignore[arg-type]
+    def to_json(self) -> dict[str, float | None]:
+        """Plain data; null for what the tasks could not tell."""
+        return {name: value if isfinite(value) else None for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +87,23 @@ def judge(model: CostModel, trials: Sequence[Trials]) -> Quality | None:
     )
 
 
-def spread_scale(model: CostModel, trials: Sequence[Trials]) -> float:
-    """By how much the deviations of a model must be multiplied to be those of its errors within a task."""
-    squares, expected = [np.empty(0)], [np.empty(0)]
-    for each in _judged(model, trials):
-        errors = _errors(each)
-        squares.append((errors - np.median(errors)) ** 2 if len(errors) else errors)
-        expected.append(each.deviations[np.isfinite(each.times_s)] ** 2)
-    told = float(np.median(np.concatenate(expected))) if len(np.concatenate(expected)) else 0.0
-    return float(np.sqrt(np.median(np.concatenate(squares)) / told)) if told > 0 else 1.0
+def calibrated(learned: Learned, trials: Sequence[Trials]) -> Learned:
+    """The same model with the scales that fit these trials, which it has not learned from."""
+    model = XGBModel(replace(learned, scale=1.0, spread_scale=1.0))
+    judged = _judged(model, trials)
+    ranks = _centred([each.scores[np.isfinite(each.times_s)] for each in judged])
+    times = _centred([np.log2(each.times_s[np.isfinite(each.times_s)]) for each in judged])
+    if not len(ranks) or not ranks.any():
+        return learned
+    scale = max(-float(ranks @ times) / float(ranks @ ranks), LEAST_SCALE)
+    told = np.concatenate([each.deviations[np.isfinite(each.times_s)] for each in judged])
+    between = scale * float(np.median(told))
+    error = float(np.median(np.abs(times + scale * ranks))) / MEDIAN_OF_NORMAL
+    return replace(learned, scale=scale, spread_scale=error / between if between > 0 else 1.0)
+
+
+def _centred(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return np.concatenate([np.empty(0), *(part - np.median(part) for part in parts if len(part))])
 
 
 def _errors(judged: _Judged) -> NDArray[np.float64]:

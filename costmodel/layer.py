@@ -15,7 +15,7 @@ from .model import Trials
 GROWTH = Growth(rounds=100, max_depth=5, eta=0.1, colsample_bytree=0.3)
 
 MEMBERS = 3
-"""As many as the base model has: each goes on from one of its members."""
+"""Of a model with nothing below it; else each member goes on from one of those."""
 
 FEWEST = 50
 """Comparable trials to learn from."""
@@ -29,6 +29,7 @@ def layer_of(trials: Sequence[Trials], below: Learned | None) -> Learned | None:
         return None
     values = np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in sets])
     before = below.members(values) if below else None
+    members = MEMBERS if before is None else len(before)
     return Learned(
-        (Forest.fit(values, speeds, labels.groups(sets), GROWTH, members=MEMBERS, seed=0, before=before),), None
+        (Forest.fit(values, speeds, labels.groups(sets), GROWTH, members=members, seed=0, before=before),), None
     )

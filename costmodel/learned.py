@@ -25,23 +25,29 @@ UNPACKING_BYTES = 256 << 20
 """Memory for unpacking: what `lzma` writes asks for 10 MiB."""
 
 
+FORM = 1
+"""Of what `Learned.write` writes; it rises when that changes."""
+
+
 class OtherFeatures(ValueError):
-    """A model that learned from features of another version."""
+    """A model that learned from features of another version, or is written in another form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Predicts speed: the best time of a task / the time of a schedule of it.
+    """Ranks the schedules of a task: the higher, the faster.
 
-    `reach` predicts, from the features of a task's default, log2 of its best time / `roofline.floor_s`.
+    Trees that rank have a unit of their own: `scale` is log2 of times in it. `reach` predicts, from the features of a
+    task's default, log2 of the time of that / `roofline.floor_s`.
     """
 
     layers: tuple[Forest, ...] = field(repr=False)
     reach: Forest | None = field(repr=False)
-    spread_scale: float = 1.0  # deviation of errors, in deviations between members; measured on tasks held out
+    scale: float = 0.5  # both are measured on tasks held out; this is what it is for most models
+    spread_scale: float = 1.0  # deviation of errors, in deviations between members
 
     def members(self, values: Values) -> Members:
-        """Speed by each member [members, points]. A layer of one member adds the same to all."""
+        """The rank by each member [members, points]. A layer of one member adds the same to all."""
         total = self.layers[0].predict(values)
         for layer in self.layers[1:]:
             total = total + layer.predict(values)
@@ -56,15 +62,18 @@ class Learned:
         return replace(below, layers=(*below.layers, *self.layers))
 
     def contributions(self, values: Values) -> NDArray[np.float32]:
-        """What each feature adds to the speed [points, features + 1]: see `Forest.contributions`."""
-        return np.asarray(np.sum([layer.contributions(values) for layer in self.layers], axis=0), np.float32)
+        """What each feature takes off log2 of the time [points, features + 1]: see `Forest.contributions`."""
+        parts = [layer.contributions(values) for layer in self.layers]
+        return np.asarray(self.scale * np.sum(parts, axis=0), np.float32)
 
     def write(self) -> bytes:
         """As bytes, compressed."""
         parts = [layer.write() for layer in self.layers] + ([self.reach.write()] if self.reach else [])
         head = {
+            "form": FORM,
             "features": VERSION,
             "layers": len(self.layers),
+            "scale": self.scale,
             "spread_scale": self.spread_scale,
             "bytes": [len(part) for part in parts],
         }
@@ -80,15 +89,15 @@ class Learned:
             raise ValueError(f"the model is not the one with digest {sha256[:12]}")
         head, _, rest = _unpacked(content).partition(b"\n")
         data = json.loads(head)
-        if data["features"] != VERSION:
-            raise OtherFeatures(f"the model knows features of version {data['features']}, not {VERSION}")
+        if (data.get("form"), data.get("features")) != (FORM, VERSION):
+            raise OtherFeatures(f"the model is of form {data.get('form')} with features of version {data['features']}")
         forests = []
         for size in data["bytes"]:
             forests.append(Forest.read(rest[:size]))
             rest = rest[size:]
         layers = int(data["layers"])
         reach = forests[layers] if len(forests) > layers else None
-        return Learned(tuple(forests[:layers]), reach, float(data["spread_scale"]))
+        return Learned(tuple(forests[:layers]), reach, float(data["scale"]), float(data["spread_scale"]))
 
 
 def _unpacked(content: bytes) -> bytes:

@@ -16,7 +16,7 @@ from tunewright.search_space.space import Rows, Space
 
 from . import labels
 from .features import NAMES, features
-from .forest import Forest, Growth, Members, Values
+from .forest import RANKS, SQUARES, Forest, Growth, Members, Values
 from .labels import Place
 from .learned import Learned
 from .model import AnalyticModel, Scores, Trials
@@ -25,17 +25,17 @@ from .roofline import floor_s
 ENOUGH = 200
 """Comparisons within tasks (trials of a task beyond its first) that are always enough to learn from."""
 
-LEAST_SPEED = 0.02
-"""Trees may predict any number; a schedule 50 times slower than the best is as slow as can be told."""
-
-OWN = Growth(rounds=40, max_depth=4, eta=0.15, colsample_bytree=0.3)
-"""A layer on what was learned before: a few dozen trials, in 50 ms. More rounds or depth rank no better."""
+OWN = Growth(rounds=80, max_depth=4, eta=0.1, colsample_bytree=0.3)
+"""A layer on what was learned before: a few dozen trials, in 80 ms."""
 
 ALONE = Growth(rounds=90, max_depth=5, eta=0.12, colsample_bytree=0.25)
-"""With nothing learned before."""
+"""With nothing learned before: by squared error on speeds, as a few dozen trials have too few pairs to rank by."""
 
-ANCHORS = 10_000
-"""Tasks whose expected best times are kept."""
+ALONE_SCALE = 1.8
+"""Log2 of the time that a speed of 1 more is worth, where speeds are about 0.8."""
+
+ORIGINS = 10_000
+"""Tasks whose defaults' ranks are kept."""
 
 
 def enough(tasks: int) -> int:
@@ -47,28 +47,27 @@ def enough(tasks: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one feature adds to the speed that is predicted of a schedule, 1 being the best of its task."""
+    """What one feature adds to log2 of the speed that is predicted of a schedule."""
 
     feature: str
     value: float  # of the feature
-    speed: float
+    log2_speed: float
 
 
 class XGBModel:
-    """Predicts how near a point comes to the fastest one of its task: best time / time; failures 0.
+    """Ranks the points of a task by trees that learned from pairs of its trials which one is faster.
 
-    Squared error on that label ranks better than a ranking loss does, and is faster to fit; figures are in the data
-    card of the base model. What was learned `before` is a sum of layers of trees, to which `fit` adds one that learns
-    what these get wrong about the trials at hand. With nothing before and fewer trials than `enough`, it answers with
-    the analytic estimate.
+    That orders more pairs rightly than squared error on speeds does; figures are in the data card of the base model.
+    What was learned `before` is a sum of layers of trees, to which `fit` adds one that learns what these get wrong
+    about the trials at hand. With nothing before and fewer trials than `enough`, it answers with the analytic estimate.
     """
 
     def __init__(self, before: Learned | None = None, seed: int = 0, threads: int = 1) -> None:
         self._before, self._seed, self._threads = before, seed, threads
         self._learned = before
         self._untaught = AnalyticModel()
-        self._anchors_s: dict[Place, float] = {}  # the best time that is expected of a task, by its trials
-        self._reaches_s: OrderedDict[Place, float] = OrderedDict()  # the same, without trials
+        self._anchors: dict[Place, float] = {}  # log2 of the time that the trials of a task let expect of its default
+        self._origins: OrderedDict[Place, tuple[Members, float]] = OrderedDict()  # see `_origin`
         self._known: dict[tuple[str, ...], dict[int, NDArray[np.float32]]] = {}  # features by space, then by code
 
     @property
@@ -77,19 +76,20 @@ class XGBModel:
 
     def fit(self, trials: Sequence[Trials]) -> None:
         self._learned = self._before
-        self._anchors_s = {}
+        self._origins.clear()
         sets = labels.comparable(trials)
         speeds, groups = labels.speeds(sets), labels.groups(sets)
         if self._suffices(speeds, len(np.unique(groups))):
             values = self._features(sets)
             before = self._before.members(values) if self._before else None
             added = None if before is None else np.mean(before, axis=0, keepdims=True)
-            growth = OWN if self._before else ALONE
+            growth, objective = (OWN, RANKS) if self._before else (ALONE, SQUARES)
             layer = Forest.fit(
-                values, speeds, groups, growth, members=1, seed=self._seed, threads=self._threads, before=added
-            )
-            self._learned = self._before.with_layer(layer) if self._before else Learned((layer,), None)
-        self._anchor(trials)
+                values, speeds, groups, growth,
+                members=1, seed=self._seed, threads=self._threads, before=added, objective=objective,
+            )  # fmt: skip
+            self._learned = self._before.with_layer(layer) if self._before else Learned((layer,), None, ALONE_SCALE)
+        self._anchors = self._anchored(trials)
 
     def _suffices(self, speeds: NDArray[np.float32], tasks: int) -> bool:
         """Whether there is anything to learn."""
@@ -111,32 +111,32 @@ class XGBModel:
             values += [at_hand[code] for code in codes]
         return np.stack(values)
 
-    def _anchor(self, trials: Sequence[Trials]) -> None:
-        """Note the best time that each trial lets expect of its task; the median of these is what is expected."""
+    def _anchored(self, trials: Sequence[Trials]) -> dict[Place, float]:
+        """What each trial lets expect of its task's default, by how it ranks beside it; the median of these."""
         if self._learned is None:
-            return
-        expected_s: dict[Place, list[NDArray[np.float64]]] = {}
+            return {}
+        expected: dict[Place, list[NDArray[np.float64]]] = {}
         for each in trials:
             ok = np.isfinite(each.times_s)
             if ok.any():
-                speed = self._speed(self._members(each.task, each.target, each.space, each.rows[ok]))
-                expected_s.setdefault(labels.place(each), []).append(each.times_s[ok] * speed)
-        self._anchors_s = {spot: float(np.median(np.concatenate(parts))) for spot, parts in expected_s.items()}
+                gains = self._gains(each.task, each.target, each.space, each.rows[ok]).mean(axis=0)
+                expected.setdefault(labels.place(each), []).append(np.log2(each.times_s[ok]) + gains)
+        return {spot: float(np.median(np.concatenate(parts))) for spot, parts in expected.items()}
 
     def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         if self._learned is None:
             return self._untaught.score(task, target, space, rows)
-        speed = self._speed(self._members(task, target, space, rows))
-        return np.asarray(np.log2(speed) - np.log2(self._best_s(task, target)))
+        spot = task.key, target.key
+        default = self._anchors[spot] if spot in self._anchors else self._origin(task, target)[1]
+        return np.asarray(self._gains(task, target, space, rows).mean(axis=0) - default)
 
     def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         if self._learned is None or self._learned.layers[0].members == 1:
             return np.zeros(len(rows))
-        members = np.log2(np.maximum(self._members(task, target, space, rows), LEAST_SPEED))
-        return np.asarray(members.std(axis=0) * self._learned.spread_scale, np.float64)
+        return np.asarray(self._gains(task, target, space, rows).std(axis=0) * self._learned.spread_scale)
 
     def explain(self, task: Task, target: Target, space: Space, rows: Rows, count: int = 8) -> list[list[Contribution]]:
-        """For each point the features that move its predicted speed most, the largest first; none while untaught."""
+        """For each point the features that move its rank most, the largest first; none while untaught."""
         if self._learned is None:
             return [[] for _ in rows]
         values = features(task, target, space, rows).values
@@ -146,29 +146,28 @@ class XGBModel:
             explained.append([Contribution(NAMES[n], float(point[n]), float(parts[n])) for n in order])
         return explained
 
-    def _members(self, task: Task, target: Target, space: Space, rows: Rows) -> Members:
+    def _gains(self, task: Task, target: Target, space: Space, rows: Rows) -> NDArray[np.float64]:
+        """Log2 of the speed of points over that of the task's default, by each member [members, points]."""
         assert self._learned is not None
-        return self._learned.members(features(task, target, space, rows).values)
+        ranks = self._learned.members(features(task, target, space, rows).values)
+        return np.asarray(self._learned.scale * (ranks - self._origin(task, target)[0]), np.float64)
 
-    @staticmethod
-    def _speed(members: Members) -> NDArray[np.float64]:
-        return np.asarray(np.maximum(members.mean(axis=0, dtype=np.float64), LEAST_SPEED))
+    def _origin(self, task: Task, target: Target) -> tuple[Members, float]:
+        """The rank of a task's default by each member, [members, 1], and log2 of the time that is expected of it.
 
-    def _best_s(self, task: Task, target: Target) -> float:
-        """The best time that is expected of a task: by its trials, or by those of others."""
+        Ranks of one task mean nothing beside those of another, nor those of one member beside another's.
+        """
         spot = task.key, target.key
-        if (known_s := self._anchors_s.get(spot)) is not None:
-            return known_s
-        if (reach_s := self._reaches_s.get(spot)) is None:
-            reach_s = self._reaches_s[spot] = self._reach_s(task, target)
-            while len(self._reaches_s) > ANCHORS:
-                self._reaches_s.popitem(last=False)
-        return reach_s
+        if (known := self._origins.get(spot)) is None:
+            known = self._origins[spot] = self._default(task, target)
+            while len(self._origins) > ORIGINS:
+                self._origins.popitem(last=False)
+        return known
 
-    def _reach_s(self, task: Task, target: Target) -> float:
-        least_s = floor_s(task, target)
-        if self._before is None or self._before.reach is None:
-            return least_s
+    def _default(self, task: Task, target: Target) -> tuple[Members, float]:
+        assert self._learned is not None
         space = spaces(task, target)[0]
-        default = features(task, target, space, space.row(space.default)[None]).values
-        return float(least_s * np.exp2(self._before.reach.predict(default).mean()))
+        values = features(task, target, space, space.row(space.default)[None]).values
+        reach = self._learned.reach
+        nearness = float(reach.predict(values).mean()) if reach else 0.0
+        return self._learned.members(values), float(np.log2(floor_s(task, target))) + nearness

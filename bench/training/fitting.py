@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ import numpy as np
 from tunewright.codegen.host import machine
 from tunewright.costmodel import labels
 from tunewright.costmodel.features import NAMES, VERSION, features
-from tunewright.costmodel.forest import Forest, Growth
-from tunewright.costmodel.judging import Quality, is_held_out, judge, spread_scale
+from tunewright.costmodel.forest import RANKS, SQUARES, Forest, Growth
+from tunewright.costmodel.judging import Quality, calibrated, is_held_out, judge
 from tunewright.costmodel.learned import Learned
 from tunewright.costmodel.model import AnalyticModel, CostModel, Scores, Trials
 from tunewright.costmodel.roofline import floor_s
@@ -27,10 +27,10 @@ from tunewright.search_space.sketches import spaces
 MEMBERS = 3
 """The mean of three is 1% better than one in pairs; five are no better and take longer to predict."""
 
-GROWTH = Growth(rounds=120, max_depth=7, eta=0.1, colsample_bytree=0.5)
+GROWTH = Growth(rounds=160, max_depth=6, eta=0.1, colsample_bytree=0.5)
 REACH = Growth(rounds=60, max_depth=4, eta=0.1, colsample_bytree=0.5)
 
-OBJECTIVES = ("reg:squarederror", "rank:pairwise", "rank:ndcg")
+OBJECTIVES = (RANKS, "rank:ndcg", SQUARES)
 """What is compared: the first is used."""
 
 SEED = 0
@@ -46,8 +46,10 @@ class Sets:
     @staticmethod
     def of(trials: Sequence[Trials], never: frozenset[str]) -> Sets:
         """`never`: keys of tasks that are held out whatever their key says."""
-        out = [each for each in trials if is_held_out(each.task.key) or each.task.key in never]
-        return Sets([each for each in trials if each not in out], out)
+        out = {each.task.key for each in trials if is_held_out(each.task.key)} | never
+        return Sets(
+            [each for each in trials if each.task.key not in out], [each for each in trials if each.task.key in out]
+        )
 
 
 class Ranking(CostModel):
@@ -71,11 +73,10 @@ class Ranking(CostModel):
 
 
 def fitted(trials: Sequence[Trials]) -> Learned:
-    """A model of these trials, with the scale of its deviations measured on a part that it did without."""
+    """A model of these trials, with scales that were measured on a part that another did without."""
     inner, outer = _halved(trials)
-    scale = spread_scale(XGBModel(_grown(inner)), outer)
-    whole = _grown(trials)
-    return Learned(whole.layers, whole.reach, scale)
+    scales = calibrated(_grown(inner), outer)
+    return replace(_grown(trials), scale=scales.scale, spread_scale=scales.spread_scale)
 
 
 def _halved(trials: Sequence[Trials]) -> tuple[list[Trials], list[Trials]]:
@@ -95,33 +96,38 @@ def _grown(trials: Sequence[Trials]) -> Learned:
 
 
 def _reach(sets: Sequence[Trials]) -> Forest:
-    """Predicts how near the best of a task comes to the floor, from the features of its default."""
-    places = {labels.place(each): each for each in sets}
+    """Predicts how near the default of a task comes to the floor, from its features."""
     rows, nearness = [], []
-    for spot, best_s in labels.bests_s(sets).items():
-        if np.isfinite(best_s):
-            task, target = places[spot].task, places[spot].target
-            space = spaces(task, target)[0]
-            rows.append(features(task, target, space, space.row(space.default)[None]).values[0])
-            nearness.append(np.log2(best_s / floor_s(task, target)))
-    numbers = np.arange(len(rows))
-    return Forest.fit(np.stack(rows), np.array(nearness, np.float32), numbers, REACH, members=1, seed=SEED)
+    for each in sets:
+        default = each.space.row(each.space.default)
+        [known] = np.nonzero((each.rows == default).all(axis=1))
+        if len(known) and spaces(each.task, each.target)[0].sketch == each.space.sketch:
+            time_s = each.times_s[known[0]]
+            if np.isfinite(time_s):
+                rows.append(features(each.task, each.target, each.space, default[None]).values[0])
+                nearness.append(np.log2(time_s / floor_s(each.task, each.target)))
+    alone = np.arange(len(rows))
+    return Forest.fit(
+        np.stack(rows), np.array(nearness, np.float32), alone, REACH, members=1, seed=SEED, objective=SQUARES
+    )
 
 
-def compared(sets: Sets) -> dict[str, dict[str, float]]:
+def compared(sets: Sets) -> dict[str, dict[str, float | None]]:
     """The quality of each objective, and of the estimate that has learned nothing, on the tasks held out."""
     found: dict[str, Quality | None] = {"analytic": judge(AnalyticModel(), sets.held_out)}
     learned = labels.comparable(sets.learned)
     values = np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in learned])
     speeds, groups = labels.speeds(learned), labels.groups(learned)
-    order = np.argsort(groups, kind="stable")
     for objective in OBJECTIVES:
         wanted = np.floor(30 * speeds) if objective == "rank:ndcg" else speeds
-        forest = Forest.fit(
-            values[order], wanted[order], groups[order], GROWTH, members=1, seed=SEED, objective=objective
-        )
+        forest = Forest.fit(values, wanted, groups, GROWTH, members=1, seed=SEED, objective=objective)
         found[objective] = judge(Ranking(forest), sets.held_out)
-    return {name: quality.to_json() for name, quality in found.items() if quality}
+    ranks = ("pairwise", "pairwise_all", "peak_1", "peak_5")  # the scores of some are no times
+    return {
+        name: {rank: quality.to_json()[rank] for rank in ranks}
+        for name, quality in found.items()
+        if quality is not None
+    }
 
 
 def write(folder: Path, kind: str, sets: Sets, statuses: Counter[str]) -> dict[str, Any]:
@@ -140,13 +146,18 @@ def write(folder: Path, kind: str, sets: Sets, statuses: Counter[str]) -> dict[s
         "machine": machine(),
         "targets": sorted({str(each.target) for each in sets.learned}),
         "growth": {"members": MEMBERS, "rounds": GROWTH.rounds, "max_depth": GROWTH.max_depth, "eta": GROWTH.eta},
+        "scale": learned.scale,
+        "spread_scale": learned.spread_scale,
         "quality": quality.to_json() if quality else None,
         "objectives": compared(sets),
         "features_that_count": {NAMES[n]: round(float(gains[n]), 4) for n in np.argsort(-gains)[:20]},
     }
     folder.mkdir(exist_ok=True)
-    (folder / f"{kind}.xz").write_bytes(content)
-    (folder / f"{kind}.json").write_text(json.dumps(card, indent=2) + "\n")
+    drafts = {f"{kind}.xz": content, f"{kind}.json": f"{json.dumps(card, indent=2)}\n".encode()}
+    for name, text in drafts.items():
+        (folder / f".{name}").write_bytes(text)
+    for name in drafts:  # the card last: it says which model is right
+        (folder / f".{name}").replace(folder / name)
     return card
 
 

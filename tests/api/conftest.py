@@ -37,6 +37,7 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.tuner.lookup import experience
 from tunewright.tuner.models.assembly import Assembly
 
 from ..postgres import own_schema
@@ -331,6 +332,14 @@ def _prompt_servers() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep}))
+        yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _no_base_model() -> Iterator[None]:
+    """What is tested is what trials teach; the base model may say anything else of made-up tasks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experience, "base", lambda kind: None)
         yield
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tunewright.costmodel import learned as learned_module
 from tunewright.costmodel.features import NAMES
-from tunewright.costmodel.forest import Forest, Growth
+from tunewright.costmodel.forest import SQUARES, Forest, Growth
 from tunewright.costmodel.learned import Learned, OtherFeatures
 
 GROWTH = Growth(rounds=20, max_depth=3, eta=0.3, colsample_bytree=1.0)
@@ -18,12 +18,12 @@ GROWTH = Growth(rounds=20, max_depth=3, eta=0.3, colsample_bytree=1.0)
 def data():
     """Points of ten groups, and labels that two features decide."""
     values = np.random.default_rng(0).random((400, 6), dtype=np.float32)
-    return values, (values[:, 0] + 0.5 * (values[:, 3] > 0.5)).astype(np.float32), np.arange(400) % 10
+    return values, (values[:, 0] + 0.5 * (values[:, 3] > 0.5)).astype(np.float32), np.arange(400) // 40
 
 
 def fitted(data, members=3, seed=1, before=None):
     values, labels, groups = data
-    return Forest.fit(values, labels, groups, GROWTH, members=members, seed=seed, before=before)
+    return Forest.fit(values, labels, groups, GROWTH, members=members, seed=seed, before=before, objective=SQUARES)
 
 
 def test_it_learns_and_equal_arguments_give_equal_forests(data):
@@ -47,11 +47,19 @@ def test_members_differ_most_where_nothing_was_seen(data):
 
 def test_a_layer_corrects_what_is_below_it(data):
     values, wanted, groups = data
-    below = Forest.fit(values, np.full(400, 0.5, np.float32), groups, GROWTH, members=3, seed=0)
+    below = fitted((values, np.full(400, 0.5, np.float32), groups))
     above = fitted(data, before=below.predict(values))
     both = Learned((below,), None).with_layer(above)
     assert np.abs(both.members(values).mean(axis=0) - wanted).mean() < 0.05
     assert np.abs(above.predict(values).mean(axis=0) - wanted).mean() > 0.3
+
+
+def test_by_default_it_learns_the_order_within_groups(data):
+    values, wanted, groups = data
+    shifted = wanted + groups  # what is between groups is nothing to it
+    found = Forest.fit(values, shifted, groups, GROWTH, members=3, seed=0).predict(values).mean(axis=0)
+    assert np.corrcoef(found, wanted)[0, 1] > 0.8
+    assert abs(np.corrcoef(found, groups)[0, 1]) < 0.2
 
 
 def test_contributions_add_up_to_what_is_predicted(data):
@@ -67,13 +75,13 @@ def test_contributions_add_up_to_what_is_predicted(data):
 
 def wide(count=60):
     values = np.random.default_rng(0).random((count, len(NAMES)), dtype=np.float32)
-    return values, values[:, 0], np.arange(count) % 5
+    return values, values[:, 0], np.arange(count) // (count // 5)
 
 
 @pytest.fixture
 def model():
     data = wide()
-    return Learned((fitted(data), fitted(data, members=1)), fitted(data, members=1), spread_scale=1.5)
+    return Learned((fitted(data), fitted(data, members=1)), fitted(data, members=1), scale=0.3, spread_scale=1.5)
 
 
 def test_a_model_as_bytes_is_the_same_model(model):
@@ -83,7 +91,7 @@ def test_a_model_as_bytes_is_the_same_model(model):
     assert again.reach is not None
     np.testing.assert_array_equal(again.members(values), model.members(values))
     np.testing.assert_array_equal(again.reach.predict(values), model.reach.predict(values))
-    assert again.spread_scale == 1.5
+    assert (again.scale, again.spread_scale) == (0.3, 1.5)
 
 
 def test_only_the_bytes_that_are_known_are_read(model):

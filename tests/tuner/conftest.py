@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tunewright.tuner import cli
+from tunewright.tuner.lookup import experience
 
 from ..commands import Command, commands
 from . import brief
@@ -41,6 +42,14 @@ def _brief_timing() -> Iterator[None]:
     """In this process; those that tests start take their time, unless they are started as `brief`."""
     with pytest.MonkeyPatch.context() as patch:
         brief.shorten(patch.setattr)
+        yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _no_base_model() -> Iterator[None]:
+    """What is tested is what trials teach; the base model may say anything else of made-up tasks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experience, "base", lambda kind: None)
         yield
 
 

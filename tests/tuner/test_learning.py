@@ -15,18 +15,10 @@ from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.jobs import learning
 from tunewright.tuner.jobs.learning import Learning
 from tunewright.tuner.jobs.task_state import TaskState
-from tunewright.tuner.lookup import experience, prediction
 from tunewright.tuner.lookup.experience import newest_snapshot
 from tunewright.tuner.lookup.prediction import predicted
 
 from .test_lookup import FAR, NEAR, TARGET, TASK
-
-
-@pytest.fixture(autouse=True)
-def no_base_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tested is what trials teach."""
-    for module in (experience, prediction):
-        monkeypatch.setattr(module, "base", lambda kind: None)
 
 
 @pytest.fixture
@@ -103,7 +95,7 @@ def test_what_is_said_of_a_schedule(store: SqlStore) -> None:
     said = predicted(store, TASK, TARGET, default)
     assert said is not None and said.contributions
     assert said.time_s == pytest.approx(outcome(default).median_s, rel=0.5)
-    speeds = [abs(one.speed) for one in said.contributions]
+    speeds = [abs(one.log2_speed) for one in said.contributions]
     assert speeds == sorted(speeds, reverse=True)
     assert predicted(store, TASK, TARGET, Schedule("unheard of", 1, ())) is None
     assert said.to_json().keys() == {"expected_ms", "deviation", "contributions"}

@@ -21,12 +21,6 @@ from tunewright.tuner.lookup.predictor import Known, Predictor
 from .test_lookup import FAR, NEAR, NEARER, TARGET, TASK
 
 
-@pytest.fixture(autouse=True)
-def no_base_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tested is what the database teaches."""
-    monkeypatch.setattr(experience, "base", lambda kind: None)
-
-
 def add_trials(store: SqlStore, count: int, seed: int = 0) -> None:
     """Of three tasks: the larger the sum of a schedule's values, the slower."""
     for task in (NEAR, NEARER, FAR):

@@ -181,8 +181,8 @@ def render_point(console: Console, data: Mapping[str, Any]) -> None:
 
 
 def _print_prediction(console: Console, prediction: Mapping[str, Any]) -> None:
-    """What the cost model expects, and what it says of that: the speed of the task's best schedule is 100%."""
+    """What the cost model expects, and what it says of that."""
     spread = 100 * (2 ** prediction["deviation"] - 1)
     console.print(f"the cost model expects {duration(prediction['expected_ms'])}, give or take {spread:.0f}%, by its")
     for one in prediction["contributions"]:
-        console.print(f"  {one['feature']} = {one['value']:.4g}: {100 * one['speed']:+.1f}% of the best speed")
+        console.print(f"  {one['feature']} = {one['value']:.4g}: {100 * (2 ** one['log2_speed'] - 1):+.1f}% speed")

@@ -54,10 +54,15 @@ def experience(store: Recorded | None, target_kind: str) -> Learned | None:
     """What is known so far, without a store the base model; None where there is nothing. Raises StoreError."""
     shipped = base(target_kind)
     newest = newest_snapshot(store, target_kind) if store else None
+    below = shipped.learned if shipped else None
     if newest is None:
-        return shipped.learned if shipped else None
-    above = Learned.read(newest.content, newest.sha256)
-    return above.on(shipped.learned) if shipped else above
+        return below
+    try:
+        above = Learned.read(newest.content, newest.sha256)
+    except ValueError as error:  # of another version of Tunewright or of XGBoost: the next job makes a new one
+        _log.warning("snapshot %d of the cost model is not used: %s", newest.id, error)
+        return below
+    return above.on(below) if below else above
 
 
 def newest_snapshot(store: Recorded, target_kind: str) -> Snapshot | None:

@@ -32,7 +32,7 @@ class Prediction:
             "expected_ms": in_ms(self.time_s),
             "deviation": self.deviation,
             "contributions": [
-                {"feature": one.feature, "value": one.value, "speed": one.speed} for one in self.contributions
+                {"feature": one.feature, "value": one.value, "log2_speed": one.log2_speed} for one in self.contributions
             ],
         }
 
