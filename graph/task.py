@@ -254,14 +254,13 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
 
 
 def _stage(data: dict[str, Any]) -> Stage:
-    pool: dict[Any, Expr] = {}
     return Stage(
         output=str(data["output"]),
         axes=tuple(Axis(str(name), int(extent)) for name, extent in data["axes"]),
-        body=_renamed(from_json(data["body"]), {}, {}, pool),
+        body=from_json(data["body"]),
         reduce=tuple(Axis(str(name), int(extent)) for name, extent in data["reduce"]),
         combiner=str(data["combiner"]),
-        index=tuple(_renamed(from_json(e), {}, {}, pool) for e in data["index"]),
+        index=tuple(map(from_json, data["index"])),
     )
 
 
@@ -321,9 +320,8 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
     axes = tuple(Axis(f"i{n}", axis.extent) for n, axis in enumerate(stage.axes))
     reduce = tuple(Axis(f"r{n}", axis.extent) for n, axis in enumerate(stage.reduce))
     fresh = {old.name: new.name for old, new in zip(stage.axes + stage.reduce, axes + reduce, strict=True)}
-    pool: dict[Any, Expr] = {}
-    body = _renamed(stage.body, names, fresh, pool)
-    index = tuple(_renamed(e, names, fresh, pool) for e in stage.index)
+    body = _renamed(stage.body, names, fresh)
+    index = tuple(_renamed(e, names, fresh) for e in stage.index)
     return Stage(names[stage.output], axes, body, reduce, stage.combiner, index)
 
 
@@ -346,19 +344,14 @@ def in_place(task: Task) -> list[tuple[str, str]]:
     return pairs
 
 
-def _renamed(root: Expr, tensors: Mapping[str, str], axes: Mapping[str, str], pool: dict[Any, Expr]) -> Expr:
-    """The expression with tensors and axes renamed and each distinct part one object, which `pool` holds.
-
-    What is computed once and used twice is written twice in JSON. Sharing the parts again makes a task that was read
-    back count, and compute, the same as the one that was written.
-    """
-    done: dict[int, Expr] = {}
+def _renamed(root: Expr, tensors: Mapping[str, str], axes: Mapping[str, str]) -> Expr:
+    """The expression with tensors and axes renamed."""
+    done: dict[Expr, Expr] = {}
 
     def go(node: Expr) -> Expr:
-        if id(node) not in done:
-            fresh = named(node, tuple(map(go, children(node))))
-            done[id(node)] = pool.setdefault(_shallow(fresh), fresh)
-        return done[id(node)]
+        if node not in done:
+            done[node] = named(node, tuple(map(go, children(node))))
+        return done[node]
 
     def named(node: Expr, parts: tuple[Expr, ...]) -> Expr:
         match node:
@@ -371,18 +364,3 @@ def _renamed(root: Expr, tensors: Mapping[str, str], axes: Mapping[str, str], po
         return node
 
     return go(root)
-
-
-def _shallow(node: Expr) -> tuple[Any, ...]:
-    """What tells a node from others whose children are the same objects exactly if they are equal."""
-    parts = tuple(map(id, children(node)))
-    match node:
-        case Const(value, dtype):
-            return "const", dtype, repr(value)
-        case Var(name):
-            return "var", name
-        case Load(tensor, _, dtype):
-            return "load", dtype, tensor, parts
-        case Op(name, _, dtype):
-            return "op", dtype, name, parts
-    raise ValueError(f"{node} has no place in a compute definition")

@@ -168,7 +168,8 @@ def test_a_job_tells_what_happens_to_it(network: Model, store: SqlStore) -> None
     events = [event for event in store.jobs.events(report.job_id) if event.kind is not EventKind.PROGRESS]
     kinds = [event.kind for event in events]
     assert kinds[:3] == [EventKind.QUEUED, EventKind.STARTED, EventKind.STAGE]
-    assert [e.data["stage"] for e in events if e.kind is EventKind.STAGE] == ["searching", "confirming", "running"]
+    stages = [e.data["stage"] for e in events if e.kind is EventKind.STAGE]
+    assert stages == ["searching", "confirming", "running", "learning"]
     trials = [trial.record for trial in store.jobs.trials(report.job_id)]
     best_ms: dict[str, float] = {}
     for event in (event for event in events if event.kind is EventKind.IMPROVED):

@@ -36,6 +36,7 @@ def test_what_is_found_is_used(tmp_path: Path) -> None:
         "reading",
         "confirming",
         "running",
+        "learning",
         "done",
     ]
     assert [progress.trials for progress in seen if progress.last] == [1, 2, 3, 4, 5, 6]

@@ -130,14 +130,14 @@ class TuningJob:
         self._started = time.monotonic()
         self._ended_s: float | None = None  # how long the search took
         seed, strategy = int(job.spec.settings.get("seed", 0)), str(job.spec.settings.get("strategy", STRATEGY))
-        learning = Learning(store, target, {task.key for task, _ in tasks}, seed)
+        self._learning = Learning(store, target, {task.key for task, _ in tasks}, seed)
         self._states = [
             TaskState.of(
                 task,
                 occurrences,
                 target,
                 store.records(task.key, target.key),
-                learning.costs,
+                self._learning.costs,
                 strategy=strategy,
                 seed=seed,
             )
@@ -150,7 +150,7 @@ class TuningJob:
         self._assigned = Assignment(store, pool, target, tenure, self._claims, self._states, self._assembly)
         self._search = Search(
             self._assigned,
-            learning,
+            self._learning,
             job.budget,
             self._earlier,
             self._is_over,
@@ -168,6 +168,8 @@ class TuningJob:
             ended_by = self._search.run()
             self._ended_s = self._searched_s
             report = self._finish(ended_by)
+            self._enter(Stage.LEARNING)
+            self._learning.keep(self._job.id)
             self._leave(report)
         except Stopped:
             self._stop()

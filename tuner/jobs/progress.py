@@ -43,6 +43,7 @@ STAGES = {
     Stage.SEARCHING: "searching",
     Stage.CONFIRMING: "timing default and best schedules side by side",
     Stage.RUNNING: "timing the whole model",
+    Stage.LEARNING: "learning from the trials",
     Stage.DONE: "done",
 }
 """The stages of a job, for people."""

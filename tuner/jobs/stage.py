@@ -13,4 +13,5 @@ class Stage(StrEnum):
     SEARCHING = "searching"
     CONFIRMING = "confirming"
     RUNNING = "running"
+    LEARNING = "learning"  # what later jobs shall know
     DONE = "done"
