@@ -69,10 +69,9 @@ class CostModels(Protocol):
         """
         ...
 
-    def newest(self, target_kind: str, features_version: str) -> Snapshot | None:
-        """The newest model with these inputs that has its content, with it; None where there is none.
-
-        Raises StoreError where the content is not what was stored.
+    def newest(self, target_kind: str, features_version: str, parent_sha256: str | None = None) -> Snapshot | None:
+        """The newest model with these inputs that goes on from that one and has its content, with it; None: there is
+        none. One whose content is not what was stored is passed over.
         """
         ...
 

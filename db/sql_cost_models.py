@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,9 +15,11 @@ from sqlalchemy.orm import Session
 from .cost_models import CONTENTS, LARGEST_BYTES, CostModels, NewSnapshot, Snapshot
 from .database import Database, patient
 from .engine import strict_json
-from .errors import NotFound, StoreError
+from .errors import NotFound
 from .models import CostModelRow
 from .translate import clean, to_snapshot
+
+_log = logging.getLogger("tunewright")
 
 HAS_CONTENT = CostModelRow.content.is_not(None)
 
@@ -49,17 +52,19 @@ class SqlCostModels(CostModels):
             raise NotFound(f"{self.database}: there is no job {values['job_id']}") from error
 
     @patient
-    def newest(self, target_kind: str, features_version: str) -> Snapshot | None:
+    def newest(self, target_kind: str, features_version: str, parent_sha256: str | None = None) -> Snapshot | None:
         query = HEADS.add_columns(CostModelRow.content).where(
-            CostModelRow.target_kind == target_kind, CostModelRow.features_version == features_version, HAS_CONTENT
+            CostModelRow.target_kind == target_kind,
+            CostModelRow.features_version == features_version,
+            CostModelRow.parent_sha256.is_not_distinct_from(parent_sha256),
+            HAS_CONTENT,
         )
         with self.database.read() as session:
-            row = session.execute(query.order_by(CostModelRow.id.desc()).limit(1)).first()
-        if row is None:
-            return None
-        if hashlib.sha256(row.content).hexdigest() != row.sha256:
-            raise StoreError(f"{self.database}: cost model {row.id} is not what was stored, its digest is another one")
-        return to_snapshot(row, row.content)
+            for row in session.execute(query.order_by(CostModelRow.id.desc())):
+                if hashlib.sha256(row.content).hexdigest() == row.sha256:
+                    return to_snapshot(row, row.content)
+                _log.warning("%s: cost model %d is passed over, as it is not what was stored", self.database, row.id)
+        return None
 
     @patient
     def list(self, target_kind: str | None = None, limit: int = 100, before: int | None = None) -> list[Snapshot]:

@@ -20,7 +20,6 @@ import numpy as np
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import (
     COMPARISONS,
-    Const,
     Expr,
     Load,
     Op,

@@ -130,6 +130,13 @@ def test_a_snapshot_above_another_base_model_is_not_used(store: SqlStore, monkey
     assert newest_snapshot(store, "cpu") is None
 
 
+def test_a_snapshot_in_another_form_is_left_alone(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    learn(store, "cpu")
+    assert experience.experience(store, "cpu") is not None
+    monkeypatch.setattr("tunewright.costmodel.learned.FORM", 0)
+    assert experience.experience(store, "cpu") is None
+
+
 def test_too_few_trials_make_no_model() -> None:
     with open_store("sqlite://") as empty:
         assert fitted(empty).pick(TASK, TARGET, set()) is None

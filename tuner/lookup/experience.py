@@ -66,9 +66,9 @@ def experience(store: Recorded | None, target_kind: str) -> Learned | None:
 
 
 def newest_snapshot(store: Recorded, target_kind: str) -> Snapshot | None:
-    """The last snapshot, if it stands on the base model at hand; None where there is none. Raises StoreError."""
-    shipped, newest = base(target_kind), store.costs.newest(target_kind, VERSION)
-    return newest if newest and newest.parent_sha256 == (shipped.sha256 if shipped else None) else None
+    """The last snapshot that stands on the base model at hand; None where there is none. Raises StoreError."""
+    shipped = base(target_kind)
+    return store.costs.newest(target_kind, VERSION, shipped.sha256 if shipped else None)
 
 
 def learn(store: Recorded, target_kind: str, job_id: int | None = None) -> Snapshot | None:
