@@ -29,8 +29,9 @@ Samples that were taken within a second of each other differ by a tenth or two w
 disturbs a long run by a third of it is rare.
 """
 
-TWICE = 1.1
-"""The same for the faster one of two long runs: that both are disturbed by as much is as rare."""
+TWICE = 1.02
+"""The same for the faster one of two long runs, where it is also slower than all that was seen of the incumbent a
+moment ago: they vary by less, and that both are disturbed, but none of the incumbent's, is rare."""
 
 HOPELESS = 2.0
 """Times the fastest time known, above which a schedule is clearly slower, where its schedule isn't at hand to be timed
@@ -48,6 +49,11 @@ As many samples of a long run are enough to see how fast the incumbent is.
 TIE = 0.02
 """Two schedules are as good as the same where both intervals lie within this part of each other: more samples would
 tell which of them is faster, but not make any model faster."""
+
+
+SAME = TIE / 2
+"""The same for medians, where the incumbent was seen a moment ago: not even a turn is taken then. Which of two
+schedules is faster by less is for the comparison that ends a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,7 @@ class Race:
                 self._taken += self._challenger.samples(STEP, deadline_s)
             return Outcome(self._taken, None, True)
         self._look(incumbent)
-        if interval(self._taken).low_s > incumbent.seen.high_s:
+        if interval(self._taken).low_s > incumbent.seen.high_s or self._is_same(incumbent):
             return Outcome(self._taken, None, False)
         incumbent_s = self._in_turn(incumbent, deadline_s)
         return Outcome(self._taken, incumbent_s, interval(self._taken).median_s < incumbent_s)
@@ -133,7 +139,7 @@ class Race:
         for count in range(1, FIRST + 1) if self._challenger.is_long else (FIRST, FEWEST):
             if count > len(self._taken):
                 self._taken += self._challenger.samples(count - len(self._taken), deadline_s)
-            if self._is_slow():
+            if self._is_slow() or self._is_long_and_same():
                 return False
             if self._clock() >= deadline_s:
                 break
@@ -150,8 +156,20 @@ class Race:
         return self._is_beyond(known)
 
     def _is_beyond(self, known: Incumbent) -> bool:
-        twice = self._challenger.is_long and len(self._taken) > 1
-        return self._exceeds((TWICE if twice else CLEARLY) * known.seen.median_s)
+        if self._challenger.is_long and len(self._taken) > 1:
+            return self._exceeds(max(TWICE * known.seen.median_s, known.seen.high_s))
+        return self._exceeds(CLEARLY * known.seen.median_s)
+
+    def _is_long_and_same(self) -> bool:
+        """Whether two long runs show that more would tell nothing of use."""
+        known, is_known = self._incumbent, self._challenger.is_long and len(self._taken) > 1
+        return is_known and known is not None and self._is_fresh(known) and self._is_same(known)
+
+    def _is_same(self, known: Incumbent) -> bool:
+        return abs(interval(self._taken).median_s - known.seen.median_s) <= SAME * known.seen.median_s
+
+    def _is_fresh(self, known: Incumbent) -> bool:
+        return self._clock() - known.seen_at_s <= FRESH_S
 
     def _exceeds(self, limit_s: float) -> bool:
         """Whether the challenger takes longer than that, so far: what disturbs one run must not make it seem slow."""
@@ -161,7 +179,7 @@ class Race:
     def _look(self, incumbent: Incumbent) -> None:
         """See how fast the incumbent is now, if that was too long ago; then, beside it, the challenger."""
         start_s = self._clock()
-        if start_s - incumbent.seen_at_s > FRESH_S:
+        if not self._is_fresh(incumbent):
             incumbent.see(incumbent.runner.samples(incumbent.runner.few, start_s + LONGEST_S), self._clock())
             self._taken += self._challenger.samples(1, start_s + LONGEST_S)
 

@@ -17,7 +17,7 @@ from .builder import Built
 from .lock import HostLock
 from .pool import Limits, ReferenceFailed
 from .process import Child, ChildLimits, Failed, NotStarted, Stopped
-from .racing import CLEARLY, TIE
+from .racing import CLEARLY, SAME
 from .wire import candidate_json
 
 REMEMBERED = 10_000
@@ -302,5 +302,6 @@ def _undecided(order: Sequence[int], samples_s: Mapping[int, Sequence[float]], d
     left = [n for n in order if seen[n].low_s <= best_high_s]
     if rounds < ROUNDS:
         return left
-    are_tied = max(seen[n].high_s for n in left) <= (1 + TIE) * min(seen[n].low_s for n in left)
+    medians_s = [seen[n].median_s for n in left]
+    are_tied = max(medians_s) <= (1 + SAME) * min(medians_s)
     return [] if len(left) == 1 or are_tied or time.monotonic() >= deadline_s else left
