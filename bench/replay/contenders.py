@@ -85,7 +85,7 @@ def contenders(recorded: Sequence[Recorded]) -> Mapping[str, Contender]:
     The base model may have learned from the very tasks; what is taught elsewhere has not.
     """
     elsewhere = Elsewhere(recorded)
-    bred = replace(POLICY, whole=0, population=24)  # a tenth of a recorded space, as 256 are of a whole one
+    bred = replace(POLICY, whole=0, population=24)  # a tenth of what is recorded, as 768 are of whole spaces
     policies = {
         "without deviations": replace(POLICY, kappa=0.0),
         "without crowding": replace(POLICY, crowding=0.0),

@@ -27,8 +27,9 @@ POWER = 0.5
 WEIGHT = 4.0
 """Doublings of the trials of a task, or similar tasks, that what is expected beforehand counts as much as."""
 
-TRUST = 0.5
-"""The part of a promise that is kept: it is the highest of many predictions, hence mostly too high."""
+TRUST = 0.8
+"""The part of a promise that is kept: it is the highest of many predictions, hence mostly too high. Of 1,000 trials of
+resnet50 and mobilenet_v2 that began with a base model, 0.3 and 0.5 expected less than came, and 1 was no better."""
 
 DOUBT = 0.1
 """Promises, in log2, after which what came of them counts as much as `TRUST`."""

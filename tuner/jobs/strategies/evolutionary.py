@@ -25,6 +25,8 @@ from .draft import drafted
 Places = NDArray[np.int64]  # positions in a list of points
 
 ROUNDS = 2
+"""Of breeding. With `population` points, the first eight of a batch score as high as the first eight of all points do,
+within 0.1%, in the spaces of eight operators, of which up to 20,000 points are legal; 1,300 points are looked at."""
 
 PARENTS = 32
 """Measured points that enter the first population of a space, fastest first."""
@@ -36,7 +38,7 @@ SUMMIT = 8
 """Points of each population, highest first, all of whose neighbours are looked at."""
 
 SAMPLED = 2048
-"""Points drawn for the draft where a space is too large to be written out."""
+"""Points of a space, at most, that the draft is from: the estimate of all of them takes as long as all else does."""
 
 FOREMOST = 256
 """Points of all spaces that a batch is picked from."""
@@ -71,7 +73,7 @@ class Policy:
     """Fresh points up to which all of a space is scored; nothing is left to breeding."""
 
     population: int = 768
-    """Points bred from, of all spaces together."""
+    """Points of all large spaces together: so many begin, and so many parents has each round."""
 
     draft: float = 0.25
     """Share of the first population that has the least estimated time: of ten searches nine are at 95% after 12 trials,
