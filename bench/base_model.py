@@ -21,7 +21,7 @@ from tunewright.bench.campaign import FOLDER
 from tunewright.bench.entries import ROOT
 from tunewright.bench.training.collecting import collect
 from tunewright.bench.training.fitting import Sets, write
-from tunewright.bench.training.tasks import training_tasks, workload_tasks
+from tunewright.bench.training.tasks import reserved, training_tasks
 from tunewright.codegen.host import detect
 from tunewright.costmodel.examples import grouped
 from tunewright.db.sql_store import SqlStore, open_store
@@ -32,6 +32,8 @@ from tunewright.workers.pool import Limits
 DATABASE = FOLDER / "base_model.db"
 PACKAGE = ROOT / "costmodel" / "base_model"
 
+STEPS = ("collect", "fit")
+
 LIMITS = Limits(build_s=10.0, run_s=10.0, timing_s=0.02)
 """What takes longer is no schedule that anybody wants to know of, and trees need no narrow intervals."""
 
@@ -39,11 +41,13 @@ LIMITS = Limits(build_s=10.0, run_s=10.0, timing_s=0.02)
 def main() -> int:
     """Collect, fit, or both."""
     parser = argparse.ArgumentParser(prog="./dev bench base_model", description=__doc__, allow_abbrev=False)
-    parser.add_argument("steps", nargs="*", choices=("collect", "fit", []), metavar="STEP", help="default: both")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="collect, fit; default: both")
     parser.add_argument("--tasks", type=int, default=800, help="random tasks beside those of networks (%(default)s)")
     parser.add_argument("--trials", type=int, default=40, help="schedules of each task (%(default)s)")
     parser.add_argument("--within", type=float, default=30.0, metavar="MINUTES", help="of collecting (%(default)s)")
     given = parser.parse_args()
+    if unknown := set(given.steps) - set(STEPS):
+        parser.error(f"no step is called {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
     os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))
     FOLDER.mkdir(parents=True, exist_ok=True)
     with open_store(f"sqlite:///{DATABASE}") as store:
@@ -83,7 +87,7 @@ def _fit(store: SqlStore) -> None:
             yield candidate, measurement
 
     trials = list(grouped(examples()))
-    card = write(PACKAGE, "cpu", Sets.of(trials, frozenset(workload_tasks())), statuses)
+    card = write(PACKAGE, "cpu", Sets.of(trials, reserved()), statuses)
     Console().print_json(json.dumps(card))
 
 

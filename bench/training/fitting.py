@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tunewright.bench.training.tasks import Loops, loops
 from tunewright.codegen.host import machine
 from tunewright.costmodel import labels
 from tunewright.costmodel.features import NAMES, VERSION, features
@@ -44,9 +45,9 @@ class Sets:
     held_out: Sequence[Trials]
 
     @staticmethod
-    def of(trials: Sequence[Trials], never: frozenset[str]) -> Sets:
-        """`never`: keys of tasks that are held out whatever their key says."""
-        out = {each.task.key for each in trials if is_held_out(each.task.key)} | never
+    def of(trials: Sequence[Trials], reserved: Collection[Loops]) -> Sets:
+        """`reserved`: what tasks are held out for their loops, whatever their keys say."""
+        out = {each.task.key for each in trials if is_held_out(each.task.key) or loops(each.task) in reserved}
         return Sets(
             [each for each in trials if each.task.key not in out], [each for each in trials if each.task.key in out]
         )

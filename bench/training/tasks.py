@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from tunewright.bench.searching.workloads import HELD_OUT, WORKLOADS
 from tunewright.bench.suite import MODELS
 from tunewright.bench.suite.network import Network
 from tunewright.graph.task import Task
@@ -29,6 +30,9 @@ KERNELS = ((1, 0.35), (3, 0.45), (5, 0.1), (7, 0.1))
 """Extents of the windows of convolutions, and how frequent they are."""
 
 Rng = np.random.Generator
+
+Loops = tuple[tuple[int, ...], tuple[int, ...], str]
+"""See `loops`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +60,20 @@ def training_tasks(count: int, seed: int = 0) -> dict[str, tuple[Task, Origin]]:
     raise AssertionError("random models have no end")
 
 
-def workload_tasks() -> list[str]:
-    """Keys of the tasks that the search is measured by (`bench/search.py`): no base model learns from these."""
-    rng = np.random.default_rng(0)
-    convolutions = ((64, 64, 3, 1, 56), (256, 256, 3, 1, 14))
-    models = [
-        _one(rng, 384, 512, add=partial(Network.gemm, inputs=512, outputs=512)),
-        _one(rng, 1024, 1024, add=partial(Network.gemm, inputs=1024, outputs=1024)),
-        *(
-            _one(rng, 1, a, n, n, add=partial(Network.conv, inputs=a, outputs=b, kernel=k, stride=s))
-            for a, b, k, s, n in convolutions
-        ),
-        _one(
-            rng, 1, 96, 56, 56,
-            add=partial(Network.conv, inputs=96, outputs=96, kernel=3, stride=1, groups=96),
-        ),
-        _product(12, 128, 64, 128),
-        _product(12, 128, 128, 64),
-        _one(rng, 512, 1024, add=lambda net, x: net.add("Softmax", x)),
-    ]  # fmt: skip
-    return [key for model in models for key in open_model(model).tasks]
+def reserved() -> frozenset[Loops]:
+    """The loops of all tasks that the search is measured by, see `searching.workloads`: no base model learns of them.
+
+    Nor of those in another layout or with another epilogue.
+    """
+    models = [*(workload.build for workload in WORKLOADS.values()), *HELD_OUT.values()]
+    return frozenset(loops(task) for build in models for task, _ in open_model(build()).tasks.values())
 
 
-def _product(batch: int, rows: int, inner: int, columns: int) -> bytes:
-    net = Network("random")
-    a, b = net.input("a", (batch, rows, inner)), net.input("b", (batch, inner, columns))
-    return net.onnx(net.add("MatMul", a, b))
+def loops(task: Task) -> Loops:
+    """The extents of the stage where the work is, whatever their order: of the axes, of the reduction, and its kind."""
+    stage = max(task.stages, key=lambda stage: stage.points)
+    spatial, reduced = (tuple(sorted(a.extent for a in axes if a.extent > 1)) for axes in (stage.axes, stage.reduce))
+    return spatial, reduced, stage.combiner
 
 
 def _is_quick(task: Task) -> bool:
@@ -125,7 +117,9 @@ def _gemm(rng: Rng) -> bytes:
 
 def _batched(rng: Rng) -> bytes:
     batch, rows, inner, columns = _size(rng, 2, 32, 4), _size(rng, 8, 512), _size(rng, 8, 256), _size(rng, 8, 512)
-    return _product(batch, rows, inner, columns)
+    net = Network("random")
+    a, b = net.input("a", (batch, rows, inner)), net.input("b", (batch, inner, columns))
+    return net.onnx(net.add("MatMul", a, b))
 
 
 def _conv(rng: Rng) -> bytes:

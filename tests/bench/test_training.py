@@ -1,0 +1,100 @@
+"""What the base model learns from: tasks, schedules of them, and the parts that are held out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tunewright.bench.searching.workloads import WORKLOADS
+from tunewright.bench.training import fitting
+from tunewright.bench.training.collecting import chosen, collect
+from tunewright.bench.training.fitting import Sets, write
+from tunewright.bench.training.tasks import FAMILIES, loops, reserved
+from tunewright.codegen.target import Target
+from tunewright.costmodel.examples import grouped
+from tunewright.costmodel.judging import is_held_out
+from tunewright.costmodel.learned import Learned
+from tunewright.costmodel.model import AnalyticModel
+from tunewright.db.sql_store import open_store
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate, Measurement, Status
+from tunewright.search_space.sketches import holds, spaces
+from tunewright.tuner.models.model import open_model
+
+TARGET = Target("cpu", "x86_64-unknown-linux-gnu", "made-up", "", 512, 32, 2, 32 << 10, 1 << 20, 16 << 20)
+
+
+def some_tasks(count: int) -> list[Task]:
+    """Of products and rows, which take little time to make."""
+    rng = np.random.default_rng(0)
+    found: dict[str, Task] = {}
+    while len(found) < count:
+        for family in ("gemm", "rows", "elementwise"):
+            found |= {key: task for key, (task, _) in open_model(FAMILIES[family](rng)).tasks.items()}
+    return list(found.values())[:count]
+
+
+class Estimating:
+    """A pool that answers with the analytic estimate."""
+
+    def measure(
+        self, candidates: list[Candidate], best_s: float | None = None
+    ) -> Iterator[tuple[Candidate, Measurement]]:
+        for one in candidates:
+            [space] = [s for s in spaces(one.task, one.target) if s.sketch == one.schedule.sketch]
+            [score] = AnalyticModel().score(one.task, one.target, space, space.row(one.schedule)[None])
+            time_s = float(np.exp2(-score))
+            yield one, Measurement(Status.OK, (time_s,), time_s, 0.99 * time_s, 1.01 * time_s, 0.0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_models_have_tasks_that_can_be_tuned(family: str) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        for task, _ in open_model(FAMILIES[family](rng)).tasks.values():
+            assert spaces(task, TARGET)
+
+
+def test_schedules_are_legal_distinct_and_begin_with_the_defaults() -> None:
+    [task] = some_tasks(1)
+    offered = spaces(task, TARGET)
+    found = chosen(task, TARGET, 30)
+    assert found[: len(offered)] == [space.default for space in offered]
+    assert len(set(found)) == len(found) and 10 < len(found) <= 30
+    assert all(holds(task, TARGET, schedule) for schedule in found)
+    assert chosen(task, TARGET, 30) == found
+
+
+def test_no_model_learns_of_the_workloads() -> None:
+    kept = reserved()
+    for workload in WORKLOADS.values():
+        assert any(loops(task) in kept for task, _ in open_model(workload.build()).tasks.values())
+    conv = WORKLOADS["conv 3x3 64-64 at 56x56"]
+    [(task, _)] = open_model(conv.build()).tasks.values()
+    assert loops(task) == ((56, 56, 64), (3, 3, 64), "sum")
+
+
+def test_from_measured_schedules_to_a_model_and_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "MEMBERS", 2)
+    tasks = some_tasks(24)
+    with open_store("sqlite://") as store:
+        assert sum(collect(store, Estimating(), TARGET, tasks, 12)) > 150  # type: ignore[arg-type]
+        assert sum(collect(store, Estimating(), TARGET, tasks, 12)) == 0  # type: ignore[arg-type]
+        trials = list(grouped(store.examples("cpu")))
+    first = next(task for task in tasks if not is_held_out(task.key))
+    sets = Sets.of(trials, {loops(first)})
+    learned, held_out = ({each.task.key for each in part} for part in (sets.learned, sets.held_out))
+    assert first.key in held_out and not learned & held_out
+    assert {key for key in held_out if not is_held_out(key)} == {
+        task.key for task in tasks if loops(task) == loops(first) and not is_held_out(task.key)
+    }
+    card = write(tmp_path, "cpu", sets, Counter(ok=len(trials)))
+    assert Learned.read((tmp_path / "cpu.xz").read_bytes(), card["sha256"]).layers[0].members == 2
+    assert card["learned_from"]["tasks"] == len(learned)
+    assert card["quality"]["pairwise"] > 0.6
+    assert card["objectives"].keys() == {"analytic", *fitting.OBJECTIVES}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cpu.json", "cpu.xz"]
