@@ -183,6 +183,9 @@ def render_point(console: Console, data: Mapping[str, Any]) -> None:
 def _print_prediction(console: Console, prediction: Mapping[str, Any]) -> None:
     """What the cost model expects, and what it says of that."""
     spread = 100 * (2 ** prediction["deviation"] - 1)
-    console.print(f"the cost model expects {duration(prediction['expected_ms'])}, give or take {spread:.0f}%, by its")
+    console.print(
+        f"the cost model expects {duration(prediction['expected_ms'])}, and may be wrong by {spread:.0f}% beside"
+    )
+    console.print("other schedules of the task; what tells most, and what it does to the speed:")
     for one in prediction["contributions"]:
-        console.print(f"  {one['feature']} = {one['value']:.4g}: {100 * (2 ** one['log2_speed'] - 1):+.1f}% speed")
+        console.print(f"  {one['feature']} = {one['value']:.4g}: {100 * (2 ** one['log2_speed'] - 1):+.1f}%")
