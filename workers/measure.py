@@ -29,8 +29,12 @@ from .wire import LastTask, artifact_json, identity, read_artifact, read_candida
 EXAMPLES = 4
 """Tasks whose examples are kept: candidates come task by task."""
 
-WARM = 3
-"""Samples with all operands in the caches, unless a run is long."""
+WARMING, WARM = 10, 9
+"""Samples with all operands in the caches, and those before them, as it takes some runs until constants are there which
+only a last-level cache has room for."""
+
+LONG_WARM = 2
+"""The same where a run is long: it matters less where so few bytes, for so much time, come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +198,13 @@ def sample(number: int) -> float:
 
 
 def warm(number: int) -> float:
-    """Seconds of a run of what was loaded with all operands in the caches: one number, to be set beside the others."""
+    """Seconds of a run of what was loaded with all operands in the caches, as far as these have room for them."""
     one = _kept[number]
     one.loaded.fill()
-    samples_s = one.loaded.warm.time(1 if one.loaded.once_s >= LONG_S else WARM, one.repeats)
+    warming, count = (0, LONG_WARM) if one.loaded.once_s >= LONG_S else (WARMING, WARM)
+    samples_s = one.loaded.warm.time(warming + count, one.repeats)
     one.fault = one.fault or one.loaded.recheck()
-    return sampling.interval(samples_s).median_s
+    return sampling.interval(samples_s[warming:]).median_s
 
 
 def recheck(number: int) -> str | None:

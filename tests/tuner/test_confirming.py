@@ -1,0 +1,81 @@
+"""Which of the finalists of a task is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Load, Var
+from tunewright.codegen.host import detect
+from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.jobs.confirming import HEAD_START, Confirming
+from tunewright.tuner.jobs.search import Assignment
+from tunewright.tuner.jobs.task_state import TaskState
+from tunewright.tuner.models.assembly import Assembly
+
+DEFAULT, OTHER = (Schedule("tiled", 1, (("a", number),)) for number in range(2))
+
+TARGET = replace(detect(1), l2_bytes=1 << 20, l3_bytes=32 << 20)
+
+
+def scaled(count: int) -> Task:
+    """Products of as many elements with constants."""
+    x, w, y = (
+        Tensor("x", (count,), DType.F32),
+        Tensor("w", (count,), DType.F32, constant=True),
+        Tensor("y", (count,), DType.F32),
+    )
+    at = (Var("i"),)
+    return canonical(
+        "Mul", [x, w], [y], [], [Stage("y", (Axis("i", count),), Load("x", at, DType.F32) * Load("w", at, DType.F32))]
+    )
+
+
+def confirming(task: Task, occurrences: int) -> tuple[Confirming, TaskState]:
+    """Of a model that is one task, so many times."""
+    state = TaskState(task, occurrences, DEFAULT, (), cast("Any", None))
+    nobody = cast("Any", None)
+    assigned = Assignment(nobody, nobody, TARGET, nobody, nobody, [state], Assembly((occurrences,)))
+    return Confirming(assigned, None), state
+
+
+def ok(cold_s: float, warm_s: float | None = None) -> Measurement:
+    return Measurement(Status.OK, (cold_s,), cold_s, cold_s, cold_s, warm_s=warm_s)
+
+
+def chosen(found: tuple[Confirming, TaskState], default: Measurement, other: Measurement) -> Schedule | None:
+    one, state = found
+    choice = one._choice(state, [(DEFAULT, default), (OTHER, other)])
+    return choice and choice[0]
+
+
+@pytest.mark.parametrize(
+    ("constants", "occurrences", "by_warm"),
+    [
+        (1 << 10, 1, True),  # the second-level cache keeps them from run to run
+        (1 << 10, 500, False),  # but not those of such a model
+        (1 << 19, 1, True),  # they are in the last-level cache, as they are where the task runs alone
+        (1 << 19, 20, False),
+    ],
+)
+def test_finalists_are_judged_as_they_run_in_the_model(constants: int, occurrences: int, by_warm: bool) -> None:
+    default, other = ok(2e-4, warm_s=1e-4), ok(1.9e-4, warm_s=1.5e-4)
+    expected = DEFAULT if by_warm else OTHER
+    assert chosen(confirming(scaled(constants), occurrences), default, other) == expected
+
+
+def test_long_runs_are_judged_as_trials_are() -> None:
+    assert chosen(confirming(scaled(1 << 10), 1), ok(1e-2, warm_s=0.8e-2), ok(0.9e-2, warm_s=0.9e-2)) == OTHER
+
+
+def test_the_default_has_to_be_beaten() -> None:
+    found = confirming(scaled(1 << 10), 1)
+    assert chosen(found, ok(1e-3), ok((1 - HEAD_START / 2) * 1e-3)) == DEFAULT
+    assert chosen(found, ok(1e-3), ok((1 - 2 * HEAD_START) * 1e-3)) == OTHER
+    assert chosen(found, Measurement(Status.CRASH), ok(1.0)) == OTHER
+    assert found[0]._choice(found[1], []) is None
