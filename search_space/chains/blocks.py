@@ -35,8 +35,8 @@ from ..rows.passes import GROUP, Passes
 from .chain import ROW
 from .plan import Plan, RowLinks
 
-FIRST, STEP = "first", "step"
-"""Variables: the number of a chunk's first block, that of a block (written in terms of loops in the end)."""
+STEP = "step"
+"""The variable for the number of a block (written in terms of loops in the end)."""
 
 
 class Blocks:
@@ -68,16 +68,17 @@ class Blocks:
         chunk: Expr = Var("chunk") if count > 1 else const(0)
         *outer, number = digits(chunk, [*(axis.extent for axis in self.chain.outer), along])
         values = dict(zip((axis.name for axis in self.chain.outer), outer, strict=True))
-        body = _decided(replaced(self._chunk(), values | {FIRST: number * self.each}))
+        body = _decided(self._chunk(number * self.each, values))
         return For("chunk", count, body, LoopKind.PARALLEL) if count > 1 else body
 
-    def _chunk(self) -> Stmt:
-        steps = [stmt for _, stmt in self.panels]
+    def _chunk(self, first: Expr, outer: Mapping[str, Expr]) -> Stmt:
+        """One chunk, given the number of its first block and its place along the outer axes."""
+        steps = [replaced(stmt, outer) for _, stmt in self.panels]
         steps += [self._columns(n) for n, link in enumerate(self.links) if link.padding]
         if self.sliding:
-            steps += [replaced(self._before(n), {STEP: Var(FIRST)}) for n in range(len(self.links))]
-        step = Var(FIRST) + Var("block") if self.each > 1 else Var(FIRST)
-        block = replaced(self._block(), {STEP: step})
+            steps += [replaced(self._before(n), {**outer, STEP: first}) for n in range(len(self.links))]
+        step = first + Var("block") if self.each > 1 else first
+        block = replaced(self._block(), {**outer, STEP: step})
         body: Stmt = Block((*steps, For("block", self.each, block) if self.each > 1 else block))
         for local in [*map(self._local, self.makers.values()), *(b for b, _ in self.panels)]:
             body = Alloc(local, body)

@@ -16,7 +16,7 @@ it, then the columns of each window.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from math import prod
 
@@ -29,6 +29,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..nests.digits import digits
+from ..nests.direction import Direction
 from ..nests.phases import kernel_around
 from ..schedule import Schedule
 from ..sketch import remembered
@@ -36,8 +37,15 @@ from ..space import Columns, Knob, Space, Tiling
 from ..windows.window_tile import Part, Run, WindowTile
 from ..windows.windows import Plan, touched, windows
 
+MOST_COLUMNS = 14
+"""Columns of a tile."""
+
 BODY_LIMIT = 320
 """Elements folded in one tile, beyond which the instruction cache suffers."""
+
+CODE_LIMIT = 1200
+"""Elements folded in all copies of a tile. Beyond it a build takes long, and nothing is gained: of 155 tasks with some
+thirty schedules timed each, the fastest of none had more."""
 
 CHANNELS_OUTSIDE, CHANNELS_BETWEEN, CHANNELS_INSIDE = range(3)
 """Where the loop over tiles of channels is: around the rows, between rows and columns, inside the columns."""
@@ -58,7 +66,7 @@ class WindowSketch:
         plan = _plan(task, target)
         knobs = (
             Knob("vectors", tuple(n for n in (1, 2, 3, 4) if n <= plan.vectors)),
-            Knob("tile_columns", tuple(range(1, min(plan.columns.extent, 14) + 1))),
+            Knob("tile_columns", tuple(range(1, min(plan.columns.extent, MOST_COLUMNS) + 1))),
             Knob("tile_rows", tuple(n for n in (1, 2, 3, 4) if n <= plan.rows.extent)),
             Knob("block_rows", (0, *(n for n in (1, 2, 4, 7, 8, 14, 16, 28) if n < plan.rows.extent))),
             Knob("block_channels", (0, *(n for n in (1, 2, 3, 4, 6, 8, 12, 16) if n < plan.vectors))),
@@ -106,6 +114,7 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """What fits, and no two points alike."""
     vectors, rows = columns["vectors"], columns["tile_rows"]
     legal = _small_enough(plan, target, vectors, rows, columns["tile_columns"])
+    legal &= _code(plan, vectors, rows, columns["tile_columns"]) <= CODE_LIMIT
     row_tiles, channel_tiles = -(-plan.rows.extent // rows), -(-plan.vectors // vectors)
     rows_inside, channels_inside = columns["block_rows"], columns["block_channels"]
     legal &= (rows_inside < row_tiles) & (channels_inside < channel_tiles)
@@ -117,6 +126,21 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
     legal &= (rows_inside > 1) | (order != CHANNELS_BETWEEN)
     legal &= (column_tiles > 1) | (order != CHANNELS_INSIDE)
     return np.asarray(legal)
+
+
+def _code(
+    plan: Plan, vectors: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Elements that are folded in all copies of a tile: of all and of the last channels, at columns of each kind."""
+    across = np.where(vectors <= plan.vectors, vectors, 0) + plan.vectors % vectors
+    return np.asarray(plan.bodies(rows, columns) * across * _copies_table(plan.columns)[columns])
+
+
+@lru_cache(maxsize=256)
+def _copies_table(columns: Direction) -> NDArray[np.int64]:
+    """Copies of a tile along the columns, by how many it has; no tile has 0."""
+    most = min(columns.extent, MOST_COLUMNS)
+    return np.array([0, *(len(Run.all(columns, size)) for size in range(1, most + 1))])
 
 
 def _default(plan: Plan, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:

@@ -4,24 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import groupby, pairwise, product
 
 from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, loads, op, substitute, transform
 from tunewright.codegen.index import Ranges, simplify, vectorize
-from tunewright.codegen.ir import Alloc, Block, Buffer, Prefetch, Scope, Stmt, Store
+from tunewright.codegen.ir import Alloc, Block, Buffer, If, Prefetch, Scope, Stmt, Store
 from tunewright.graph.task import identity
 
 from ..nests.direction import Direction
 from ..nests.tile import ACC, folded
 from .planes import Planes
-from .window_tile import Run, reciprocal
-from .windows import OWN, around
+from .window_tile import reciprocal
+from .windows import OWN, around, with_element
 
 LANE = "lane"
 """The variable that becomes the lanes."""
 
 HELD = "held"
 """The register buffer of what is the same for all windows of a plane."""
+
+
+Line = tuple[int, list[tuple[int, int]]]
+"""A row of the input, by its offset from a tile's first one, with the rows of the tile and the taps that it is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Neighbouring tiles along the rows, of `rows` rows each."""
+
+    first: int
+    count: int
+    rows: int
+
+    @staticmethod
+    def all(extent: int, size: int) -> list[Band]:
+        """The tiles of so many rows that cover an extent, and a smaller one for what is left."""
+        whole, rest = divmod(extent, size)
+        bands = Band(0, whole, size), Band(whole, 1, rest)
+        return [band for band in bands if band.count and band.rows]
+
+    @property
+    def tiles(self) -> range:
+        """Their numbers."""
+        return range(self.first, self.first + self.count)
+
+    def lines(self, rows: Direction, size: int) -> dict[range, list[Line]]:
+        """The rows of the input that tiles `size` rows apart read, by the tiles for which they are no padding."""
+        windows: dict[int, list[tuple[int, int]]] = {}
+        for row, tap in product(range(self.rows), range(rows.taps)):
+            windows.setdefault(rows.offset(row, tap), []).append((row, tap))
+        apart = max(1, size * rows.stride)
+        found: dict[range, list[Line]] = {}
+        for offset, uses in sorted(windows.items()):
+            first, stop = (-((offset - end) // apart) for end in (rows.inside.start, rows.inside.stop))
+            tiles = range(max(first, self.first), min(stop, self.first + self.count))
+            if tiles:
+                found.setdefault(tiles, []).append((offset, uses))
+        return found
+
+    def apart(self, rows: Direction, size: int) -> list[Band]:
+        """The same tiles, cut up into bands whose tiles all have padding in the same places."""
+        ends = {end for tiles in (self.tiles, *self.lines(rows, size)) for end in (tiles.start, tiles.stop)}
+        return [Band(first, stop - first, self.rows) for first, stop in pairwise(sorted(ends))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +135,6 @@ class Held:
             steps.append(Store(HELD, index, substitute(load, {**plane, **self._taps(taps)})))
         return Alloc(held, Block((*steps, body)))
 
-    def value(self, element: Expr, around: Expr) -> Expr:
-        """What is folded of an element, given the rest of it as `at` has it."""
-        return transform(around, lambda node: element if node == OWN else node)
-
     def at(self, taps: tuple[int, int], plane: Mapping[str, Expr]) -> Expr:
         """What an element is folded with at a tap of a plane's windows; `OWN` stands for the element."""
 
@@ -114,10 +154,10 @@ class PlaneTile:
     """One tile: a few rows by a few vectors of columns."""
 
     def __init__(
-        self, held: Held, rows: Run, sizes: Mapping[str, int], stretch: Stretch, place: Place, ranges: Ranges
+        self, held: Held, band: Band, sizes: Mapping[str, int], stretch: Stretch, place: Place, ranges: Ranges
     ) -> None:
         self.held, self.found, self.lanes = held, held.found, held.lanes
-        self.rows, self.stretch, self.place, self.ranges = rows, stretch, place, ranges
+        self.band, self.stretch, self.place, self.ranges = band, stretch, place, ranges
         self.height, self.ahead = sizes["tile_rows"], bool(sizes["ahead"])
         self.top = place.row * self.height
         self.base = place.column  # the first column
@@ -125,20 +165,31 @@ class PlaneTile:
         self.elements: dict[tuple[int, int], Expr] = {}  # in any row of the input, by vector and tap
         self.lines: dict[int, Expr] = {}  # the rows of the input, by their offsets
         self.stage = self.found.piece.stage
-        shape = (len(rows.taps), len(stretch.vectors), self.lanes)
-        self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
+        self.sums = list(product(range(band.rows), range(len(stretch.vectors))))
+        self.acc = Buffer(ACC, (band.rows, len(stretch.vectors), self.lanes), self.stage.body.dtype, Scope.REGISTER)
 
     def lower(self) -> Stmt:
-        empty = set(product(range(len(self.rows.taps)), range(len(self.stretch.vectors))))
+        lines, tiles = self.band.lines(self.found.rows, self.height), self.band.tiles
+        always = lines.pop(tiles, [])
         steps: list[Stmt] = self._asked() if self.ahead else []
-        for offset, uses in sorted(self._lines().items()):
-            for number in range(len(self.stretch.vectors)):
-                steps += self._folds(offset, uses, number, empty)
-        start = Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype)
-        steps += [Store(ACC, self._slot(*slot).index, start) for slot in sorted(empty)]
-        for row, number in product(range(len(self.rows.taps)), range(len(self.stretch.vectors))):
-            steps.append(self._written(row, number))
+        empty = set(self.sums)
+        # Rows that may be padding come first: LLVM moves what stands before a branch behind it, where it spills.
+        begun = {row for some in lines.values() for _, uses in some for row, _ in uses}
+        steps += self._begun(sorted(slot for slot in empty if slot[0] in begun), empty)
+        for some, theirs in lines.items():
+            first = op("le", const(some.start), self.place.row) if some.start > tiles.start else const(True)
+            last = op("lt", self.place.row, some.stop) if some.stop < tiles.stop else const(True)
+            steps.append(If(op("and", first, last), Block(tuple(self._folds(theirs, empty)))))
+        steps += self._folds(always, empty)
+        steps += self._begun(sorted(empty), empty)
+        steps += [self._written(*slot) for slot in self.sums]
         return Alloc(self.acc, Block(tuple(steps)))
+
+    def _begun(self, slots: Sequence[tuple[int, int]], empty: set[tuple[int, int]]) -> list[Stmt]:
+        """Sums of nothing; they are not `empty` any more."""
+        empty.difference_update(slots)
+        start = Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype)
+        return [Store(ACC, self._slot(*slot).index, start) for slot in slots]
 
     def _asked(self) -> list[Stmt]:
         """Ask for what the tile below reads and this one does not; below the last one begins the next plane."""
@@ -156,15 +207,12 @@ class PlaneTile:
         index = const(row), const(number), Ramp(const(0), self.lanes)
         return Load(ACC, index, self.acc.dtype)
 
-    def _lines(self) -> dict[int, list[tuple[int, int]]]:
-        """The rows that the tile reads, from its first place on: rows of the tile and taps that each is of."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        for row, taps in enumerate(self.rows.taps):
-            for tap in taps:
-                found.setdefault(self.found.rows.offset(row, tap), []).append((row, tap))
-        return found
+    def _folds(self, lines: Sequence[Line], empty: set[tuple[int, int]]) -> list[Stmt]:
+        """All that some rows of the input add; sums that are `empty` so far are set, and are so no more."""
+        numbers = range(len(self.stretch.vectors))
+        return [step for offset, uses in lines for n in numbers for step in self._line_folds(offset, uses, n, empty)]
 
-    def _folds(
+    def _line_folds(
         self, offset: int, uses: Sequence[tuple[int, int]], number: int, empty: set[tuple[int, int]]
     ) -> list[Stmt]:
         """All that one row of the input adds to a vector of each row of the tile that it belongs to."""
@@ -178,7 +226,7 @@ class PlaneTile:
             return [self._fold((row, number), joined, empty) for row, _ in uses]
         for tap, element in there:
             for row, row_tap in uses:
-                value = self.held.value(element, self._around(row_tap, tap))
+                value = with_element(self._around(row_tap, tap), element)
                 steps.append(self._fold((row, number), value, empty))
         return steps
 

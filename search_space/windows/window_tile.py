@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 
-from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, const, op, substitute, transform
+from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, const, free_vars, op, substitute, transform
 from tunewright.codegen.index import Ranges, simplify, vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, If, Scope, Stmt, Store
 from tunewright.graph.task import identity
 
 from ..nests.direction import Direction
 from ..nests.tile import ACC, folded
-from .windows import OWN, Plan, around
+from .windows import OWN, Plan, around, with_element
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,12 @@ class WindowTile:
         across = len(self.touched) if self.found.plain else len(run.taps)
         self.around = around(self.stage.body, self.found.read)
         self.laid: dict[tuple[int, ...], Expr] = {}  # of `around`, by taps and vector
+        self.elements = [self._laid(self.found.element, n) for n in range(len(parts))]  # at any position
+        piece = self.found.piece
+        self.indices = [[self._laid(e, n) for e in piece.index] for n in range(len(parts))]  # at any place
+        self.finished = piece.finished(OWN)
+        self.moving = not {d.axis for d in plan.windows.directions}.isdisjoint(free_vars(self.finished))
+        self.finishes: dict[int, Expr] = {}  # along the lanes, by vector
         shape = (self.height, max(across, 1), len(parts), plan.lanes)
         self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
         self.slots = {place: self._slot(*place) for place in product(*map(range, shape[:-1]))}
@@ -167,24 +173,24 @@ class WindowTile:
         for number, (offset, uses) in enumerate(self.touched.items()):
             places[columns.at] = self.column * columns.stride + offset
             for n in range(len(self.parts)):
-                element = self._laid(substitute(self.found.element, places), n)
+                element = substitute(self.elements[n], places)
                 for row, row_tap in line.windows:
                     if self.found.plain:
                         steps.append(self._fold((row, number, n), element, empty))
                         continue
                     for column, tap in uses:
-                        value = self._around(element, (*line.taps, row_tap, tap), n)
+                        value = with_element(self._around((*line.taps, row_tap, tap), n), element)
                         steps.append(self._fold((row, column, n), value, empty))
         return steps
 
-    def _around(self, element: Expr, taps: tuple[int, ...], number: int) -> Expr:
-        """What is folded of an element: with weights, its product with that of the taps."""
+    def _around(self, taps: tuple[int, ...], number: int) -> Expr:
+        """What an element is folded with at some taps, such as a weight."""
         key = (*taps, number)
         if key not in self.laid:
             along = (*self.plan.others, self.plan.rows, self.plan.columns)
             values = {d.tap: const(tap) for d, tap in zip(along, taps, strict=True)}
             self.laid[key] = self._laid(substitute(self.around, values), number)
-        return transform(self.laid[key], lambda node: element if node == OWN else node)
+        return self.laid[key]
 
     def _fold(self, place: tuple[int, int, int], value: Expr, empty: set[Load]) -> Stmt:
         slot = self.slots[place]
@@ -205,13 +211,19 @@ class WindowTile:
 
     def _written(self, row: int, column: int, number: int) -> Stmt:
         """Write one vector of results, with what follows them."""
-        piece = self.found.piece
-        places = self._places(row, column)
+        piece, places = self.found.piece, self._places(row, column)
         value = self._result(row, column, number)
-        finish = self._laid(simplify(substitute(piece.finished(OWN), places), self.ranges), number)
-        finish = transform(finish, lambda node: value if node == OWN else reciprocal(node))
-        index = tuple(self._laid(substitute(e, places), number) for e in piece.index)
+        finish = transform(self._finish(places, number), lambda node: value if node is OWN else reciprocal(node))
+        index = tuple(substitute(e, places) for e in self.indices[number])
         return Store(piece.output, index, finish, self.parts[number].count)
+
+    def _finish(self, places: Mapping[str, Expr], number: int) -> Expr:
+        """What follows the fold of a window, along the lanes; worked out once where it is the same for all places."""
+        if self.moving:
+            return self._laid(simplify(substitute(self.finished, places), self.ranges), number)
+        if number not in self.finishes:
+            self.finishes[number] = self._laid(simplify(self.finished, self.ranges), number)
+        return self.finishes[number]
 
     def _result(self, row: int, column: int, number: int) -> Expr:
         """One vector of folded windows."""

@@ -24,8 +24,10 @@ from tunewright.codegen.expr import (
     Op,
     Var,
     children,
+    fact,
     free_vars,
     loads,
+    rebuilt,
     transform,
     walk,
 )
@@ -150,6 +152,21 @@ def only_fold(task: Task) -> tuple[list[Piece], int] | None:
 def around(body: Expr, read: Load) -> Expr:
     """What is folded, with OWN in place of what is read."""
     return transform(body, lambda node: OWN if node == read else node)
+
+
+def with_element(around: Expr, element: Expr) -> Expr:
+    """What is folded of an element, given what is around it."""
+    if around is OWN:
+        return element
+    if _is_around_alone(around):
+        return rebuilt(around, tuple(element if part is OWN else part for part in children(around)))
+    return transform(around, lambda node: element if node is OWN else node)
+
+
+@fact
+def _is_around_alone(node: Expr) -> bool:
+    """Whether an element is nowhere but directly inside."""
+    return all(part is OWN or OWN not in loads(part) for part in children(node))
 
 
 def _with_neighbours(piece: Piece, channels: str) -> list[Piece]:

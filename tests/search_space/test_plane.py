@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tunewright.codegen.llvm import emit
 from tunewright.graph.task import Task
+from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
 from tunewright.search_space.sketches.plane import PlaneSketch
 from tunewright.search_space.windows.planes import planes
@@ -72,6 +73,18 @@ def test_planes_are_read_and_written_in_place(name: str) -> None:
     assert len(kernel.body.body) == 1
     gathered = emit(kernel, WIDE, "f").count("insertelement <16 x float> %")
     assert gathered == 0 or name == "tripled"
+
+
+@pytest.mark.parametrize(("tile_rows", "bodies"), [(4, 3), (8, 1)])
+def test_tiles_with_rows_of_padding_are_copies_where_that_is_little_code(tile_rows: int, bodies: int) -> None:
+    task = task_of("depthwise", 1, 40, 16, 2)
+    values = dict(default_schedule(task, WIDE).values) | {"lanes": 16, "vectors": 1, "tile_rows": tile_rows}
+    for block in (0, 2):
+        chosen = values | {"block_rows": block, "block_planes": 1}
+        schedule = Schedule("plane", SKETCH.version, tuple(chosen.items()))
+        text = str(SKETCH.lower(task, schedule, WIDE))
+        written = [line for line in text.splitlines() if line.strip().startswith(f"{task.outputs[0].name}[")]
+        assert len(written) == bodies * tile_rows
 
 
 def test_channels_last_are_left_to_windows() -> None:
