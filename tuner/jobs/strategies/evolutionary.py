@@ -40,6 +40,9 @@ SUMMIT = 8
 SAMPLED = 2048
 """Points of a space, at most, that the draft is from: the estimate of all of them takes as long as all else does."""
 
+GLANCED = 256
+"""Points of large spaces that show what a task promises of which only the default was measured."""
+
 FOREMOST = 256
 """Points of all spaces that a batch is picked from."""
 
@@ -141,7 +144,8 @@ class Evolutionary:
         schedules = history.take(history.defaults()[:n])
         wanted = n - len(schedules)
         if wanted:
-            pools = [self._hoped(herd) for herd in _foremost(self._bred(self._herds(rng), rng), FOREMOST + n)]
+            herds = self._bred(self._herds(policy.population, rng), rng)
+            pools = [self._hoped(herd) for herd in _foremost(herds, FOREMOST + n)]
             drawn = int(self._explored(pools) * wanted + rng.random())
             near = int(policy.descent * (wanted - drawn)) if history.measured >= policy.descent_from else 0
             schedules += history.take(self._picked(self._around(), near)) if near else []
@@ -160,7 +164,8 @@ class Evolutionary:
         if not self._model.ready or not np.isfinite(best_s):
             return None
         if self._next is None:  # only defaults were asked for: a glance shows whether there seems to be more
-            self._next = self._expected([self._unmeasured(herd).scores for herd in self._herds(self._rng())])
+            glanced = self._herds(GLANCED, self._rng())
+            self._next = self._expected([self._unmeasured(herd).scores for herd in glanced])
         return self._next + float(np.log2(best_s)) if np.isfinite(self._next) else None
 
     def _rng(self) -> np.random.Generator:
@@ -214,11 +219,11 @@ class Evolutionary:
                 pools.append(self._hoped(Herd(number, near, self._scores(number, near), is_whole=False)))
         return pools
 
-    def _herds(self, rng: np.random.Generator) -> list[Herd]:
-        """The first population, of each space: all of it where that is little."""
+    def _herds(self, population: int, rng: np.random.Generator) -> list[Herd]:
+        """The first points, of each space: all where they are few, of the large ones `population` together."""
         left = [self._history.remaining(number) for number in range(len(self._history.spaces))]
         whole = [rest is not None and len(rest) <= self._policy.whole for rest in left]
-        share = self._policy.population // max(len(whole) - sum(whole), 1)
+        share = population // max(len(whole) - sum(whole), 1)
         herds = []
         for number, rest in enumerate(left):
             rows = rest if rest is not None and whole[number] else self._first(number, rest, share, rng)
