@@ -2,11 +2,11 @@
 
     parallel chunk                     pieces of the output, shared by the threads
       tile loops (order)               origins of register tiles inside the chunk
-        if size / if edge              an odd extent has tiles of two sizes; where a window leaves what it reads,
-                                       a tile has a body of its own
+        if size                        an odd extent has tiles of two sizes
           acc[tile] = identity         register buffer, one vector a lane group
           reduce loops                 the innermost unrolled
-            acc[tile] = fold(acc[tile], body)
+            if edge                    where a window leaves what it reads, a body of its own for the places left
+              acc[tile] = fold(acc[tile], body)
           output[tile] = finish(acc[tile])
 
 One axis lies along the vector lanes: either a spatial axis, or a reduction axis, whose partial results are folded
@@ -22,7 +22,7 @@ from tunewright.codegen.expr import Expr, Var, const, op
 from tunewright.codegen.ir import Block, For, If, LoopKind, Stmt
 
 from .digits import digits
-from .nest import Nest, Run, parted
+from .nest import Nest, Run
 from .tile import TILE, Tile
 
 
@@ -56,17 +56,16 @@ def _tile_loops(nest: Nest, chunk: Mapping[str, Expr]) -> Stmt:
 
 
 def _variants(nest: Nest, tile: Mapping[str, Expr], axes: Sequence[str], runs: dict[str, Run]) -> Stmt:
-    """The tile body once for each size of tiles along each axis, and once for each tile that a window leaves."""
+    """The tile body once for each size of tiles along each axis."""
     if not axes:
         return Tile(nest, tile, runs).lower()
     axis, *rest = axes
-    parts = [part for run in nest.runs(axis) for part in parted(run, nest.edge(axis))]
     slots = nest.chunks(axis) * nest.tiles_per_chunk(axis)
     variants: list[Stmt] = []
-    for part in parts:
-        number = const(part.first) if part.count == 1 else tile[axis]
-        body = _variants(nest, {**tile, axis: number}, rest, {**runs, axis: part})
-        variants.append(_only(tile[axis], part, slots, body))
+    for run in nest.runs(axis):
+        number = const(run.first) if run.count == 1 else tile[axis]
+        body = _variants(nest, {**tile, axis: number}, rest, {**runs, axis: run})
+        variants.append(_only(tile[axis], run, slots, body))
     return Block(tuple(variants)) if len(variants) > 1 else variants[0]
 
 

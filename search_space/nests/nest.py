@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
-from tunewright.codegen.expr import Expr, op
+from tunewright.codegen.expr import Expr, Var, const, op
+from tunewright.codegen.index import Domain
 
 from .pieces import Piece
 
@@ -28,10 +30,10 @@ class Run:
         """Where the first tile begins."""
         return self.first * self.size + self.offset
 
-    def part(self, first: int, last: int) -> Run:
-        """The tiles first .. last of the run, without those that it doesn't have."""
-        first, last = max(first, self.first), min(last, self.first + self.count - 1)
-        return replace(self, first=first, count=max(0, last - first + 1))
+    @property
+    def numbers(self) -> range:
+        """The numbers of its tiles."""
+        return range(self.first, self.first + self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,14 @@ class Edge:
         first = max(0, -(shift // self.stride))
         return first, max(first, min(size, (self.extent - 1 - shift) // self.stride + 1))
 
+    def spans(self, run: Run) -> list[tuple[int, int]]:
+        """Which places read inside at any tap of any tile of a run, different ones once: from first to behind last."""
+        starts = [number * run.size + run.offset for number in run.numbers]
+        left = [start for start in starts if not self.whole(start, run.size)]
+        found = [(0, run.size)] if len(left) < len(starts) else []
+        found += [self.inside(start, run.size, tap) for start in left for tap in range(self.taps)]
+        return [span for span in dict.fromkeys(found) if span[0] < span[1]]
+
     def groups(self, start: int, size: int) -> list[Taps]:
         """The taps at which any of the places read inside, neighbours at which the same do together."""
         found: list[Taps] = []
@@ -82,6 +92,10 @@ class Edge:
     def whole(self, start: int, size: int) -> bool:
         """Whether the places read inside at every tap."""
         return all(self.inside(start, size, tap) == (0, size) for tap in (0, self.taps - 1))
+
+    def never_left(self, run: Run) -> bool:
+        """Whether all tiles of a run read inside at every tap."""
+        return all(self.whole(number * run.size + run.offset, run.size) for number in run.numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +112,7 @@ class Nest:
     fixed: frozenset[str] = frozenset()  # axes whose loops are the caller's
     edges: tuple[Edge, ...] = ()  # where the body is not evaluated; one an axis and one a tap at most
     ahead: Mapping[str, int] = field(default_factory=dict)  # tensor -> steps of the innermost reduction to prefetch
+    compact: bool = False  # whether short tiles cross the lanes in little code: in registers or by way of memory
 
     def tiles(self, axis: str) -> int:
         """Number of tiles along a spatial axis, the smaller ones included."""
@@ -115,10 +130,6 @@ class Nest:
             return runs(extent, size)
         full, tail = divmod(extent, size)
         return [Run(0, full, size), *([Run(full, 1, tail, full * (size - tail))] if tail else [])]
-
-    def edge(self, axis: str) -> Edge | None:
-        """The edge along a spatial axis."""
-        return next((edge for edge in self.edges if edge.axis == axis), None)
 
     def tiles_per_chunk(self, axis: str) -> int:
         """How many tiles along the axis belong to one chunk."""
@@ -149,6 +160,28 @@ class Nest:
         return tuple(a.name for a in self.piece.stage.axes if a.name not in self.fixed)
 
 
+@lru_cache(maxsize=1 << 12)
+def reading(edge: Edge, run: Run, span: tuple[int, int], number: str) -> Expr:
+    """The condition under which exactly these places of a tile read inside, over its number and the tap.
+
+    What holds for all tiles of the run anyway is left out.
+    """
+    (first, last), tile = span, Var(number) * run.size + run.offset
+
+    def at(place: int) -> Expr:
+        return edge.place(tile + place, Var(edge.tap))
+
+    facts = [op("lt", at(first - 1), 0)] if first else []
+    facts += [op("le", const(edge.extent), at(last))] if last < run.size else []
+    facts += [op("le", const(0), at(first)), op("lt", at(last - 1), edge.extent)]
+    domain = Domain({number: (run.first, run.first + run.count - 1), edge.tap: (0, edge.taps - 1)})
+    needed: Expr = const(True)
+    for fact in facts:
+        if not domain.decide(fact):
+            needed, domain = op("and", needed, fact), domain.given(fact)
+    return needed
+
+
 def balanced(extent: int, wanted: int) -> int:
     """The extent of tiles, `wanted` at most, where as many cover an extent evenly."""
     return -(-extent // -(-extent // wanted))
@@ -160,19 +193,3 @@ def runs(extent: int, size: int) -> list[Run]:
     small = tiles * size - extent
     full = tiles - small
     return [Run(0, full, size), *([Run(full, small, size - 1, full)] if small else [])]
-
-
-def parted(run: Run, edge: Edge | None) -> list[Run]:
-    """The run in parts: each tile for itself that a window leaves, and the others together.
-
-    Tiles of one place are not parted: there a condition decides, once a tap.
-    """
-    if edge is None or run.size == 1:
-        return [run]
-    numbers = range(run.first, run.first + run.count)
-    inner = [t for t in numbers if edge.whole(t * run.size + run.offset, run.size)]
-    if not inner:
-        return [run.part(t, t) for t in numbers]
-    before, after = range(run.first, inner[0]), range(inner[-1] + 1, numbers.stop)
-    middle = run.part(inner[0], inner[-1])
-    return [*(run.part(t, t) for t in before), middle, *(run.part(t, t) for t in after)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, Var, const, free_vars, loads, op, substitute, transform
@@ -11,7 +11,7 @@ from tunewright.codegen.index import form, vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, LoopKind, Prefetch, Scope, Stmt, Store, replaced
 from tunewright.graph.task import COMBINERS, Axis, identity
 
-from .nest import Nest, Run
+from .nest import Edge, Nest, Run, reading
 
 TILE, INNER = ".tile", ".in"
 """Suffixes of the variables that an expression may use beside an axis: the number of its tile, the place inside it."""
@@ -21,6 +21,10 @@ ACC, TOTAL, KEPT, MADE = ".acc", ".total", ".kept", ".made"
 
 Tensors of tasks have no dot.
 """
+
+
+Staged = dict[Load, tuple[int, Load, list[str]]]
+"""Loads made early: load -> (number of tile loops around it, its register, loops it is repeated over)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Tile:
         self.loops = [a for a in nest.spatial if sizes[a] > 1 and a != self.spatial_vector]
         self.acc = self._register(ACC, self.loops, self.stage.body.dtype)
         self.spans: Mapping[str, tuple[int, int]] = {}  # the places of the tile that a body is for, if not all
+        self._laid_out: dict[object, tuple[Staged, Stmt]] = {}  # what bodies for other places of the tile share
+        self._fetched: dict[tuple[Load, Load], Stmt] = {}
         self.places: dict[str, Expr] = {}
         for axis in nest.spatial:
             inner = Var(axis + INNER) if axis in self.loops or axis == self.spatial_vector else const(0)
@@ -73,27 +79,50 @@ class Tile:
         place = Load(piece.output, tuple(substitute(e, self.places) for e in piece.index), value.dtype)
         axis = self._crossed(place)
         if not axis:
-            return self.each(value, self.write)
-        made = self._register(MADE, self.loops, value.dtype)
+            apart = self.nest.compact and self.spatial_vector + INNER in free_vars(*place.index[:-1])
+            return self._one_by_one(value, place) if apart else self.each(value, self.write)
+        made, kind = self._register(MADE, self.loops, value.dtype), LoopKind.UNROLL
+        if self.nest.compact:
+            made, kind = replace(made, scope=Scope.SHARED), LoopKind.SERIAL
         element = self._element(made, self.loops)
-        steps = [self.each(value, lambda part, at: self._keep(element, part, at))]
-        body: Stmt = Block(tuple(self._turned(element, place, axis)))
+        kept = self.each(value, lambda part, at: self._keep(element, part, at))
+        body: Stmt = Block(tuple(self._turned(element, place, axis, kind)))
         for other in reversed([a for a in self.loops if a != axis]):
-            body = self._over(other, body)
-        return Alloc(made, Block((*steps, body)))
+            body = For(other + INNER, self.sizes[other], body, kind)
+        return Alloc(made, Block((kept, body)))
 
-    def _turned(self, element: Load, place: Load, axis: str) -> Iterator[Stmt]:
-        """Vectors along the lanes turned into vectors along an axis, and written."""
+    def _one_by_one(self, value: Expr, place: Load) -> Stmt:
+        """Write what was folded element by element, by way of memory: a loop has less code than copies."""
+        axis = self.spatial_vector
+        made = replace(self._register(MADE, self.loops, value.dtype), scope=Scope.SHARED)
+        element = self._element(made, self.loops)
+        kept = self.each(value, lambda part, at: self._keep(element, part, at))
+        body: Stmt = Store(place.tensor, place.index, element)
+        for other in reversed(self.loops):
+            body = self._over(other, body)
+        return Alloc(made, Block((kept, For(axis + INNER, self.sizes[axis], body))))
+
+    def _turned(self, element: Load, place: Load, axis: str, kind: LoopKind) -> Iterator[Stmt]:
+        """Vectors along the lanes turned into vectors along an axis, and written, for each vector of the tile."""
+        whole, rest = divmod(self.sizes[self.spatial_vector], self.lanes)
+        number = f"{self.spatial_vector}.part"
+        if whole:
+            squares = self._squares(element, place, axis, Var(number) * self.lanes, None)
+            yield For(number, whole, Block(tuple(squares)), kind)
+        if rest:
+            yield from self._squares(element, place, axis, const(whole * self.lanes), rest)
+
+    def _squares(self, element: Load, place: Load, axis: str, base: Expr, count: int | None) -> Iterator[Stmt]:
+        """One vector along the lanes at each place along an axis, as vectors along that axis."""
         lane, other = self.spatial_vector + INNER, axis + INNER
-        for part in parts_of(self.sizes[self.spatial_vector], self.lanes):
-            for across in parts_of(self.sizes[axis], self.lanes):
-                last = self.sizes[axis] - 1
-                rows = [substitute(element, {other: const(min(across.base + n, last))}) for n in range(self.lanes)]
-                vectors = [self._laid(row, part) for row in rows]
-                for n, value in enumerate(transposed(vectors)[: part.count]):
-                    index = tuple(substitute(e, {lane: const(part.base + n)}) for e in place.index)
-                    index = tuple(vectorize(e, other, const(across.base), self.lanes, across.count) for e in index)
-                    yield Store(place.tensor, index, value, across.count)
+        laid = transform(vectorize(element, lane, base, self.lanes, count), _read_whole)
+        for across in parts_of(self.sizes[axis], self.lanes):
+            last = self.sizes[axis] - 1
+            rows = [substitute(laid, {other: const(min(across.base + n, last))}) for n in range(self.lanes)]
+            index = [vectorize(e, other, const(across.base), self.lanes, across.count) for e in place.index]
+            for n, value in enumerate(transposed(rows)[:count]):
+                at = tuple(substitute(e, {lane: base + n}) for e in index)
+                yield Store(place.tensor, at, value, across.count)
 
     def _reduction(self, axes: Sequence[Axis], spans: Mapping[str, tuple[int, int]]) -> Stmt:
         """The loops over reduction axes. `spans` are the places of the tile that are left, where edges take some."""
@@ -101,35 +130,62 @@ class Tile:
             return self._folds(spans)
         axis, *rest = axes
         edge = next((e for e in self.nest.edges if e.tap == axis.name), None)
-        if edge is None:
-            return self.reduce_loop(axis.name, axis.extent, self._reduction(rest, spans))
+        if edge is None or edge.never_left(self.runs[edge.axis]):
+            return self._rounds(axis, axis.extent, rest, spans)
         run = self.runs[edge.axis]
-        if run.size == 1:
-            place = edge.place(self.places[edge.axis], Var(axis.name))
-            within = op("and", op("le", const(0), place), op("lt", place, edge.extent))
-            return For(axis.name, axis.extent, If(within, self._reduction(rest, spans)))
-        if run.count > 1 or edge.whole(run.start, run.size):
-            return self.reduce_loop(axis.name, axis.extent, self._reduction(rest, spans))
-        steps: list[Stmt] = []
+        if run.count > 1:
+            steps = [
+                self._where(edge, span, self._reduction(rest, {**spans, edge.axis: span})) for span in edge.spans(run)
+            ]
+            return For(axis.name, axis.extent, Block(tuple(steps)))
+        steps = []
         for taps in edge.groups(run.start, run.size):
-            body = self._reduction(rest, {**spans, edge.axis: taps.span})
-            if taps.first:
-                body = replaced(body, {axis.name: Var(axis.name) + taps.first})
-            steps.append(self.reduce_loop(axis.name, taps.count, body))
+            self.places[axis.name] = Var(axis.name) + taps.first
+            steps.append(self._rounds(axis, taps.count, rest, {**spans, edge.axis: taps.span}))
+        self.places.pop(axis.name, None)
         return Block(tuple(steps))
+
+    def _rounds(self, axis: Axis, extent: int, rest: Sequence[Axis], spans: Mapping[str, tuple[int, int]]) -> Stmt:
+        """One of the loops over reduction axes, with those inside it, as `unrolled_loop` writes it."""
+        copies = min(self.nest.unroll.get(axis.name, 1), extent)
+        if copies in (1, extent):
+            return unrolled_loop(axis.name, extent, copies, self._reduction(rest, spans))
+        rounds, left = divmod(extent, copies)
+        place, copy = self.places.get(axis.name, Var(axis.name)), f"{axis.name}.copy"
+
+        def copied(start: Expr, count: int) -> Stmt:
+            self.places[axis.name] = substitute(place, {axis.name: start + Var(copy)})
+            return For(copy, count, self._reduction(rest, spans), LoopKind.UNROLL)
+
+        parts: list[Stmt] = [For(f"{axis.name}.round", rounds, copied(Var(f"{axis.name}.round") * copies, copies))]
+        if left:
+            parts.append(copied(const(rounds * copies), left))
+        self.places[axis.name] = place
+        return Block(tuple(parts))
+
+    def _where(self, edge: Edge, span: tuple[int, int], body: Stmt) -> Stmt:
+        """The body where exactly these places of the tile read inside."""
+        condition = substitute(reading(edge, self.runs[edge.axis], span, edge.axis + TILE), self.places)
+        return body if condition == const(True) else If(condition, body)
 
     def _folds(self, spans: Mapping[str, tuple[int, int]]) -> Stmt:
         """One evaluation of the body for each place of the tile that is left."""
-        self.spans = spans
+        everywhere, self.spans = self.places, spans
+        moved = {axis + INNER: self._inner(axis) for axis, (first, _) in spans.items() if first}
+        if moved:
+            self.places = {name: substitute(place, moved) for name, place in everywhere.items()}
         body = Block((*self._prefetches(), self.each(self.stage.body, self._fold)))
-        self.spans = {}
+        self.places, self.spans = everywhere, {}
         return body
 
+    def _inner(self, axis: str) -> Expr:
+        """The place inside the tile along an axis."""
+        first, _ = self.spans.get(axis, (0, 0))
+        return Var(axis + INNER) + first
+
     def _over(self, axis: str, body: Stmt) -> Stmt:
-        """The body for each place of the tile along an axis."""
+        """The body for each place of the tile along an axis that is left."""
         first, last = self.spans.get(axis, (0, self.sizes[axis]))
-        if first:
-            body = replaced(body, {axis + INNER: Var(axis + INNER) + first})
         return For(axis + INNER, last - first, body, LoopKind.UNROLL)
 
     def _prefetches(self) -> list[Stmt]:
@@ -144,7 +200,7 @@ class Tile:
         for load in loads(self.stage.body):
             ahead = self.nest.ahead.get(load.tensor, 0)
             for part in parts_of(self.sizes[self.spatial_vector], self.lanes) if ahead else ():
-                places = {**self.places, axis: Var(axis) + ahead}
+                places = {**self.places, axis: self.places.get(axis, Var(axis)) + ahead}
                 first = {self.spatial_vector + INNER: const(part.base)}
                 index = tuple(substitute(substitute(e, places), first) for e in load.index)
                 steps.append(Prefetch(load.tensor, index))
@@ -164,7 +220,7 @@ class Tile:
         return -(-self.sizes[self.spatial_vector] // self.lanes)
 
     def _element(self, buffer: Buffer, loops: list[str], vector: bool = True) -> Load:
-        index: list[Expr] = [Var(a + INNER) for a in loops]
+        index = [self._inner(axis) for axis in loops]
         if vector and self.spatial_vector:
             index.append(Var(self.spatial_vector + INNER))
         return Load(buffer.name, tuple(index) or (const(0),), buffer.dtype)
@@ -200,9 +256,12 @@ class Tile:
     def each(self, value: Expr, write: Callable[[Expr, Part], Stmt]) -> Stmt:
         """`write` for every vector of the tile, with the loads of `value` made as few times as possible."""
         value = substitute(value, self.places)
-        staged = self._staged(value)
-        value = transform(value, lambda x: staged[x][1] if isinstance(x, Load) and x in staged else x)
-        body = self.each_vector(value, write)
+        key = value, write, tuple((axis, first) for axis, (first, _) in self.spans.items())
+        if key not in self._laid_out:
+            staged = self._staged(value)
+            value = transform(value, lambda x: staged[x][1] if isinstance(x, Load) and x in staged else x)
+            self._laid_out[key] = staged, self.each_vector(value, write)
+        staged, body = self._laid_out[key]
         for depth in range(len(self.loops), -1, -1):
             body = self._with_loads(staged, depth, body)
             if depth:
@@ -215,9 +274,9 @@ class Tile:
         parts = parts_of(self.sizes[self.spatial_vector], self.lanes)
         return Block(tuple(write(self._laid(value, part), part) for part in parts))
 
-    def _staged(self, value: Expr) -> dict[Load, tuple[int, Load, list[str]]]:
-        """Loads to make early: load -> (number of tile loops around it, its register, loops it is repeated over)."""
-        staged: dict[Load, tuple[int, Load, list[str]]] = {}
+    def _staged(self, value: Expr) -> Staged:
+        """Loads to make early."""
+        staged: Staged = {}
         nested = {x for outer in loads(value) for x in loads(*outer.index)}
         for load in loads(value):
             names = free_vars(load)
@@ -233,7 +292,7 @@ class Tile:
             staged[load] = (depth, self._element(buffer, rest, vector), rest)
         return staged
 
-    def _with_loads(self, staged: Mapping[Load, tuple[int, Load, list[str]]], depth: int, body: Stmt) -> Stmt:
+    def _with_loads(self, staged: Staged, depth: int, body: Stmt) -> Stmt:
         early = [(load, place, rest) for load, (d, place, rest) in staged.items() if d == depth]
         fetches = [self._fetch(load, place, rest) for load, place, rest in early]
         for load, place, rest in early:
@@ -245,16 +304,18 @@ class Tile:
     def _crossed(self, load: Load) -> str:
         """The axis of the tile along which a load is contiguous, where it isn't along the lanes; "" if none is.
 
-        It is worth a transposition in registers where the tile is half as long as a vector at least.
+        It is worth a transposition in registers where the tile is half as long as a vector at least; a quarter, where
+        little code is wanted.
         """
         *outer, last = load.index
         lanes = self.spatial_vector + INNER
         if not self.spatial_vector or lanes not in free_vars(load) or lanes in free_vars(last):
             return ""
+        parts = 4 if self.nest.compact else 2
         for axis in self.loops:
             name = axis + INNER
             alone = form(last).terms.get(Var(name)) == 1 and name not in free_vars(*outer)
-            if alone and 2 * self.nest.tile_extent(axis) >= self.lanes and not loads(*load.index):
+            if alone and parts * self.nest.tile_extent(axis) >= self.lanes and not loads(*load.index):
                 return axis
         return ""
 
@@ -265,8 +326,8 @@ class Tile:
         for part in parts_of(self.sizes[self.spatial_vector], self.lanes):
             for across in parts_of(self.sizes[axis], self.lanes):
                 used = part.count or self.lanes
-                rows = [substitute(load, {lane: const(part.base + min(n, used - 1))}) for n in range(self.lanes)]
-                vectors = [vectorize(row, other, const(across.base), self.lanes, across.count) for row in rows]
+                laid = vectorize(load, other, const(across.base), self.lanes, across.count)
+                vectors = [substitute(laid, {lane: const(part.base + min(n, used - 1))}) for n in range(self.lanes)]
                 for n, value in enumerate(transposed(vectors)[: across.count]):
                     index = tuple(substitute(e, {other: const(across.base + n)}) for e in place.index)
                     spot = self._laid(Load(place.tensor, index, place.dtype), part)
@@ -276,14 +337,17 @@ class Tile:
 
     def _fetch(self, load: Load, place: Load, rest: list[str]) -> Stmt:
         crossed = self._crossed(load)
-        if crossed:
-            body = self._transposed(load, place, crossed)
-            rest = [axis for axis in rest if axis != crossed]
-        elif self.spatial_vector and self.spatial_vector + INNER in free_vars(load):
-            body = self.each_vector(load, lambda value, part: self._keep(place, value, part))
-        else:
-            body = Store(place.tensor, place.index, load)
-        for axis in reversed(rest):
+        key = load, place
+        if key not in self._fetched:
+            if crossed:
+                body = self._transposed(load, place, crossed)
+            elif self.spatial_vector and self.spatial_vector + INNER in free_vars(load):
+                body = self.each_vector(load, lambda value, part: self._keep(place, value, part))
+            else:
+                body = Store(place.tensor, place.index, load)
+            self._fetched[key] = body
+        body = self._fetched[key]
+        for axis in reversed([axis for axis in rest if axis != crossed]):
             body = self._over(axis, body)
         return body
 

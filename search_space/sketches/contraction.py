@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.expr import Load, Var, free_vars
-from tunewright.codegen.ir import Block, Kernel, Packing
+from tunewright.codegen.ir import Block, Kernel, Packing, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
 from ..nests.loops import lower
-from ..nests.nest import Edge, Nest, balanced, parted, runs
-from ..nests.phases import contiguous, own_buffer, params, plain_phase, temporaries
+from ..nests.nest import Edge, Nest, balanced, runs
+from ..nests.phases import contiguous, own_buffer, params, plain_nest, temporaries
 from ..nests.pieces import Piece
 from ..products.blocking import Shape, chunk_cycles, tile_cycles
 from ..products.product import BARE, Product, ahead, flipped, in_rows, packable, packed, product, unpadded
@@ -42,10 +42,9 @@ from ..space import Columns, Knob, Space, Tiling
 MOST_ROWS, MOST_OUTER_ROWS = 28, 4
 """Extents of a register tile along the last row axis and the one before."""
 
-CODE_LIMIT = 1024
-"""Multiply-adds in all copies of the body. Beyond it a build takes long, and nothing is gained: of 46 padded
-convolutions with up to some hundred schedules timed each, the fastest of none had more, and without those that have
-builds took an eighth to a quarter less time."""
+CODE_LIMIT = 512
+"""Multiply-adds in all copies of the body. Beyond it a build takes long, and hardly anything is gained: of 115 padded
+convolutions with some tens of schedules timed each, three had their fastest there, which makes a mean of 0.1%."""
 
 BODY_DEFAULT = 64
 """Multiply-adds in one copy of the body of a default."""
@@ -56,7 +55,7 @@ class ContractionSketch:
 
     def __init__(self, flipped: bool = False) -> None:
         self.name = "flipped" if flipped else "contraction"
-        self.version = 1 if flipped else 3
+        self.version = 1 if flipped else 4
         self._flipped = flipped
 
     def applies(self, task: Task, target: Target) -> bool:
@@ -112,11 +111,17 @@ class ContractionSketch:
             tensor = task.tensor(found.other.tensor)
             packings[tensor.name], index = in_rows(found, tensor)
             found = found.replacing(found.other, Load(tensor.name, index, tensor.dtype))
-        before, after = ([plain_phase(p, target) for p in ps] for ps in ((*found.before, *copying), found.after))
+        before, after = ([_phase(p, target) for p in ps] for ps in ((*found.before, *copying), found.after))
         main = lower(replace(nest, piece=found.piece, ahead=early))
         own = map(own_buffer, (*copying, *(p for p in found.before if p.output == BARE)))
         scratch = (*temporaries(task, (*found.before, found.piece, *found.after)), *own)
         return Kernel(params(task, packings), scratch, Block((*before, main, *after)), packings)
+
+
+@lru_cache(maxsize=256)
+def _phase(piece: Piece, target: Target) -> Stmt:
+    """A piece before or after the product."""
+    return lower(replace(plain_nest(piece, target), compact=True))
 
 
 def _cycles(task: Task, found: Product, schedule: Schedule, target: Target) -> float:
@@ -188,7 +193,7 @@ def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_
 
 
 def _copies(found: Product, columns: Columns) -> NDArray[np.int64]:
-    """How many copies of the innermost body there are, for tiles of different sizes and at edges."""
+    """How many copies of the innermost body there are, for tiles of different sizes and what edges leave of them."""
     copies = np.ones(len(columns["vectors"]), np.int64)
     for axis in found.rows[-2:]:
         edge = next((e for e in found.edges if e.axis == axis), None)
@@ -204,10 +209,8 @@ def _bodies_table(extent: int, edge: Edge | None) -> NDArray[np.int64]:
 
 def _bodies(extent: int, edge: Edge | None, wanted: int) -> int:
     """Copies of the body along one axis."""
-    parts = [part for run in runs(extent, balanced(extent, wanted)) for part in parted(run, edge)]
-    if edge is None:
-        return len(parts)
-    return sum(1 if p.size == 1 or p.count > 1 else max(1, len(edge.groups(p.start, p.size))) for p in parts)
+    sizes = runs(extent, balanced(extent, wanted))
+    return sum(max(1, len(edge.spans(run))) if edge else 1 for run in sizes)
 
 
 def _tile_rows(found: Product, columns: Columns) -> NDArray[np.int64]:
@@ -239,7 +242,7 @@ def _nest(found: Product, schedule: Schedule, target: Target) -> Nest:
     columns = (*found.columns, found.vector)
     order = (*found.batch, *found.rows, *columns) if values["columns_inside"] else (*found.batch, *columns, *found.rows)
     unroll = {found.piece.stage.reduce[-1].name: values["unroll"]}
-    return Nest(found.piece, lanes, found.vector, tile, block, unroll, order, edges=found.edges)
+    return Nest(found.piece, lanes, found.vector, tile, block, unroll, order, edges=found.edges, compact=True)
 
 
 def _laid_out(task: Task, found: Product, nest: Nest) -> tuple[Product, dict[str, Packing], list[Piece]]:

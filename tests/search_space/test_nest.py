@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,10 +13,15 @@ from hypothesis import strategies as st
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Ramp, const, evaluate
-from tunewright.search_space.nests.nest import Edge, balanced, parted, runs
+from tunewright.search_space.nests.nest import Edge, balanced, reading, runs
 from tunewright.search_space.nests.tile import transposed
 
 EXTENTS = st.integers(1, 300)
+
+
+def nothing_is_read(node: Load, index: Sequence[Any]) -> Any:
+    raise AssertionError(f"{node} is read")
+
 
 EDGES = st.builds(
     Edge,
@@ -55,18 +64,26 @@ def test_an_edge_knows_which_places_read_inside(edge: Edge, start: int, size: in
         assert spans.get(tap) == ((first, last) if first < last else None)
 
 
-@given(EDGES, EXTENTS, st.integers(1, 14))
-def test_parts_of_a_run_are_its_tiles(edge: Edge, extent: int, wanted: int) -> None:
+@given(EDGES, st.integers(1, 60), st.integers(1, 14))
+def test_each_tile_reads_the_places_of_one_span_at_a_tap(edge: Edge, extent: int, wanted: int) -> None:
     for run in runs(extent, balanced(extent, wanted)):
-        parts = parted(run, edge)
-        assert [t for part in parts for t in range(part.first, part.first + part.count)] == [
-            *range(run.first, run.first + run.count)
-        ]
-        for part in parts:
-            inside = all(
-                edge.whole(t * part.size + part.offset, part.size) for t in range(part.first, part.first + part.count)
+        spans = edge.spans(run)
+        conditions = [reading(edge, run, span, "tile") for span in spans]
+        assert len(set(spans)) == len(spans)
+        for number, tap in product(run.numbers, range(edge.taps)):
+            holding = [bool(evaluate(c, {"tile": number, "r": tap}, nothing_is_read)) for c in conditions]
+            span = edge.inside(number * run.size + run.offset, run.size, tap)
+            assert [s for s, holds in zip(spans, holding, strict=True) if holds] == (
+                [span] if span[0] < span[1] else []
             )
-            assert part.size == 1 or part.count == 1 or inside
+
+
+@given(EDGES, st.integers(1, 60), st.integers(1, 14))
+def test_a_run_that_no_window_leaves_has_one_span(edge: Edge, extent: int, wanted: int) -> None:
+    for run in runs(extent, balanced(extent, wanted)):
+        if edge.never_left(run):
+            assert edge.spans(run) == [(0, run.size)]
+            assert reading(edge, run, (0, run.size), "tile") == const(True)
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])
