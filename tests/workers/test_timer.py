@@ -150,3 +150,24 @@ def test_a_comparison_ends_where_a_candidate_kills_its_child_later(
     sound, dead = timer.compare(make.task, several)
     assert make.sound(sound) and dead.status is Status.CRASH and "died" in dead.error
     assert len(loads) == 2 * DEATHS + 1
+
+
+def test_a_new_child_is_handed_the_fastest_one(
+    make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (built(builder, candidate) for candidate in (make.default(), make.planted("twin")))
+    request = Child.request
+    calls: list[str] = []
+
+    def noting(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
+        calls.append(name)
+        if name == "recall":
+            assert arguments["artifact"] == first.artifact
+        return request(child, name, timeout_s, **arguments)
+
+    monkeypatch.setattr(Child, "request", noting)
+    assert timer.measure(make.task, first).status is Status.OK
+    assert calls == ["prepare", "measure"]
+    timer.close()
+    assert timer.measure(make.task, second).status is Status.OK
+    assert calls[2:] == ["prepare", "recall", "measure"]
