@@ -122,7 +122,7 @@ class Planted:
             case "bug":
                 raise KeyError("no such axis")
             case "kill_worker":
-                os.kill(os.getppid(), signal.SIGKILL)
+                os.kill(parent_of(os.getppid()), signal.SIGKILL)  # the parent is what forked this process for it
                 FOREVER.wait()
             case "unverified":
                 return self.kernel(task, target, "out_of_bounds")
@@ -139,6 +139,11 @@ class Planted:
 def verify(kernel: Kernel) -> None:
     if not any(kernel is one for one in EXEMPT):
         verify_soundly(kernel)
+
+
+def parent_of(pid: int) -> int:
+    """The process id of what started a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def crash() -> None:
