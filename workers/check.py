@@ -223,6 +223,12 @@ class Loaded:
         """Bring inputs and outputs where the kernels before and behind find them: others may have run meanwhile."""
         self._program.time(1, calls=OWN)
 
+    def again(self) -> None:
+        """Run once more as for the check, and let the faster run count: one alone may have been disturbed."""
+        if isinstance(self.cold.away, Evicted):
+            self.cold.away.evict()
+        self.once_s = min(self.once_s, *self._program.time(1, calls=OWN))
+
     def check(self) -> tuple[str | None, float | None]:
         """Run once, compare with the reference: what is wrong, and the largest relative error.
 

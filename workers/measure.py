@@ -23,7 +23,7 @@ from tunewright.search_space.sketches import lower
 
 from . import sampling
 from .check import Example, Loaded
-from .racing import LONG_S, Incumbent, Race, Runner
+from .racing import CLEARLY, LONG_S, Incumbent, Race, Runner
 from .wire import LastTask, artifact_json, identity, read_artifact, read_candidate
 
 EXAMPLES = 4
@@ -131,7 +131,14 @@ def recall(task_key: str, artifact: dict[str, Any], threads: int) -> None:
     _fastest[task_key, threads] = Fastest(loaded, Incumbent(runner, seen, time.monotonic()))
 
 
-def _runner(loaded: Loaded) -> Runner:
+def _runner(loaded: Loaded, usual_s: float = 0.0) -> Runner:
+    """`usual_s` is what others of the task take.
+
+    A first run that took long, and much longer than that, is doubted: a kernel of microseconds that was interrupted for
+    milliseconds would be taken for one that needs no second run.
+    """
+    if loaded.once_s >= LONG_S and loaded.once_s > CLEARLY * usual_s:
+        loaded.again()
     return Runner(loaded.cold, sampling.repeats(loaded.cold, loaded.once_s), loaded.once_s)
 
 
@@ -140,7 +147,7 @@ def _raced(
 ) -> Measurement:
     """The measurement with its figures, if all runs gave the same. The fastest stays loaded."""
     incumbent = _fastest[key].incumbent if key in _fastest else None
-    runner = _runner(loaded)
+    runner = _runner(loaded, incumbent.seen.median_s if incumbent else best_s or 0.0)
     outcome = Race(runner, incumbent, best_s).run(budget_s)
     begun = _checked(begun, (loaded.recheck(), begun.max_rel_err))
     if begun.status is not Status.OK:
@@ -178,7 +185,7 @@ def load(task_key: str, artifact: dict[str, Any], threads: int) -> dict[str, Any
     if loaded is None:
         return {"number": -1, "measurement": begun.to_json()}
     begun = _checked(begun, loaded.check())
-    count = sampling.repeats(loaded.cold, loaded.once_s) if begun.status is Status.OK else 0
+    count = _runner(loaded).repeats if begun.status is Status.OK else 0
     _kept.append(Kept(loaded, count))
     return {"number": len(_kept) - 1, "measurement": begun.to_json()}
 

@@ -8,6 +8,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from tunewright.workers import measure
 from tunewright.workers.racing import CLEARLY, FIRST, FRESH_S, HOPELESS, LONG_S, TURN, Incumbent, Outcome, Race, Runner
 from tunewright.workers.sampling import FEWEST, PRECISION, Interval, interval
 
@@ -186,3 +187,34 @@ def test_a_very_long_run_has_fewer_samples() -> None:
     machine = Machine()
     outcome = race(machine, 1.1, None)
     assert len(outcome.samples_s) == 3 and outcome.is_fastest, "that of the check, and two more"
+
+
+class Interrupted:
+    """A kernel of which the first run took `first_s`, and all others take `run_s`. See `check.Loaded`."""
+
+    def __init__(self, first_s: float, run_s: float) -> None:
+        self.once_s, self.run_s, self.runs = first_s, run_s, 1
+        self.cold = self
+
+    def again(self) -> None:
+        self.runs += 1
+        self.once_s = min(self.once_s, self.run_s)
+
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        self.runs += samples * repeats
+        return [self.run_s] * samples
+
+
+@pytest.mark.parametrize("usual_s", [0.0, 18e-6])
+def test_a_short_run_that_was_interrupted_is_not_taken_for_a_long_one(usual_s: float) -> None:
+    kernel = Interrupted(first_s=5e-3, run_s=20e-6)
+    runner = measure._runner(kernel, usual_s)  # type: ignore[arg-type]
+    assert not runner.is_long
+    assert runner.repeats == 25
+
+
+def test_a_long_run_is_doubted_where_it_would_be_given_up_by_it_alone() -> None:
+    doubted, usual = Interrupted(first_s=9e-3, run_s=8e-3), Interrupted(first_s=9e-3, run_s=8e-3)
+    assert measure._runner(doubted, usual_s=6e-3).once_s == 8e-3  # type: ignore[arg-type]
+    assert measure._runner(usual, usual_s=7.5e-3).once_s == 9e-3  # type: ignore[arg-type]
+    assert (doubted.runs, usual.runs) == (2, 1)
