@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tunewright.costmodel.model import CostModel, Trials
 from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
-from tunewright.tuner.jobs.strategy import StrategyFactory
+from tunewright.tuner.jobs.strategies.strategy import StrategyFactory
 
 from .cases import Case
 from .pool import ReplayPool

@@ -15,7 +15,7 @@ import pytest
 from tunewright.db.sql_store import open_store
 from tunewright.tuner import cli
 from tunewright.tuner.jobs import tuning
-from tunewright.tuner.jobs.strategy import STRATEGIES
+from tunewright.tuner.jobs.strategies.strategy import STRATEGIES
 from tunewright.tuner.settings import DEBUG_LADDER
 
 from ..commands import Command

@@ -21,7 +21,7 @@ from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.jobs.job import Progress, TuningJob
 from tunewright.tuner.jobs.report import Ended, Report
-from tunewright.tuner.jobs.scheduler import SMALLEST
+from tunewright.tuner.jobs.scheduling.scheduler import SMALLEST
 from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.jobs.task_state import FINALISTS
 from tunewright.tuner.jobs.tenure import Tenure

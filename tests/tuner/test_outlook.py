@@ -7,9 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.tuner.jobs.forecast import GRID, Forecast
-from tunewright.tuner.jobs.outlook import LEFT, SOON, TRUST, WEIGHT, Evidence, Outlook, Promises, outlooks, trusted
-from tunewright.tuner.jobs.pace import GUESS_S, LARGEST, OVERHEAD, SMALLEST, Pace
+from tunewright.tuner.jobs.scheduling.forecast import GRID, Forecast
+from tunewright.tuner.jobs.scheduling.outlook import (
+    LEFT,
+    SOON,
+    TRUST,
+    WEIGHT,
+    Evidence,
+    Outlook,
+    Promises,
+    outlooks,
+    trusted,
+)
+from tunewright.tuner.jobs.scheduling.pace import GUESS_S, LARGEST, OVERHEAD, SMALLEST, Pace
 
 
 def falling(left: float, trials: int, start_s: float = 1.0) -> list[float]:

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.tuner.jobs.outlook import LEFT
-from tunewright.tuner.jobs.pace import LARGEST
-from tunewright.tuner.jobs.scheduler import CHANCE, LEAST_GAP, TaskScheduler
+from tunewright.tuner.jobs.scheduling.outlook import LEFT
+from tunewright.tuner.jobs.scheduling.pace import LARGEST
+from tunewright.tuner.jobs.scheduling.scheduler import CHANCE, LEAST_GAP, TaskScheduler
 from tunewright.tuner.models.assembly import Assembly, Run, TaskChain
 
 

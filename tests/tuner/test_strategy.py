@@ -18,7 +18,7 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.space import Knob, Space, Tiling
-from tunewright.tuner.jobs.strategy import STRATEGIES
+from tunewright.tuner.jobs.strategies.strategy import STRATEGIES
 
 TARGET = Target("cpu", "x86_64-unknown-linux-gnu", "made-up", "", 256, 16, 2, 32 << 10, 1 << 20, 16 << 20)
 M = Var("m")

@@ -26,9 +26,9 @@ from ..models.assembly import Assembly, total_s
 from ..settings import settings
 from .claims import Claims
 from .confirming import Confirming
-from .forecast import Forecast
 from .learning import Learning
 from .report import Ended, Report, TaskReport
+from .scheduling.forecast import Forecast
 from .search import Assignment, Search
 from .stage import Stage
 from .task_state import TaskState

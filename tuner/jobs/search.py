@@ -24,10 +24,10 @@ from tunewright.workers.pool import Pool, ReferenceFailed
 from ..models.assembly import Assembly
 from ..units import in_ms
 from .claims import Claims
-from .forecast import Forecast
 from .learning import Learning
 from .report import Ended
-from .scheduler import TaskScheduler
+from .scheduling.forecast import Forecast
+from .scheduling.scheduler import TaskScheduler
 from .task_state import TaskState, time_s
 from .tenure import Tenure
 

@@ -17,7 +17,7 @@ from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.search_space.space import Space
 
-from .strategy import STRATEGIES, Strategy
+from .strategies.strategy import STRATEGIES, Strategy
 
 FINALISTS = 3
 """Schedules that are compared with the default when the search is over."""

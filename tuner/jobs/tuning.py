@@ -24,7 +24,7 @@ from ..settings import PATIENCE_S, settings
 from .job import Progress, TuningJob, Watch
 from .report import Report
 from .stage import Stage
-from .strategy import STRATEGIES
+from .strategies.strategy import STRATEGIES
 from .tenure import SHARE, Stopped, Tenure, holder_name
 from .whole_model import time_sessions
 

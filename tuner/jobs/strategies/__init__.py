@@ -1,4 +1,4 @@
 """The strategies: one file each, a way to choose what is measured next.
-Read first: `evolutionary.Evolutionary`.
-May import: what `tuner` may, and of `tuner` itself `history`.
+Read first: `strategy.Strategy`, then `evolutionary.Evolutionary`.
+May import: what `tuner` may.
 """

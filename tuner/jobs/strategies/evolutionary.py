@@ -19,8 +19,8 @@ from tunewright.search_space.measurement import Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.space import Rows, Space
 
-from ..history import History, Point
 from .draft import drafted
+from .history import History, Point
 
 Places = NDArray[np.int64]  # positions in a list of points
 

@@ -13,7 +13,7 @@ from tunewright.search_space.measurement import Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.space import Space
 
-from ..history import History
+from .history import History
 
 
 class Random:

@@ -12,8 +12,8 @@ from tunewright.search_space.measurement import Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.space import Space
 
-from .strategies.evolutionary import Evolutionary
-from .strategies.random import Random
+from .evolutionary import Evolutionary
+from .random import Random
 
 
 class Strategy(Protocol):

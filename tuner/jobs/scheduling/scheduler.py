@@ -8,7 +8,7 @@ from math import inf, log2
 
 import numpy as np
 
-from ..models.assembly import Assembly, Run, TaskChain, total_s
+from ...models.assembly import Assembly, Run, TaskChain, total_s
 from .forecast import GRID, Forecast
 from .outlook import Floats, Outlook, Promises, outlooks, trusted
 from .pace import Pace
