@@ -41,6 +41,14 @@ def model(number: int) -> bytes:
     return bytes(made.SerializeToString())
 
 
+def _parent(pid: int) -> int | None:
+    """The process that a process is a child of; None where it is dead."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
 class Service:
     """Processes by name, each with a log in `folder`. All are killed at the end."""
 
@@ -100,14 +108,10 @@ class Service:
         return process.pid
 
     def child(self, role: str, tuner: str) -> int | None:
-        """A child of a tuner that builds or times; None where it has none now."""
-        parent = self.processes[tuner].pid
+        """A process that builds or times for a tuner, which its nursery forked; None where it has none now."""
         for file in self._roles.glob(f"*.{role}"):
-            try:
-                fields = Path(f"/proc/{file.stem}/stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it is dead
-                continue
-            if int(fields[1]) == parent:
+            nursery = _parent(int(file.stem))
+            if nursery is not None and _parent(nursery) == self.processes[tuner].pid:
                 return int(file.stem)
         return None
 
