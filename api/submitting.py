@@ -16,7 +16,7 @@ from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.jobs.progress import showing
 from tunewright.tuner.settings import settings
-from tunewright.tuner.text import clock, gain, percent, printable
+from tunewright.tuner.text import clock, gain, percent, printable, ratio
 
 from .client import Client, Job, ServiceError
 from .watching import Watched
@@ -181,8 +181,9 @@ def target_names(client: Client) -> dict[str, str]:
 
 
 def summary(job: Job, names: Mapping[str, str]) -> dict[str, Any]:
-    """A job in a list; `names` are those of targets."""
-    progress = job.progress or {}
+    """A job in a list; `names` are those of targets. The speed-up is what came of it, or while it searches a guess."""
+    progress, result = job.progress or {}, job.result or {}
+    found = ratio(_ms(result, "default_ms"), _ms(result, "tuned_ms"))
     return {
         "id": job.id,
         "state": job.state,
@@ -192,11 +193,17 @@ def summary(job: Job, names: Mapping[str, str]) -> dict[str, Any]:
         "tasks": len(job.tasks),
         "trials": progress.get("trials", 0),
         "most_trials": job.trials,
-        "speedup": progress.get("speedup"),
+        "speedup": progress.get("speedup") if found is None else found,
         "priority": job.priority,
         "created_at": job.created_at.isoformat(),
         "updated_at": job.updated_at.isoformat(),
     }
+
+
+def _ms(result: Mapping[str, Any], name: str) -> float | None:
+    """A time of a result that a server sent; None where it is none."""
+    value = result.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
 def render_jobs(console: Console, data: Mapping[str, Any]) -> None:
