@@ -27,6 +27,7 @@ from tunewright.codegen.host import detect, machine
 from tunewright.codegen.ir import Kernel
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
+from tunewright.costmodel.metrics import rank_correlation
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketches import lower, spaces
@@ -127,16 +128,10 @@ def against(full: Sequence[float], ours: Sequence[float], build_ms: float) -> di
         "speed_mean": round(geometric_mean(speeds), 4),
         "speed_least": round(min(speeds), 4),
         "speed_of_best": round(min(full) / min(ours), 4),
-        "rank_correlation": round(rank_correlation(full, ours), 4),
+        "rank_correlation": round(rank_correlation(-np.array(full), np.array(ours)), 4),
         "choice_beside_best": round(full[choice] / min(full), 4),
         "is_same_choice": full[choice] <= NEAR * min(full),
     }
-
-
-def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
-    """Spearman's, without regard to ties: times have none."""
-    ranks = [np.argsort(np.argsort(np.array(values))) for values in (left, right)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -301,9 +301,7 @@ def _estimate_columns(task: Task, loops: Loops) -> Columns:
 
 
 def _sketch_columns(space: Space, knobs: Mapping[str, NDArray[np.int64]], levels: int) -> Columns:
-    code = hashlib.sha256(space.sketch.encode()).digest()[
-        0
-    ]  # a tree tells sketches apart by it, whatever their version
+    digest = hashlib.sha256(space.sketch.encode()).digest()
     default = dict(space.default.values)
     moved, distance = np.zeros(1), np.zeros(1)
     for knob in space.knobs:
@@ -311,7 +309,7 @@ def _sketch_columns(space: Space, knobs: Mapping[str, NDArray[np.int64]], levels
         moved, distance = moved + (steps > 0), distance + steps
     seen = {f"knob_{role}": _size(knobs[name]) for name, role in roles(space).items()}
     return {
-        "sketch_code": float(code),
+        "sketch_code": float(digest[0]),  # trees tell sketches apart by it, whatever their version
         "sketch_knobs": len(space.knobs),
         "sketch_levels": levels,
         "sketch_moved": moved,  # from the default, which an expert's rule has found

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.space import Rows, Space
+
 from . import labels
 from .learned import Learned
 from .metrics import pairwise_accuracy, peak
-from .model import CostModel, Trials
+from .model import Scores, Trials
 from .xgb import XGBModel
 
 FEWEST = 8
@@ -26,6 +31,18 @@ MEDIAN_OF_NORMAL = 0.6745
 
 HELD_OUT = 5
 """One of so many tasks is held out."""
+
+
+class Ranks(Protocol):
+    """What is judged of a `CostModel`."""
+
+    def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
+        """See `CostModel`."""
+        ...
+
+    def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
+        """See `CostModel`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +84,7 @@ def parted(trials: Sequence[Trials]) -> tuple[list[Trials], list[Trials]]:
     return learned, [each for each in trials if is_held_out(each.task.key)]
 
 
-def judge(model: CostModel, trials: Sequence[Trials]) -> Quality | None:
+def judge(model: Ranks, trials: Sequence[Trials]) -> Quality | None:
     """How the model does on trials that it has not learned from; None where they are too few to say."""
     judged = [each for each in _judged(model, trials) if np.isfinite(each.times_s).sum() >= FEWEST]
     if not judged:
@@ -112,7 +129,7 @@ def _errors(judged: _Judged) -> NDArray[np.float64]:
     return np.asarray(-judged.scores[ok] - np.log2(judged.times_s[ok]))
 
 
-def _judged(model: CostModel, trials: Sequence[Trials]) -> list[_Judged]:
+def _judged(model: Ranks, trials: Sequence[Trials]) -> list[_Judged]:
     """The trials put together by task and target, with what the model says of them."""
     places: dict[labels.Place, list[Trials]] = {}
     for each in trials:

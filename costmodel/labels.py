@@ -1,4 +1,4 @@
-"""What trees learn from: for each trial the speed of its schedule, relative to the fastest known one of its task."""
+"""What trees learn from: features of each trial, and the speed of its schedule beside the fastest one of its task."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from .features import features
+from .forest import Values
 from .model import Trials
 
 Place = tuple[str, str]
@@ -33,6 +35,11 @@ def comparable(trials: Sequence[Trials]) -> list[Trials]:
             spans_s = None if each.spans_s is None else each.spans_s[order]
             sets.append(replace(each, rows=each.rows[order], times_s=each.times_s[order], spans_s=spans_s))
     return sets
+
+
+def features_of(sets: Sequence[Trials]) -> Values:
+    """What a model sees of all trials in their order."""
+    return np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in sets])
 
 
 def speeds(sets: Sequence[Trials]) -> NDArray[np.float32]:

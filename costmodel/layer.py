@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from . import labels
-from .features import features
 from .forest import Forest, Growth
 from .learned import Learned
 from .model import Trials
@@ -27,7 +24,7 @@ def layer_of(trials: Sequence[Trials], below: Learned | None) -> Learned | None:
     speeds = labels.speeds(sets)
     if len(speeds) < FEWEST or speeds.min() == speeds.max():
         return None
-    values = np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in sets])
+    values = labels.features_of(sets)
     before = below.members(values) if below else None
     members = MEMBERS if before is None else len(before)
     return Learned(

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from .features import VERSION
 from .forest import Forest, Members, Values
 
-Floats = NDArray[np.float64]
-
 LARGEST_BYTES = 64 << 20
 """Of a model that is read, unpacked: hundreds of thousands of trials don't need as much."""
 

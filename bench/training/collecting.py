@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf, isfinite
 
 import numpy as np
 
@@ -10,10 +11,11 @@ from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel
 from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
+from tunewright.search_space.measurement import Candidate, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
-from tunewright.search_space.space import Rows, Space, unique_rows
+from tunewright.search_space.space import Rows, Space
+from tunewright.tuner.jobs.task_state import time_s
 from tunewright.workers.pool import Pool, ReferenceFailed
 
 DRAWN = 2048
@@ -46,7 +48,7 @@ def _around(space: Space, rng: np.random.Generator) -> Rows:
     """What differs from the default in one knob or two."""
     default = space.row(space.default)[None]
     once = space.mutate(np.repeat(default, 64, axis=0), rng)
-    return unique_rows(np.concatenate([once, space.mutate(once, rng)])) if len(once) else default
+    return space.distinct(np.concatenate([once, space.mutate(once, rng)])) if len(once) else default
 
 
 def _promising(task: Task, target: Target, space: Space, rng: np.random.Generator) -> Rows:
@@ -66,20 +68,16 @@ def collect(store: SqlStore, pool: Pool, target: Target, tasks: Sequence[Task], 
 
 
 def _measured(store: SqlStore, pool: Pool, candidates: Sequence[Candidate]) -> int:
-    best_s: float | None = None
+    best_s = inf
     added = 0
     for start in range(0, len(candidates), BATCH):
         try:
-            for candidate, measurement in pool.measure(candidates[start : start + BATCH], best_s):
+            for candidate, measurement in pool.measure(
+                candidates[start : start + BATCH], best_s if isfinite(best_s) else None
+            ):
                 store.record(Record(candidate.task.key, candidate.target.key, candidate.schedule, measurement))
-                best_s = _least(best_s, measurement)
+                best_s = min(best_s, time_s(measurement))
                 added += 1
         except ReferenceFailed:
             break
     return added
-
-
-def _least(best_s: float | None, measurement: Measurement) -> float | None:
-    if measurement.status is not Status.OK or measurement.median_s is None:
-        return best_s
-    return measurement.median_s if best_s is None else min(best_s, measurement.median_s)

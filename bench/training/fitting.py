@@ -15,15 +15,18 @@ import numpy as np
 
 from tunewright.bench.training.tasks import Loops, loops
 from tunewright.codegen.host import machine
+from tunewright.codegen.target import Target
 from tunewright.costmodel import labels
 from tunewright.costmodel.features import NAMES, VERSION, features
 from tunewright.costmodel.forest import RANKS, SQUARES, Forest, Growth
 from tunewright.costmodel.judging import Quality, calibrated, is_held_out, judge
 from tunewright.costmodel.learned import Learned
-from tunewright.costmodel.model import AnalyticModel, CostModel, Scores, Trials
+from tunewright.costmodel.model import AnalyticModel, Scores, Trials
 from tunewright.costmodel.roofline import floor_s
 from tunewright.costmodel.xgb import XGBModel
+from tunewright.graph.task import Task
 from tunewright.search_space.sketches import spaces
+from tunewright.search_space.space import Rows, Space
 
 MEMBERS = 3
 """The mean of three is 1% better than one in pairs; five are no better and take longer to predict."""
@@ -53,23 +56,16 @@ class Sets:
         )
 
 
-class Ranking(CostModel):
+class Ranking:
     """A forest whose labels are no speeds: for comparing objectives."""
 
     def __init__(self, forest: Forest) -> None:
         self._forest = forest
 
-    @property
-    def ready(self) -> bool:
-        return True
-
-    def fit(self, trials: Sequence[Trials]) -> None:
-        raise NotImplementedError("it is what it is")
-
-    def score(self, task: Any, target: Any, space: Any, rows: Any) -> Scores:
+    def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         return np.asarray(self._forest.predict(features(task, target, space, rows).values).mean(axis=0), np.float64)
 
-    def deviation(self, task: Any, target: Any, space: Any, rows: Any) -> Scores:
+    def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         return np.zeros(len(rows))
 
 
@@ -91,7 +87,7 @@ def _halved(trials: Sequence[Trials]) -> tuple[list[Trials], list[Trials]]:
 
 def _grown(trials: Sequence[Trials]) -> Learned:
     sets = labels.comparable(trials)
-    values = np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in sets])
+    values = labels.features_of(sets)
     forest = Forest.fit(values, labels.speeds(sets), labels.groups(sets), GROWTH, members=MEMBERS, seed=SEED)
     return Learned((forest,), _reach(sets))
 
@@ -117,7 +113,7 @@ def compared(sets: Sets) -> dict[str, dict[str, float | None]]:
     """The quality of each objective, and of the estimate that has learned nothing, on the tasks held out."""
     found: dict[str, Quality | None] = {"analytic": judge(AnalyticModel(), sets.held_out)}
     learned = labels.comparable(sets.learned)
-    values = np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in learned])
+    values = labels.features_of(learned)
     speeds, groups = labels.speeds(learned), labels.groups(learned)
     for objective in OBJECTIVES:
         wanted = np.floor(30 * speeds) if objective == "rank:ndcg" else speeds

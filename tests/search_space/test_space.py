@@ -9,7 +9,7 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
 from tunewright.graph.task import Axis, Stage
 from tunewright.search_space.schedule import Illegal, Schedule
-from tunewright.search_space.space import ENUMERABLE, Knob, Space, Tiling, unique_rows
+from tunewright.search_space.space import ENUMERABLE, Knob, Space, Tiling
 
 
 def always(columns):
@@ -53,7 +53,7 @@ def test_points_are_every_combination_once_in_the_order_of_codes(radix):
     space = make_space(radix)
     codes = space.codes(space.points)
     assert codes.tolist() == list(range(prod(radix)))
-    assert len(unique_rows(space.points)) == space.size
+    assert len(space.distinct(space.points)) == space.size
 
 
 def test_points_are_the_legal_ones():
@@ -191,6 +191,7 @@ def test_a_large_space_with_few_legal_points_is_given_up_once_it_has_no_more():
     assert sum(drawn) < 1_000_000  # all rounds would draw half as many again
 
 
-def test_unique_rows_keep_their_order():
-    rows = np.array([[2, 1], [0, 5], [2, 1], [1, 1], [0, 5]])
-    assert unique_rows(rows).tolist() == [[2, 1], [0, 5], [1, 1]]
+def test_distinct_rows_keep_their_order():
+    space = make_space((3, 4))
+    rows = space.sample(3, np.random.default_rng(0))
+    assert space.distinct(rows[[2, 1, 2, 0, 1]]).tolist() == rows[[2, 1, 0]].tolist()

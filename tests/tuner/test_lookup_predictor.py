@@ -16,7 +16,7 @@ from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.tuner.lookup import Basis, Ladder, Match, experience, predictor
 from tunewright.tuner.lookup.experience import learn, newest_snapshot
 from tunewright.tuner.lookup.found import read
-from tunewright.tuner.lookup.predictor import Known, Predictor
+from tunewright.tuner.lookup.predictor import FixedPredictor, Predictor
 
 from .test_lookup import FAR, NEAR, NEARER, TARGET, TASK
 
@@ -96,10 +96,10 @@ def test_the_ladder_uses_it(store: SqlStore, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_session_picks_by_what_is_known_now(store: SqlStore) -> None:
-    assert Known(None).pick(TASK, TARGET, set()) is None
-    assert Known(store).pick(TASK, TARGET, set()) is None
+    assert FixedPredictor(None).pick(TASK, TARGET, set()) is None
+    assert FixedPredictor(store).pick(TASK, TARGET, set()) is None
     learn(store, "cpu")
-    assert Known(store).pick(TASK, TARGET, set()) == fitted(store).pick(TASK, TARGET, set()) is not None
+    assert FixedPredictor(store).pick(TASK, TARGET, set()) == fitted(store).pick(TASK, TARGET, set()) is not None
 
 
 def test_what_was_learned_is_kept_with_how_good_it_is(store: SqlStore) -> None:

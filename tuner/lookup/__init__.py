@@ -37,13 +37,13 @@ def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> dict[st
     from tunewright.db.reading import NoDatabase, open_reader
 
     from ..settings import settings
-    from .predictor import Known
+    from .predictor import FixedPredictor
 
     try:
         with open_reader(db or settings().db) as store:
-            return Ladder(store, Known(store)).find(tasks, target)
+            return Ladder(store, FixedPredictor(store)).find(tasks, target)
     except NoDatabase:
         if db is not None:
             raise
-    picks = Known(None)
+    picks = FixedPredictor(None)
     return {task.key: picked(picks, task, target) or unmeasured(task, target) for task in tasks}

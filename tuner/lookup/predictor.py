@@ -103,7 +103,7 @@ class Predictor:
                 self._picks.clear()
 
 
-class Known:
+class FixedPredictor:
     """Picks by what is known now, which is read when it is first needed. See `Picks`.
 
     `store` None: by the base model alone.

@@ -238,7 +238,7 @@ class Evolutionary:
         best = drafted(self._task, self._target, space, stock, int(self._policy.draft * count))
         anyone = stock[: count - len(best)]
         parents = self._history.best(number, PARENTS)
-        return _distinct(space, [parents, space.neighbours(parents[:POLISHED]), best, anyone])
+        return space.distinct(np.concatenate([parents, space.neighbours(parents[:POLISHED]), best, anyone]))
 
     def _bred(self, herds: Sequence[Herd], rng: np.random.Generator) -> list[Herd]:
         """Some rounds of selection, mutation and crossing, over all spaces together; measured points are left out."""
@@ -263,7 +263,7 @@ class Evolutionary:
         alone, paired = np.array_split(herd.rows[parents], 2)
         crossed = space.cross(paired, paired[rng.permutation(len(paired))], rng)
         parts = [herd.rows, space.mutate(alone, rng), crossed, space.neighbours(herd.rows[summit])]
-        children = _distinct(space, parts)[len(herd.rows) :]
+        children = space.distinct(np.concatenate(parts))[len(herd.rows) :]
         scores = np.concatenate([herd.scores, self._scores(herd.number, children)])
         return Herd(herd.number, np.concatenate([herd.rows, children]), scores, herd.is_whole)
 
@@ -282,13 +282,6 @@ class Evolutionary:
             hopes[starts[which] : starts[which + 1]][near] -= step
             hopes[best] = -np.inf
         return points
-
-
-def _distinct(space: Space, parts: Sequence[Rows]) -> Rows:
-    """The distinct rows of all parts, in order of first appearance."""
-    rows = np.concatenate(parts)
-    _, first = np.unique(space.codes(rows), return_index=True)
-    return rows[np.sort(first)]
 
 
 def _foremost(herds: Sequence[Herd], count: int) -> list[Herd]:

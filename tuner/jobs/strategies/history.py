@@ -80,9 +80,7 @@ class History:
 
     def fresh(self, number: int, rows: Rows) -> Rows:
         """The distinct rows of a space that were neither asked for nor measured, in order of first appearance."""
-        rows = rows[self.is_fresh(number, rows)]
-        _, first = np.unique(self.spaces[number].codes(rows), return_index=True)
-        return rows[np.sort(first)]
+        return self.spaces[number].distinct(rows[self.is_fresh(number, rows)])
 
     def remaining(self, number: int) -> Rows | None:
         """Every fresh point of a space; None where the space is too large to know."""
