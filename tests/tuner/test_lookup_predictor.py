@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tunewright.costmodel.judging import is_held_out
 from tunewright.db.errors import StoreError
 from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, holds, spaces
+from tunewright.tuner.jobs.learning import Learning
 from tunewright.tuner.lookup import Basis, Ladder, Match, experience, predictor
 from tunewright.tuner.lookup.experience import learn, newest_snapshot
 from tunewright.tuner.lookup.found import read
+from tunewright.tuner.lookup.prediction import predicted
 from tunewright.tuner.lookup.predictor import FixedPredictor, Predictor
 
-from .test_lookup import FAR, NEAR, NEARER, TARGET, TASK
+from .test_lookup import FAR, NEAR, NEARER, TARGET, TASK, product
+
+HELD_OUT = product(64, 64, 96)
 
 
-def add_trials(store: SqlStore, count: int, seed: int = 0) -> None:
-    """Of three tasks: the larger the sum of a schedule's values, the slower."""
-    for task in (NEAR, NEARER, FAR):
+def add_trials(
+    store: SqlStore, count: int, seed: int = 0, tasks: Sequence[Task] = (NEAR, NEARER, FAR, HELD_OUT)
+) -> None:
+    """The larger the sum of a schedule's values, the slower. One of the tasks is held out."""
+    for task in tasks:
         store.add_task(task)
         [space, *_] = spaces(task, TARGET)
         for row in space.sample(count, np.random.default_rng(seed)):
@@ -106,7 +115,8 @@ def test_what_was_learned_is_kept_with_how_good_it_is(store: SqlStore) -> None:
     assert newest_snapshot(store, "cpu") is None
     made = learn(store, "cpu")
     assert made is not None and made.trials == store.newest_trial() == made.newest_trial_id
-    assert made.metrics.keys() == {"held_out"}
+    assert made.metrics.keys() == {"held_out", "below"}
+    assert all(figures["tasks"] == 1 and figures["trials"] == 60 for figures in made.metrics.values())
     again = newest_snapshot(store, "cpu")
     assert again is not None and again.sha256 == made.sha256
     assert learn(store, "cpu") is None
@@ -121,6 +131,44 @@ def test_it_learns_again_as_trials_are_added(store: SqlStore, monkeypatch: pytes
     one.wait(60.0)
     second = newest_snapshot(store, "cpu")
     assert first is not None and second is not None and second.trials > first.trials
+
+
+def test_lookups_pick_by_no_snapshot_of_unknown_worth() -> None:
+    """There are no tasks to judge it by. A job begins with it nevertheless: it measures what it picks."""
+    assert is_held_out(HELD_OUT.key) and not any(is_held_out(task.key) for task in (NEAR, NEARER, FAR))
+    with open_store("sqlite://") as unjudged:
+        unjudged.add_target(TARGET)
+        add_trials(unjudged, 60, tasks=(NEAR, NEARER, FAR))
+        made = learn(unjudged, "cpu")
+        assert made is not None and made.metrics == {"held_out": None, "below": None}
+        assert FixedPredictor(unjudged).pick(TASK, TARGET, set()) is None
+        assert fitted(unjudged).pick(TASK, TARGET, set()) is None
+        assert predicted(unjudged, TASK, TARGET, default_schedule(TASK, TARGET)) is None
+        assert Learning(unjudged, TARGET, {TASK.key}, seed=0).costs.ready
+
+
+GOOD, BETTER = {"pairwise": 0.8, "peak_1": 0.9}, {"pairwise": 0.85, "peak_1": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "proven"),
+    [
+        ({"held_out": BETTER, "below": GOOD}, True),
+        ({"held_out": GOOD, "below": GOOD}, True),
+        ({"held_out": GOOD, "below": BETTER}, False),
+        ({"held_out": {**BETTER, "peak_1": 0.8}, "below": GOOD}, False),
+        ({"held_out": {**BETTER, "pairwise": None}, "below": GOOD}, False),
+        ({"held_out": BETTER}, False),
+        ({"held_out": None, "below": None}, False),
+    ],
+    ids=["better", "as good", "worse", "worse at its pick", "not told apart", "never compared", "nothing held out"],
+)
+def test_lookups_pick_by_what_is_no_worse_than_the_base_model(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, Any], proven: bool
+) -> None:
+    monkeypatch.setattr(experience, "_metrics", lambda trials, below: metrics)
+    learn(store, "cpu")
+    assert (FixedPredictor(store).pick(TASK, TARGET, set()) is not None) == proven
 
 
 def test_a_snapshot_above_another_base_model_is_not_used(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:

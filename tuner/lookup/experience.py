@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tunewright.costmodel.base import Base, base
 from tunewright.costmodel.examples import grouped
@@ -29,6 +29,9 @@ MOST_TRIALS = 10_000
 
 FEWEST_TRIALS, GROWTH = 100, 0.2
 """A snapshot is made when there are so many trials that none has learned from, and so large a part of those it has."""
+
+JUDGED_BY = ("pairwise", "peak_1")
+"""The figures in which a snapshot must be no worse than what it stands on, for lookups to pick by it."""
 
 _log = logging.getLogger("tunewright.lookup")
 
@@ -52,15 +55,34 @@ class Recorded(Protocol):
 
 def experience(store: Recorded | None, target_kind: str) -> Learned | None:
     """What is known so far, without a store the base model; None where there is nothing. Raises StoreError."""
-    shipped = base(target_kind)
+    return _above_base(newest_snapshot(store, target_kind) if store else None, target_kind)
+
+
+def proven(store: Recorded | None, target_kind: str) -> Learned | None:
+    """The same to pick by what nobody will measure: without a snapshot that is not known to be worth it.
+
+    A job measures what it picks, and learns where that was wrong. Raises StoreError.
+    """
     newest = newest_snapshot(store, target_kind) if store else None
+    return _above_base(newest if newest is not None and is_proven(newest) else None, target_kind)
+
+
+def is_proven(snapshot: Snapshot) -> bool:
+    """Whether it is known to do no worse on tasks that it has not learned from than what it stands on."""
+    above, below = (snapshot.metrics.get(name) or {} for name in ("held_out", "below"))
+    figures = [(above.get(name), below.get(name)) for name in JUDGED_BY]
+    return all(own is not None and other is not None and own >= other for own, other in figures)
+
+
+def _above_base(snapshot: Snapshot | None, target_kind: str) -> Learned | None:
+    shipped = base(target_kind)
     below = shipped.learned if shipped else None
-    if newest is None:
+    if snapshot is None:
         return below
     try:
-        above = Learned.read(newest.content, newest.sha256)
+        above = Learned.read(snapshot.content, snapshot.sha256)
     except ValueError as error:  # of another version of Tunewright or of XGBoost: the next job makes a new one
-        _log.warning("snapshot %d of the cost model is not used: %s", newest.id, error)
+        _log.warning("snapshot %d of the cost model is not used: %s", snapshot.id, error)
         return below
     return above.on(below) if below else above
 
@@ -88,21 +110,28 @@ def learn(store: Recorded, target_kind: str, job_id: int | None = None) -> Snaps
 def _made(
     trials: Sequence[Trials], shipped: Base | None, target_kind: str, last_id: int, job_id: int | None
 ) -> NewSnapshot | None:
-    """A model of all trials, with how one does that was not given those of some tasks; None where they are too few."""
+    """A model of all trials, with how good it is; None where they are too few."""
     below = shipped.learned if shipped else None
     above = layer_of(trials, below)
     if above is None:
         return None
-    learned, held_out = parted(trials)
-    part = layer_of(learned, below)
-    quality = judge(XGBModel(part.on(below) if below else part), held_out) if part else None
     return NewSnapshot(
         target_kind=target_kind,
         features_version=VERSION,
         content=above.write(),
         trials=sum(len(each.times_s) for each in trials),
         newest_trial_id=last_id,
-        metrics={"held_out": quality.to_json() if quality else None},
+        metrics=_metrics(trials, below),
         parent_sha256=shipped.sha256 if shipped else None,
         job_id=job_id,
     )
+
+
+def _metrics(trials: Sequence[Trials], below: Learned | None) -> dict[str, Any]:
+    """How a model does that was not given those of some tasks, and how what it stands on does on the same."""
+    learned, held_out = parted(trials)
+    part = layer_of(learned, below)
+    if part is None:
+        return {"held_out": None, "below": None}
+    judged = judge(XGBModel(part.on(below) if below else part), held_out), judge(XGBModel(below), held_out)
+    return {name: one.to_json() if one else None for name, one in zip(("held_out", "below"), judged, strict=True)}

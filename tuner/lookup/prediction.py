@@ -16,7 +16,7 @@ from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import spaces
 
 from ..units import in_ms
-from .experience import experience
+from .experience import proven
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def predicted(store: SqlStore | None, task: Task, target: Target, schedule: Sche
 
     Raises StoreError.
     """
-    model = XGBModel(experience(store, target.kind))
+    model = XGBModel(proven(store, target.kind))
     offered = spaces(task, target)
     if store is not None:
         own = [(record.schedule, record.measurement) for record in store.records(task.key, target.key)]

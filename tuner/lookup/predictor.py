@@ -19,7 +19,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.search_space.space import Rows, Space
 
-from .experience import Recorded, experience, learn
+from .experience import Recorded, learn, proven
 from .ladder import Pick
 
 SAMPLED = 1000
@@ -93,7 +93,7 @@ class Predictor:
             learned = learn(self._store, kind)
             if learned is None and kind in self._models:
                 return
-            model = XGBModel(experience(self._store, kind))
+            model = XGBModel(proven(self._store, kind))
         except StoreError as error:  # whoever looks something up is told the same
             _log.info("no cost model: %s", error)
             return
@@ -116,7 +116,7 @@ class FixedPredictor:
     def pick(self, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
         """See `Picks`. Raises StoreError."""
         if target.kind not in self._models:
-            self._models[target.kind] = XGBModel(experience(self._store, target.kind))
+            self._models[target.kind] = XGBModel(proven(self._store, target.kind))
         model = self._models[target.kind]
         return picked_by(model, task, target, failed) if model.ready else None
 
