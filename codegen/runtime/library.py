@@ -74,7 +74,7 @@ class PoolFunctions:
     create: Callable[..., int | None]  # threads, spin_ns, patience_ns, idle_ns, stack_bytes, places
     destroy: Callable[[int], None]
     run: Callable[[int | None, int, int], None]  # pool, steps, count
-    time: Callable[..., int]  # pool, steps, count, repeats, samples, minimum, limit_ns, deadline_ns, out_ns
+    time: Callable[..., int]  # pool, steps, count, repeats, samples, deadline_ns, out_ns
     library: Library
 
 
@@ -103,7 +103,7 @@ def _load_pool(code: bytes) -> PoolFunctions:
         ctypes.CFUNCTYPE(pointer, *[number] * 5, pointer)(address["tw_pool_create"]),
         ctypes.CFUNCTYPE(None, pointer)(address["tw_pool_destroy"]),
         ctypes.CFUNCTYPE(None, pointer, pointer, number)(address["tw_run"]),
-        ctypes.CFUNCTYPE(number, pointer, pointer, *[number] * 6, pointer)(address["tw_time"]),
+        ctypes.CFUNCTYPE(number, pointer, pointer, *[number] * 4, pointer)(address["tw_time"]),
         library,
     )
 

@@ -160,8 +160,6 @@ class Program:
         samples: int,
         repeats: int = 1,
         *,
-        minimum: int = 3,
-        limit_s: float = inf,
         deadline_s: float = inf,
         calls: range | None = None,
         bindings: Bindings = _NOTHING,
@@ -169,8 +167,7 @@ class Program:
         """Seconds that a run takes, once a sample, each the mean of `repeats` runs in a row; the loop is native.
 
         A run goes through all calls, or those with the numbers in `calls`, which has no gaps. Fewer samples, but one at
-        least, once `deadline_s` of time.monotonic() is past, or when there are `minimum` of them and their median is
-        above `limit_s`: clearly worse. Nothing is warmed up. Raises as `run` does.
+        least, once `deadline_s` of time.monotonic() is past. Nothing is warmed up. Raises as `run` does.
         """
         if samples < 1 or repeats < 1:
             raise ValueError(f"{samples} samples of {repeats} runs: at least one of one")
@@ -179,9 +176,9 @@ class Program:
         with pool.lock:
             self._prepare(bindings)
             handle = pool.handle() if self._parallel else None
-            limits = _whole_ns(limit_s * repeats), _whole_ns(deadline_s)
-            steps_at, count = (self._steps_at, self._count) if calls is None else self._window(calls)
-            taken = self._native.time(handle, steps_at, count, repeats, samples, minimum, *limits, out_ns.ctypes.data)
+            steps = (self._steps_at, self._count) if calls is None else self._window(calls)
+            deadline_ns = _whole_ns(deadline_s)
+            taken = self._native.time(handle, *steps, repeats, samples, deadline_ns, out_ns.ctypes.data)
         return [sample_ns / repeats * 1e-9 for sample_ns in out_ns[:taken].tolist()]
 
     def _window(self, calls: range) -> tuple[int, int]:

@@ -356,14 +356,13 @@ define void @tw_run(ptr %pool, ptr %steps, i64 %count) nounwind {
 }
 
 ; Time up to `samples` samples of `repeats` runs each into `out_ns`; gives how many were taken. It stops early at
-; `deadline_ns` of the monotonic clock, and as soon as `minimum` samples were taken whose median is above `limit_ns`.
-define i64 @tw_time(ptr %pool, ptr %steps, i64 %count, i64 %repeats, i64 %samples, i64 %minimum, i64 %limit_ns,
-                    i64 %deadline_ns, ptr %out_ns) nounwind {
+; `deadline_ns` of the monotonic clock.
+define i64 @tw_time(ptr %pool, ptr %steps, i64 %count, i64 %repeats, i64 %samples, i64 %deadline_ns,
+                    ptr %out_ns) nounwind {
 entry:
   br label %sample
 sample:
   %n = phi i64 [ 0, %entry ], [ %taken, %next ]
-  %slow = phi i64 [ 0, %entry ], [ %slow.next, %next ]
   %begin = call i64 @now()
   call void @work(ptr %pool, ptr %steps, i64 %count, i64 %repeats)
   %end = call i64 @now()
@@ -371,17 +370,9 @@ sample:
   %out.at = getelementptr i64, ptr %out_ns, i64 %n
   store i64 %spent, ptr %out.at
   %taken = add i64 %n, 1
-  %is.slow = icmp sgt i64 %spent, %limit_ns
-  %one = zext i1 %is.slow to i64
-  %slow.next = add i64 %slow, %one
-  %slow.twice = shl i64 %slow.next, 1
-  %most = icmp sgt i64 %slow.twice, %taken
-  %enough = icmp sge i64 %taken, %minimum
-  %hopeless = and i1 %most, %enough
   %late = icmp sge i64 %end, %deadline_ns
   %all = icmp eq i64 %taken, %samples
-  %quit.0 = or i1 %hopeless, %late
-  %quit = or i1 %quit.0, %all
+  %quit = or i1 %late, %all
   br i1 %quit, label %done, label %next
 next:
   br label %sample
