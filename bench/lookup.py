@@ -32,7 +32,7 @@ from tunewright.api.client import tiers
 from tunewright.api.client.tiers import Lookups
 from tunewright.bench.light import light_model
 from tunewright.bench.made import Made, fill, make_tasks
-from tunewright.bench.serving import serving
+from tunewright.bench.service import serving
 from tunewright.codegen.host import detect, machine
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -167,8 +167,8 @@ def under_load(
     """Everything that is asked of a server, and what is kept of its answers."""
     home = folder / f"home-{kind}"
     home.mkdir()
-    with serving(url, home) as served:
-        server, key = served.url, served.key
+    with serving(url, home) as service:
+        server, key = service.url, service.key
         keys = [task.key for task in made.tasks]
         first, times_s = asyncio.run(send_batches(server, key, target, keys, batches))
         single_s, failed = asyncio.run(send_singles(server, key, target, keys, seconds))

@@ -31,10 +31,10 @@ from typing import Any
 from tunewright.bench.entries import ROOT, Entries, Entry
 from tunewright.bench.rivals.environment import PACKAGES, NoEnvironment
 from tunewright.bench.rivals.process import ServedError, TimeOver
-from tunewright.bench.searching.claims import claims, lines
 from tunewright.bench.searching.curve import Curve
-from tunewright.bench.searching.drawing import draw_curves
+from tunewright.bench.searching.goals import goals, lines
 from tunewright.bench.searching.plan import FOLDER, Budgets, Missing, Plan, case, of_part
+from tunewright.bench.searching.plot import draw_curves
 from tunewright.bench.searching.searches import metaschedule, ours, versus
 from tunewright.bench.searching.trust import TASKS, agreement, scoring, transfer, zero
 from tunewright.bench.searching.workloads import WORKLOADS
@@ -204,10 +204,10 @@ def conclude(entries: Entries, results: Path, counts: Sequence[int]) -> None:
     """Write what there is to say of all, draw it, and show it."""
     known = base("cpu")
     counts = [threads for threads in counts if any(True for _ in entries.of(threads))]
-    every = {threads: claims(entries, threads, known.card["quality"] if known else None) for threads in counts}
-    measured = {claim.text for shown in every.values() for claim in shown if claim.cases}
+    every = {threads: goals(entries, threads, known.card["quality"] if known else None) for threads in counts}
+    measured = {goal.text for shown in every.values() for goal in shown if goal.cases}
     found = {  # what is measured on one of the numbers of threads is not missing on the others
-        f"threads: {threads}": [claim for claim in shown if claim.cases or claim.text not in measured]
+        f"threads: {threads}": [goal for goal in shown if goal.cases or goal.text not in measured]
         for threads, shown in every.items()
     }
     for threads in counts:
@@ -215,7 +215,7 @@ def conclude(entries: Entries, results: Path, counts: Sequence[int]) -> None:
     if not found:
         print("nothing is measured yet")
         return
-    entries.write({heading: [claim.to_json() for claim in shown] for heading, shown in found.items()})
+    entries.write({heading: [goal.to_json() for goal in shown] for heading, shown in found.items()})
     for heading, shown in found.items():
         print(f"\n{heading}")
         for line in lines(shown):

@@ -26,7 +26,7 @@ from typing import Any
 import httpx
 
 from tunewright.bench.mutation import Mutations
-from tunewright.bench.serving import Served, serving
+from tunewright.bench.service import Service, serving
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.db.sql_store import open_store
@@ -77,8 +77,8 @@ def run(count: int, seed: int = 0) -> Findings:
     mutations, found = Mutations(seed), Findings()
     target = detect(1)
     start = time.monotonic()
-    with service(target) as served:
-        found.rss_bytes.append(rss_bytes(served.pid))
+    with started(target) as service:
+        found.rss_bytes.append(rss_bytes(service.pid))
         done = threading.Lock()
 
         def work(number: int) -> None:
@@ -93,13 +93,13 @@ def run(count: int, seed: int = 0) -> Findings:
                     found.slowest_s = max(found.slowest_s, seconds)
                     found.faults += [fault] if fault else []
                 if (number + 1) % 100 == 0:
-                    found.rss_bytes.append(rss_bytes(served.pid))
+                    found.rss_bytes.append(rss_bytes(service.pid))
 
-        headers = {"Authorization": f"Bearer {served.key}"}
-        client = httpx.Client(base_url=served.url, headers=headers, timeout=150, trust_env=False)
+        headers = {"Authorization": f"Bearer {service.key}"}
+        client = httpx.Client(base_url=service.url, headers=headers, timeout=150, trust_env=False)
         with client, ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(work, range(count)))
-        found.rss_bytes.append(rss_bytes(served.pid))
+        found.rss_bytes.append(rss_bytes(service.pid))
     found.seconds = time.monotonic() - start
     found.faults += _growth(found.rss_bytes)
     return found
@@ -153,14 +153,14 @@ def _judged(what: str, number: int, answer: httpx.Response, seconds: float) -> t
 
 
 @contextmanager
-def service(target: Target) -> Iterator[Served]:
+def started(target: Target) -> Iterator[Service]:
     """A service on a database that knows the target."""
     with TemporaryDirectory(prefix="tunewright-uploads-") as folder:
         url = f"sqlite:///{Path(folder) / 'tuning.db'}"
         with open_store(url) as store:
             store.add_target(target)
-        with serving(url, Path(folder)) as served:
-            yield served
+        with serving(url, Path(folder)) as service:
+            yield service
 
 
 def rss_bytes(pid: int) -> int:

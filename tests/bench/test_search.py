@@ -1,4 +1,4 @@
-"""The bench of the search: what is taken from events, how cases are kept, and what is claimed of them."""
+"""The bench of the search: what is taken from events, how cases are kept, and which goals they meet."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tunewright.bench.entries import ROOT, Entries
 from tunewright.bench.rivals.process import Served, ServedError, TimeOver
 from tunewright.bench.rivals.serving import rest
 from tunewright.bench.searching import searches, trust
-from tunewright.bench.searching.claims import claims, lines
 from tunewright.bench.searching.curve import Curve, Point
-from tunewright.bench.searching.drawing import draw_curves, steps
+from tunewright.bench.searching.goals import goals, lines
 from tunewright.bench.searching.plan import Budgets, Missing, Plan, case
+from tunewright.bench.searching.plot import draw_curves, steps
 from tunewright.bench.searching.workloads import WORKLOADS
 from tunewright.bench.suite.network import Network
 from tunewright.tuner.models.model import open_model
@@ -265,13 +265,13 @@ def test_a_case_is_measured_once(plan: Plan, monkeypatch: pytest.MonkeyPatch) ->
     assert list(search._left(plan, asked(part="metaschedule", again=True))) == [("metaschedule", GEMM, 1)]
 
 
-def test_claims_of_nothing() -> None:
-    found = claims(Entries(Path("/nowhere/search.json"), []), 1)
-    assert {claim.holds for claim in found} == {None}
+def test_goals_of_nothing() -> None:
+    found = goals(Entries(Path("/nowhere/search.json"), []), 1)
+    assert {goal.met for goal in found} == {None}
     assert all(line.startswith("not measured") for line in lines(found))
 
 
-def test_claims_of_results(plan: Plan) -> None:
+def test_goals_of_results(plan: Plan) -> None:
     searched = {"trials_a_second": 40.0, "trials_a_second_of_all": 30.0, "curve": curve(1.0).to_json()}
     near = {"trial": 12, "at_s": 1.5}
     worse = {"trial": 30, "at_s": 2.5}
@@ -289,17 +289,17 @@ def test_claims_of_results(plan: Plan) -> None:
     same_task = {"apart": 0.02, "regrets": [0.0, 0.02], "slower_than_default": 1}
     put(case("agreement", first), 1, {"same_task": same_task, "same_kernel": {"pairs": 3, "disjoint": 1}})
     quality = {"tasks": 9, "pairwise": 0.91, "peak_1": 0.89, "peak_5": 0.98}
-    found = {claim.text: claim for claim in claims(plan.entries, 1, quality)}
+    found = {goal.text: goal for goal in goals(plan.entries, 1, quality)}
     rate = found["trials a second / MetaSchedule's, the lowest"]
-    assert (rate.figure, rate.holds, rate.where) == (20.0, False, second)
-    assert found["speed after 64 trials / after its 256, the lowest"].holds
+    assert (rate.figure, rate.met, rate.where) == (20.0, False, second)
+    assert found["speed after 64 trials / after its 256, the lowest"].met
     assert found["trials to 95% of the own best, median"].figure == 21
-    assert found["seconds to 95% of the own best, median"].holds
-    assert found["share of the tuned best with no trial, geometric mean"].holds
-    assert found["pairs in the right order, of tasks held out"].holds
-    assert found["speed of the first pick, of tasks held out"].holds is False
-    assert found["winners slower than the default"].holds is False
-    assert found["share of the gain in a tenth of the trials"].holds
+    assert found["seconds to 95% of the own best, median"].met
+    assert found["share of the tuned best with no trial, geometric mean"].met
+    assert found["pairs in the right order, of tasks held out"].met
+    assert found["speed of the first pick, of tasks held out"].met is False
+    assert found["winners slower than the default"].met is False
+    assert found["share of the gain in a tenth of the trials"].met
     search.conclude(plan.entries, plan.folder.parent / "search.json", [1, 2])
     assert list(plan.entries._path.parent.glob("search_*.svg"))
 

@@ -19,8 +19,8 @@ serve(ServeOptions(port=0, tuners=0, service=limits), lambda address: print(addr
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A service that runs."""
+class Service:
+    """Where a service is that runs."""
 
     url: str
     key: str  # the one that it made for commands of this machine
@@ -28,7 +28,7 @@ class Served:
 
 
 @contextmanager
-def serving(db: str, home: Path) -> Iterator[Served]:
+def serving(db: str, home: Path) -> Iterator[Service]:
     """A service on the database at an SQLAlchemy URL, with its own data folder, where its log is too.
 
     Raises RuntimeError where it does not start.
@@ -48,7 +48,7 @@ def serving(db: str, home: Path) -> Iterator[Served]:
         url = process.stdout.readline().strip()
         if not url:
             raise RuntimeError(f"the service did not start: {log.read_text(errors='replace')[-2000:]}")
-        yield Served(url, (home / "local_key").read_text().strip(), process.pid)
+        yield Service(url, (home / "local_key").read_text().strip(), process.pid)
     finally:
         process.terminate()
         process.communicate(timeout=60)

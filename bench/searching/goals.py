@@ -1,4 +1,4 @@
-"""Claims: what the search has to show, each with its figure out of the results."""
+"""Goals: what the search has to show, each with its figure out of the results."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PICKED_SHARE, SCORED, APART, TRANSFERRED = 0.85, 100_000.0, 0.03, 0.90
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Goal:
     """A line of what has to be shown: `figure` is None where nothing is measured yet."""
 
     text: str
     figure: float | None
     wanted: str
-    holds: bool | None
+    met: bool | None
     cases: int
     where: str = ""  # the case that decides it
     detail: str = ""
@@ -33,7 +33,7 @@ class Claim:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def claims(entries: Entries, threads: int, quality: Mapping[str, float] | None = None) -> list[Claim]:
+def goals(entries: Entries, threads: int, quality: Mapping[str, float] | None = None) -> list[Goal]:
     """All of them, on that many cores. `quality` is that of the base model on tasks held out: see `judging.Quality`."""
     parts = {
         name: of_part(entries, name, threads)
@@ -60,7 +60,7 @@ def rate_ratios(ours: Mapping[str, Entry], rival: Mapping[str, Entry]) -> dict[s
     }
 
 
-def _rates(ours: Mapping[str, Entry], rival: Mapping[str, Entry]) -> Claim:
+def _rates(ours: Mapping[str, Entry], rival: Mapping[str, Entry]) -> Goal:
     whole = [
         entry["seconds"]["trials_a_second_of_all"] / rival[name]["trials_a_second"]
         for name, entry in ours.items()
@@ -70,7 +70,7 @@ def _rates(ours: Mapping[str, Entry], rival: Mapping[str, Entry]) -> Claim:
     return _least("trials a second / MetaSchedule's, the lowest", rate_ratios(ours, rival), RATE, detail)
 
 
-def _versus(versus: Mapping[str, Entry]) -> Iterator[Claim]:
+def _versus(versus: Mapping[str, Entry]) -> Iterator[Goal]:
     texts = {"trials": "speed after 64 trials / after its 256, the lowest", "seconds": "after 60 s / after its 600 s"}
     for label, text in texts.items():
         ratios = {name: entry["ratios"][label] for name, entry in versus.items()}
@@ -78,7 +78,7 @@ def _versus(versus: Mapping[str, Entry]) -> Iterator[Claim]:
         yield _least(text, ratios, AS_FAST, f"geometric mean {middle:.2f}" if middle else "")
 
 
-def _near(ours: Mapping[str, Entry]) -> Iterator[Claim]:
+def _near(ours: Mapping[str, Entry]) -> Iterator[Goal]:
     for field, text, wanted in (
         ("trial", "trials to 95% of the own best, median", NEAR_TRIALS),
         ("at_s", "seconds to 95% of the own best, median", NEAR_S),
@@ -87,12 +87,12 @@ def _near(ours: Mapping[str, Entry]) -> Iterator[Claim]:
         yield _most(text, median(values) if values else None, wanted, len(values))
 
 
-def _zero(zero: Mapping[str, Entry]) -> Claim:
+def _zero(zero: Mapping[str, Entry]) -> Goal:
     shares = {name: entry["share"] for name, entry in zero.items()}
     middle = mean(list(shares.values()))
     default = mean([entry["default_share"] for entry in zero.values()])
     lowest = min(shares, key=lambda name: shares[name], default="")
-    return Claim(
+    return Goal(
         "share of the tuned best with no trial, geometric mean",
         middle,
         f">= {PICKED_SHARE:g}",
@@ -103,7 +103,7 @@ def _zero(zero: Mapping[str, Entry]) -> Claim:
     )
 
 
-def _quality(quality: Mapping[str, float]) -> Iterator[Claim]:
+def _quality(quality: Mapping[str, float]) -> Iterator[Goal]:
     tasks = int(quality.get("tasks", 0))
     for name, text, wanted in (
         ("pairwise", "pairs in the right order, of tasks held out", PAIRWISE),
@@ -111,16 +111,16 @@ def _quality(quality: Mapping[str, float]) -> Iterator[Claim]:
         ("peak_5", "best speed of the first five picks, of tasks held out", PEAK_5),
     ):
         figure = quality.get(name)
-        yield Claim(text, figure, f">= {wanted:g}", None if figure is None else figure >= wanted, tasks)
+        yield Goal(text, figure, f">= {wanted:g}", None if figure is None else figure >= wanted, tasks)
 
 
-def _scoring(scoring: Mapping[str, Entry]) -> Claim:
+def _scoring(scoring: Mapping[str, Entry]) -> Goal:
     return _least(
         "candidates scored a second, the slowest space", {n: e["slowest"] for n, e in scoring.items()}, SCORED
     )
 
 
-def _agreement(agreement: Mapping[str, Entry]) -> Iterator[Claim]:
+def _agreement(agreement: Mapping[str, Entry]) -> Iterator[Goal]:
     tasks = [entry["same_task"] for entry in agreement.values()]
     kernels = [entry["same_kernel"] for entry in agreement.values()]
     regrets = [regret for task in tasks for regret in task["regrets"]]
@@ -133,30 +133,30 @@ def _agreement(agreement: Mapping[str, Entry]) -> Iterator[Claim]:
     yield _most("winners slower than the default", slower, 0, len(tasks), detail)
 
 
-def _transfer(transfer: Mapping[str, Entry]) -> Claim:
+def _transfer(transfer: Mapping[str, Entry]) -> Goal:
     known = {name: entry for name, entry in transfer.items() if entry["share"] is not None}
     shares = {name: entry["share"] for name, entry in known.items()}
     detail = ", ".join(f"from nothing {entry['share_short']:.0%}" for entry in known.values())
     return _least("share of the gain in a tenth of the trials", shares, TRANSFERRED, detail)
 
 
-def _least(text: str, values: Mapping[str, float], wanted: float, detail: str = "") -> Claim:
-    """A claim that the lowest of the values decides."""
+def _least(text: str, values: Mapping[str, float], wanted: float, detail: str = "") -> Goal:
+    """A goal that the lowest of the values decides."""
     name = min(values, key=lambda one: values[one], default="")
     figure = values[name] if values else None
-    holds = None if figure is None else figure >= wanted
-    return Claim(text, figure, f">= {wanted:g}", holds, len(values), name, detail)
+    met = None if figure is None else figure >= wanted
+    return Goal(text, figure, f">= {wanted:g}", met, len(values), name, detail)
 
 
-def _most(text: str, figure: float | None, wanted: float, cases: int, detail: str = "") -> Claim:
-    holds = None if figure is None or not isfinite(figure) else figure <= wanted
-    return Claim(text, figure, f"<= {wanted:g}", holds, cases, "", detail)
+def _most(text: str, figure: float | None, wanted: float, cases: int, detail: str = "") -> Goal:
+    met = None if figure is None or not isfinite(figure) else figure <= wanted
+    return Goal(text, figure, f"<= {wanted:g}", met, cases, "", detail)
 
 
-def lines(found: Sequence[Claim]) -> Iterator[str]:
-    """The claims for people, a line each."""
-    for claim in found:
-        state = {None: "not measured", True: "holds", False: "DOES NOT HOLD"}[claim.holds]
-        figure = "-" if claim.figure is None else f"{claim.figure:.4g}"
-        rest = "; ".join(part for part in (claim.where, claim.detail) if part)
-        yield f"{state:14} {claim.text}: {figure} ({claim.wanted}, cases: {claim.cases}{'; ' + rest if rest else ''})"
+def lines(found: Sequence[Goal]) -> Iterator[str]:
+    """The goals for people, a line each."""
+    for goal in found:
+        state = {None: "not measured", True: "met", False: "NOT MET"}[goal.met]
+        figure = "-" if goal.figure is None else f"{goal.figure:.4g}"
+        rest = "; ".join(part for part in (goal.where, goal.detail) if part)
+        yield f"{state:14} {goal.text}: {figure} ({goal.wanted}, cases: {goal.cases}{'; ' + rest if rest else ''})"
