@@ -13,10 +13,11 @@ Vectors: a value has `lanes`; a scalar met by a vector is broadcast. Only `Ramp`
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -40,8 +41,11 @@ Node = TypeVar("Node", bound="Arithmetic")
 class Arithmetic:
     """What nodes have in common. The operators fold constants, so that index expressions stay small."""
 
-    __slots__ = ("__weakref__", "facts")
+    __slots__ = ("__weakref__", "children", "facts")
     __match_args__: tuple[str, ...] = ()
+
+    children: tuple[Expr, ...]
+    """The expressions directly inside."""
 
     facts: dict[Callable[..., Any], Any]
     """What was worked out about the node: see `fact`."""
@@ -83,7 +87,7 @@ class Arithmetic:
         return op("neg", self)
 
 
-def _made(cls: type[Node], key: tuple[object, ...], *values: object) -> Node:
+def _made(cls: type[Node], key: tuple[object, ...], children: tuple[Expr, ...], *values: object) -> Node:
     """The node of a class with these values of its fields. `key` tells it from all others."""
     with _MAKING:
         node: Node | None = _NODES.get(key)
@@ -91,6 +95,7 @@ def _made(cls: type[Node], key: tuple[object, ...], *values: object) -> Node:
             node = object.__new__(cls)
             for name, value in zip(cls.__slots__, values, strict=True):
                 _set(node, name, value)
+            _set(node, "children", children)
             _set(node, "facts", {})
             _NODES[key] = node
         return node
@@ -100,18 +105,17 @@ def _made(cls: type[Node], key: tuple[object, ...], *values: object) -> Node:
 class Const(Arithmetic):
     """A literal. Its value has the type that its dtype has in Python."""
 
+    lanes: ClassVar[int] = 1
+
     value: Number
     dtype: DType
 
     def __new__(cls, value: Number, dtype: DType) -> Self:
         value = float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else int(value)
-        key = (cls, repr(value), id(dtype))  # zeros of either sign are two, NaN is one
+        # Of floats, zeros of either sign are two, and NaN is one.
+        key = (cls, repr(value) if dtype.is_float else value, id(dtype))
         found: Self | None = _NODES.get(key)
-        return found or _made(cls, key, value, dtype)
-
-    @property
-    def lanes(self) -> int:
-        return 1
+        return found or _made(cls, key, (), value, dtype)
 
     def __str__(self) -> str:
         return repr(self.value)
@@ -121,20 +125,15 @@ class Const(Arithmetic):
 class Var(Arithmetic):
     """An axis or a loop variable; always a 64-bit integer."""
 
+    dtype: ClassVar[DType] = DType.I64
+    lanes: ClassVar[int] = 1
+
     name: str
 
     def __new__(cls, name: str) -> Self:
         key = (cls, name)
         found: Self | None = _NODES.get(key)
-        return found or _made(cls, key, name)
-
-    @property
-    def dtype(self) -> DType:
-        return DType.I64
-
-    @property
-    def lanes(self) -> int:
-        return 1
+        return found or _made(cls, key, (), name)
 
     def __str__(self) -> str:
         return self.name
@@ -144,17 +143,15 @@ class Var(Arithmetic):
 class Ramp(Arithmetic):
     """The vector `base, base + 1, ..., base + lanes - 1`."""
 
+    dtype: ClassVar[DType] = DType.I64
+
     base: Expr
     lanes: int
 
     def __new__(cls, base: Expr, lanes: int) -> Self:
         key = (cls, id(base), lanes)
         found: Self | None = _NODES.get(key)
-        return found or _made(cls, key, base, lanes)
-
-    @property
-    def dtype(self) -> DType:
-        return DType.I64
+        return found or _made(cls, key, (base,), base, lanes)
 
     def __str__(self) -> str:
         return f"{self.base}:+{self.lanes}"
@@ -178,7 +175,7 @@ class Load(Arithmetic):
         found: Self | None = _NODES.get(key)
         if found is None:
             lanes = max([i.lanes for i in index], default=1)
-            found = _made(cls, key, tensor, index, dtype, count, lanes)
+            found = _made(cls, key, index, tensor, index, dtype, count, lanes)
         return found
 
     def __str__(self) -> str:
@@ -200,7 +197,7 @@ class Op(Arithmetic):
         found: Self | None = _NODES.get(key)
         if found is None:
             lanes = 1 if name in HORIZONTAL else max([a.lanes for a in args])
-            found = _made(cls, key, name, args, dtype, lanes)
+            found = _made(cls, key, args, name, args, dtype, lanes)
         return found
 
     def __str__(self) -> str:
@@ -332,19 +329,30 @@ def const(value: Number, dtype: DType | None = None) -> Const:
     if dtype is None:
         dtype = DType.BOOL if isinstance(value, bool) else DType.I64 if isinstance(value, int) else DType.F32
     if dtype.is_float:
+        if abs(value) < SAFE:
+            return Const(float(dtype.numpy.type(value)), dtype)
         with np.errstate(over="ignore"):
             return Const(float(dtype.numpy.type(value)), dtype)
     if (isinstance(value, float) and not value.is_integer()) or not fits(int(value), dtype):
         raise ValueError(f"{value} is no {dtype}")
-    return Const(bool(value) if dtype is DType.BOOL else int(value), dtype)
+    return Const(value, dtype)
+
+
+LIMITS: Mapping[DType, tuple[int, int]] = {
+    dtype: (0, 1) if dtype is DType.BOOL else (int(np.iinfo(dtype.value).min), int(np.iinfo(dtype.value).max))
+    for dtype in DType
+    if not dtype.is_float
+}
+"""The least and the largest value of each dtype of whole numbers, and of BOOL."""
+
+SAFE = 1e38
+"""Floats below it are no more than any dtype can hold."""
 
 
 def fits(value: int, dtype: DType) -> bool:
     """Whether an integer dtype, or BOOL, holds the value."""
-    if dtype is DType.BOOL:
-        return value in (0, 1)
-    limits = np.iinfo(dtype.value)
-    return int(limits.min) <= value <= int(limits.max)
+    least, largest = LIMITS[dtype]
+    return least <= value <= largest
 
 
 def op(name: str, *args: Expr | Arithmetic | Number, dtype: DType | None = None) -> Expr:
@@ -352,99 +360,153 @@ def op(name: str, *args: Expr | Arithmetic | Number, dtype: DType | None = None)
 
     A Python number takes the dtype of the other operand. `dtype` is needed for `cast` and `bitcast` alone.
     """
-    values = args[1:] if name == "select" else args  # the condition says nothing about the dtype of the choices
-    like = next((a.dtype for a in reversed(values) if isinstance(a, NODES)), None)
-    nodes = [a if isinstance(a, NODES) else const(a, like) for a in args]  # type: ignore[arg-type]
+    nodes: tuple[Any, ...] = args
+    for arg in args:
+        if not isinstance(arg, Arithmetic):
+            values = args[1:] if name == "select" else args  # the condition says nothing about the dtype of the choices
+            like = next((a.dtype for a in reversed(values) if isinstance(a, NODES)), None)
+            nodes = tuple([a if isinstance(a, Arithmetic) else const(a, like) for a in args])
+            break
     if dtype is None:
         dtype = DType.BOOL if name in COMPARISONS else nodes[-1].dtype
-    elif name == "cast" and nodes[0].dtype is dtype:
-        return nodes[0]
-    return _folded(Op(name, tuple(nodes), dtype))
+    return applied(name, nodes, dtype)
 
 
-def _folded(node: Op) -> Expr:
-    if all(isinstance(a, Const) for a in node.args) and node.name not in HORIZONTAL:
-        values = [a.dtype.numpy.type(a.value) for a in node.args if isinstance(a, Const)]
-        with np.errstate(all="ignore"):
-            result = apply(node, *values)
-        return Const(np.asarray(result).item(), node.dtype)
-    match node:
-        case Op("select", (Const(condition), yes, no)):
+def applied(name: str, args: tuple[Expr, ...], dtype: DType) -> Expr:
+    """As `op`, where nothing is left open."""
+    for arg in args:
+        if type(arg) is Const:
+            return _folded(name, args, dtype)
+    if name == "cast" and args[0].dtype is dtype:
+        return args[0]
+    return Op(name, args, dtype)
+
+
+def _folded(name: str, args: tuple[Expr, ...], dtype: DType) -> Expr:
+    """An op of which some arguments are known."""
+    values = [a.value for a in args if isinstance(a, Const)]
+    if len(values) == len(args) and name not in HORIZONTAL:
+        return Const(evaluated(name, [a.dtype for a in args], values, dtype), dtype)
+    match name, args:
+        case "select", (Const(condition), yes, no):
             return yes if condition else no
-        case Op("and", (Const(condition), rest) | (rest, Const(condition))):
+        case "and", (Const(condition), rest) | (rest, Const(condition)):
             return rest if condition else const(False)
-        case Op("or", (Const(condition), rest) | (rest, Const(condition))):
+        case "or", (Const(condition), rest) | (rest, Const(condition)):
             return const(True) if condition else rest
-        case Op(dtype=DType.I64 | DType.I32, args=(_, _)):
-            return _identity(node)
-    return node
+        case _, (left, right) if dtype in (DType.I64, DType.I32):
+            return _identity(name, left, right, dtype)
+    return Op(name, args, dtype)
 
 
-def _identity(node: Op) -> Expr:
-    left, right = node.args
-    match node.name, left, right:
-        case ("add", Const(0), rest) | ("add" | "sub", rest, Const(0)):
+def _identity(name: str, left: Expr, right: Expr, dtype: DType) -> Expr:
+    """An op on two integers, one of which is known."""
+    rest, known = (left, right) if isinstance(right, Const) else (right, left)
+    value = known.value if isinstance(known, Const) else None
+    if value == 0:
+        if name == "mul":
+            return const(0, dtype)
+        if name == "add" or (name == "sub" and known is right):
             return rest
-        case ("mul", Const(1), rest) | ("mul" | "floordiv", rest, Const(1)):
+    elif value == 1:
+        if name == "mul" or (name == "floordiv" and known is right):
             return rest
-        case ("mul", Const(0), _) | ("mul", _, Const(0)) | ("mod", _, Const(1)):
-            return const(0, node.dtype)
-    return node
+        if name == "mod" and known is right:
+            return const(0, dtype)
+    return Op(name, (left, right), dtype)
+
+
+INDEXING: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "lt": operator.lt,
+    "le": operator.le,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "min": min,
+    "max": max,
+}
+"""Arithmetic on indices, without the cost of numpy's scalars."""
+
+
+def evaluated(name: str, kinds: Sequence[DType], numbers: Sequence[Number], dtype: DType) -> Number:
+    """The value of an op, to a dtype, on numbers of these dtypes."""
+    quick = INDEXING.get(name)
+    if quick and kinds[0] is DType.I64:
+        result = quick(*numbers)
+        if fits(result, DType.I64):
+            return result
+    with np.errstate(all="ignore"):
+        values = [kind.numpy.type(number) for kind, number in zip(kinds, numbers, strict=True)]
+        found: Number = _computed(name, dtype, values).item()
+    return found
 
 
 def apply(node: Op, *values: Any) -> Any:
     """The numpy meaning of one op on the values of its arguments, in the dtype of the node."""
-    if node.name == "bitcast":
-        return np.asarray(values[0]).view(node.dtype.numpy)
-    return np.asarray(OPS[node.name](*values)).astype(node.dtype.numpy, copy=False)
+    return _computed(node.name, node.dtype, values)
+
+
+def _computed(name: str, dtype: DType, values: Sequence[Any]) -> Any:
+    if name == "bitcast":
+        return np.asarray(values[0]).view(dtype.numpy)
+    return np.asarray(OPS[name](*values)).astype(dtype.numpy, copy=False)
 
 
 def children(node: Expr) -> tuple[Expr, ...]:
     """The expressions directly inside a node."""
-    match node:
-        case Ramp(base):
-            return (base,)
-        case Load(index=index):
-            return index
-        case Op(args=args):
-            return args
-        case _:
-            return ()
+    return node.children
 
 
 def walk(*roots: Expr) -> Iterator[Expr]:
     """Every node of a DAG once, parents before children."""
-    seen: set[int] = set()
+    seen: set[Expr] = set()
     stack = list(reversed(roots))
     while stack:
         node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
+        if node not in seen:
+            seen.add(node)
             yield node
-            stack.extend(reversed(children(node)))
+            if node.children:
+                stack.extend(node.children[::-1])
 
 
 def loads(*roots: Expr) -> list[Load]:
     """Every distinct load node, in order of appearance."""
-    return [node for node in walk(*roots) if isinstance(node, Load)]
+    return list(dict.fromkeys([load for root in roots for load in _loads(root)]))
+
+
+@fact
+def _loads(root: Expr) -> tuple[Load, ...]:
+    return tuple([node for node in walk(root) if isinstance(node, Load)])
 
 
 def free_vars(*roots: Expr) -> list[str]:
     """Names of the variables read, each once, in order of appearance."""
-    return list(dict.fromkeys(node.name for node in walk(*roots) if isinstance(node, Var)))
+    return list(dict.fromkeys([node.name for node in walk(*roots) if isinstance(node, Var)]))
+
+
+@fact
+def variables(node: Expr) -> frozenset[str]:
+    """Names of the variables read."""
+    if isinstance(node, Var):
+        return frozenset((node.name,))
+    first, *others = map(variables, node.children) if node.children else (frozenset(),)
+    return first.union(*others) if others else first
 
 
 def rebuilt(node: Expr, parts: tuple[Expr, ...]) -> Expr:
     """The node with other children; itself if they are the ones it has."""
-    if not parts or all(new is old for new, old in zip(parts, children(node), strict=True)):
+    if parts == node.children:
         return node
     match node:
-        case Ramp(_, lanes):
-            return Ramp(parts[0], lanes)
-        case Load(tensor, _, dtype, count):
-            return Load(tensor, parts, dtype, count)
-        case Op(name, _, dtype):
-            return op(name, *parts, dtype=dtype)
+        case Op():
+            return applied(node.name, parts, node.dtype)
+        case Load():
+            return Load(node.tensor, parts, node.dtype, node.count)
+        case Ramp():
+            return Ramp(parts[0], node.lanes)
     return node
 
 
@@ -453,19 +515,42 @@ def transform(root: Expr, visit: Callable[[Expr], Expr]) -> Expr:
 
     Parts in which nothing changes stay the same objects.
     """
-    done: dict[int, Expr] = {}
+    done: dict[Expr, Expr] = {}
 
     def go(node: Expr) -> Expr:
-        if id(node) not in done:
-            done[id(node)] = visit(rebuilt(node, tuple(map(go, children(node)))))
-        return done[id(node)]
+        found = done.get(node)
+        if found is None:
+            inside = node.children
+            found = done[node] = visit(rebuilt(node, tuple([go(part) for part in inside])) if inside else node)
+        return found
 
     return go(root)
 
 
 def substitute(root: Expr, values: Mapping[str, Expr]) -> Expr:
     """Replace variables by expressions."""
-    return transform(root, lambda node: values.get(node.name, node) if isinstance(node, Var) else node)
+    return Substitution(values)(root)
+
+
+class Substitution:
+    """Replaces variables by expressions, in many roots: what they share is replaced once."""
+
+    __slots__ = ("_done", "_names", "_values")
+
+    def __init__(self, values: Mapping[str, Expr]) -> None:
+        self._values = values
+        self._names = frozenset(values)
+        self._done: dict[Expr, Expr] = {}
+
+    def __call__(self, node: Expr) -> Expr:
+        found = self._done.get(node)
+        if found is None:
+            if self._names.isdisjoint(variables(node)):
+                return node
+            if isinstance(node, Var):
+                return self._values[node.name]
+            found = self._done[node] = rebuilt(node, tuple(map(self, node.children)))
+        return found
 
 
 def evaluate(root: Expr, env: Mapping[str, Any], read: Callable[[Load, Sequence[Any]], Any]) -> Any:

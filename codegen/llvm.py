@@ -14,21 +14,18 @@ changed it.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain, zip_longest
 from math import prod
 from operator import itemgetter
 from typing import NamedTuple
 
-import numpy as np
-
 from .abreast import in_order, parts
 from .accesses import Picked, load, store
 from .address import Address, AddressBook
 from .dtype import DType
-from .expr import HORIZONTAL, Const, Expr, Load, Number, Op, Ramp, Var, apply, children, fact
+from .expr import HORIZONTAL, Const, Expr, Load, Number, Op, Ramp, Var, children, evaluated, fact
 from .instructions import literal, memory_type, select, splat, type_name
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
 from .math import expand
@@ -36,17 +33,6 @@ from .target import Target
 
 LOCAL = 1 << 30
 """The depth of a value that only its own basic block knows. Loops count from 1, and 0 is the whole function."""
-
-FOLD: Mapping[str, Callable[[int, int], int]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "lt": operator.lt,
-    "le": operator.le,
-    "eq": operator.eq,
-    "ne": operator.ne,
-}
-"""Arithmetic on known indices, without the cost of numpy's scalars."""
 
 DIVISIONS = frozenset({"div", "floordiv", "mod"})
 
@@ -432,7 +418,7 @@ class _Function:
         across = node.name in HORIZONTAL
         numbers = [arg.number for arg in args if arg.number is not None]
         if len(numbers) == len(args) and not across:
-            number = _folded(node, numbers)
+            number = evaluated(node.name, [arg.dtype for arg in node.args], numbers, node.dtype)
             return Value(literal(number, node.dtype), node.dtype, 1, 0, number)
         lanes = node.args[0].lanes if across else max([arg.lanes for arg in args])
         depth = max([arg.depth for arg in args])
@@ -509,13 +495,3 @@ def _is_long(value: Expr) -> bool:
 def _seen(buffer: Buffer, pointer: str) -> Memory:
     register = buffer.scope is Scope.REGISTER
     return Memory(buffer, pointer, pointer, buffer.dtype, buffer.dtype.size_bytes, register)
-
-
-def _folded(node: Op, numbers: Sequence[Number]) -> Number:
-    """The value of an op on known numbers."""
-    if node.name in FOLD and node.args[0].dtype is DType.I64:
-        return FOLD[node.name](*map(int, numbers))
-    with np.errstate(all="ignore"):
-        values = [arg.dtype.numpy.type(number) for arg, number in zip(node.args, numbers, strict=True)]
-        result: Number = np.asarray(apply(node, *values)).item()
-    return result
