@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from tunewright.api import cli
+from tunewright.api import program
 from tunewright.tuner.settings import DEBUG_LADDER
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ def commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield full, one
 
 
-COMMANDS = dict(commands(typer.main.get_command(cli.app)))
+COMMANDS = dict(commands(typer.main.get_command(program.app)))
 
 
 def options(command: Any) -> set[str]:
@@ -60,7 +60,7 @@ def test_every_option_is_listed(name: str) -> None:
 
 def test_shared_options_are_explained() -> None:
     intro = CLI[: CLI.index("\n## ")]
-    own = typer.main.get_command(cli.app)
+    own = typer.main.get_command(program.app)
     for option in {"--db", "--threads", "--dim", "--json", "--help"} | options(own):
         assert f"`{option}" in intro or f"tunewright {option}`" in intro, option
 

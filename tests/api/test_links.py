@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tunewright.api import cli
+from tunewright.api import program
 from tunewright.db.access import Scope
 from tunewright.db.sql_store import open_store
 
@@ -19,7 +19,7 @@ def link(url, capfd):
 
     def run(*arguments):
         capfd.readouterr()
-        return cli.execute(["key", "link", "--db", url, *arguments]), *capfd.readouterr()
+        return program.execute(["key", "link", "--db", url, *arguments]), *capfd.readouterr()
 
     return run
 

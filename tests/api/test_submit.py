@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.main import get_command
 
-from tunewright.api import cli
+from tunewright.api import program
 from tunewright.api.client import Client, Job, JobEvent, ServiceError
 from tunewright.api.submitting import _ahead, already
 from tunewright.api.watching import Watched
@@ -68,7 +68,7 @@ def real(serve: Any, kit: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
 
 @pytest.fixture
 def command(capfd: pytest.CaptureFixture[str]) -> Command:
-    return commands(cli.execute, capfd)
+    return commands(program.execute, capfd)
 
 
 def result(job: Any) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(real: Any, path: Path) -> None
     # The tests may have been started deaf to it, which children inherit.
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        f"from tunewright.api.cli import execute; sys.exit(execute({words!r}))"
+        f"from tunewright.api.program import execute; sys.exit(execute({words!r}))"
     )
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", code],
@@ -383,15 +383,15 @@ def test_the_view_bears_nonsense() -> None:
 
 
 def test_each_command_has_its_place_in_the_help() -> None:
-    program = get_command(cli.app)
-    assert isinstance(program, Program)
-    assert list(program.commands) == [name for names in PANELS.values() for name in names]
+    whole = get_command(program.app)
+    assert isinstance(whole, Program)
+    assert list(whole.commands) == [name for names in PANELS.values() for name in names]
 
 
 def test_help_is_quick() -> None:
     heavy = {"httpx", "onnx", "numpy", "llvmlite", "xgboost", "sqlalchemy", "ray", "fastapi", "uvicorn", "rich.live"}
     code = (
-        "import sys; from tunewright.api.cli import execute; execute(['--help']); execute(['submit', '--help']);"
+        "import sys; from tunewright.api.program import execute; execute(['--help']); execute(['submit', '--help']);"
         f"print(sorted({heavy!r} & sys.modules.keys()), file=sys.stderr)"
     )
     run = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import typer.main
 
-import tunewright.api.cli
+import tunewright.api.program
 
 Object = dict[str, Any]
 
 PAGES = ("deploy.md", "operate.md", "security.md")
-PROGRAM = tunewright.api.cli.app
+PROGRAM = tunewright.api.program.app
 """With the commands of the service, which importing that module adds."""
 
 

@@ -13,14 +13,15 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from ..errors import Refused, Unavailable, message, refusals
+from ..interrupts import INTERRUPTED, run
 from ..settings import settings
 from ..text import printable
 from .answers import Interrupted, quiet_lookups
 from .debug import switch_on
 from .words import plain
 
-FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
-"""Exit codes; 130 is what shells give to what Ctrl-C ended."""
+FAULT, BAD_INPUT = 1, 2
+"""Exit codes, beside `INTERRUPTED`."""
 
 PANELS = {
     "Tune and run": ("tune", "bench", "run"),
@@ -117,5 +118,5 @@ def _failed(said: str, as_json: bool, code: int) -> int:
 
 
 def main() -> None:
-    """The program `tunewright`."""
-    sys.exit(execute(sys.argv[1:]))
+    """The program, without the commands of the service."""
+    run(lambda: execute)

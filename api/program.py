@@ -1,0 +1,273 @@
+"""The program `tunewright`: the commands of `tunewright.tuner.cli`, and those that need the service.
+
+Nothing here imports the service or its client before one of its commands is called.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tunewright.codegen.target import MAX_THREADS
+from tunewright.tuner.cli import answer, app, execute, guarded, messages, quiet_stdout
+from tunewright.tuner.cli.answers import answer_alone
+from tunewright.tuner.cli.app import FAULT
+from tunewright.tuner.cli.keys import key_app
+from tunewright.tuner.cli.options import (
+    DbOption,
+    DimOption,
+    JsonOption,
+    ModelArgument,
+    RayAddressOption,
+    SeedOption,
+    StrategyOption,
+    UntilOption,
+)
+from tunewright.tuner.commands.options import parse_dims, parse_share
+from tunewright.tuner.errors import Refused
+
+if TYPE_CHECKING:
+    from .client import Client, Job
+    from .serve import Address
+
+__all__ = ["app", "execute", "guarded"]
+
+jobs_app = typer.Typer(help="The jobs of a server.", no_args_is_help=True)
+app.add_typer(jobs_app, name="jobs")
+
+ServerOption = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="The server.", show_default="TUNEWRIGHT_SERVER, where set"),
+]
+JobArgument = Annotated[int, typer.Argument(metavar="ID", min=1, help="Number of the job.", show_default=False)]
+PriorityOption = Annotated[int, typer.Option(min=-100, max=100, help="The higher goes first.")]
+
+
+@app.command()
+def submit(
+    model: ModelArgument,
+    server: ServerOption = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show how it goes, until the job is finished.")] = False,
+    with_weights: Annotated[
+        bool, typer.Option("--with-weights", help="Send the whole model instead of its structure.")
+    ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="The target to tune for: its name, key, or the begin of it.",
+            show_default="the one that is at work",
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Most trials of the job.")] = 200,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Most minutes of searching.", show_default="no limit")
+    ] = None,
+    until: UntilOption = None,
+    seed: SeedOption = 0,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_THREADS, help="Threads that kernels run on.", show_default="all of the target's"),
+    ] = None,
+    dims: DimOption = None,
+    strategy: StrategyOption = "evolutionary",
+    priority: PriorityOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a server tune a model. Only its structure is sent: no weights, and no names but those of its inputs."""
+    from . import submitting as command
+
+    least = parse_share("--until", until)
+    with quiet_stdout(as_json), command.connected(server) as client:
+        with command.naming_options():
+            job = client.submit(
+                model,
+                with_weights=with_weights,
+                dims=parse_dims(dims),
+                trials=trials,
+                minutes=minutes,
+                until=least,
+                target=command.target_key(client, target),
+                threads=threads,
+                seed=seed,
+                strategy=strategy,
+                priority=priority,
+            )
+        if job.is_new is False:
+            asked = {"trials": trials, "minutes": minutes, "until": least, "priority": priority}
+            messages().print(command.already(job, asked), soft_wrap=True)
+        if watch:
+            job = command.watched(messages(), client, job, server)
+    if watch:
+        _end(job, as_json)
+    else:
+        answer(job.to_json(), lambda console, _: command.render_submitted(console, job, server), as_json)
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes one that is free.")] = 8433,
+    db: DbOption = None,
+    tuners: Annotated[int, typer.Option(min=0, max=64, help="Tuner processes to run beside it.")] = 1,
+    pool: Annotated[Literal["local", "ray"], typer.Option(help="Where these measure.")] = "ray",
+    ray_address: RayAddressOption = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name that clients may use for this server; may be given several times."),
+    ] = None,
+    upload_mb: Annotated[
+        int, typer.Option(min=1, max=2047, metavar="MB", help="Largest model that may be sent.")
+    ] = 512,
+    proxies: Annotated[
+        str, typer.Option(metavar="ADDRESS,...", help="Proxies whose word on who asks is taken.", show_default="none")
+    ] = "",
+    linger: Annotated[
+        float, typer.Option(min=0, max=600, metavar="SECONDS", help="How long to answer still when asked to end.")
+    ] = 0.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve: take models and jobs over HTTP, have them tuned, answer lookups. Ends on Ctrl-C or SIGTERM."""
+    from importlib.util import find_spec
+
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise Refused("serve needs more packages than the other commands: pip install 'tunewright[serve]'")
+    from . import serve as command
+    from .service import Options
+
+    command.serve(
+        command.ServeOptions(
+            db=db,
+            port=port,
+            tuners=tuners,
+            pool=pool,
+            ray_address=ray_address,
+            linger_s=linger,
+            proxies=proxies,
+            service=Options(host=host, allow_hosts=tuple(allow_host or ()), upload_bytes=upload_mb << 20),
+        ),
+        lambda address: _announce(address, as_json),
+    )
+
+
+def _announce(address: Address, as_json: bool) -> None:
+    """Say where the service is; as JSON it is the one line, and comes before the end."""
+    if as_json:
+        data = {
+            "url": address.url,
+            "db": address.db,
+            "key_file": None if address.key_file is None else str(address.key_file),
+            "login_url": address.login_url,
+        }
+        print(json.dumps(data), flush=True)
+    else:
+        print(*address.lines(), sep="\n", flush=True)
+
+
+@key_app.command()
+def link(
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server", metavar="URL", help="The server, as the browser reaches it.", show_default="TUNEWRIGHT_SERVER"
+        ),
+    ] = None,
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a link that opens a server's dashboard once, and print it alone on standard output."""
+    from . import links as command
+
+    with quiet_stdout(as_json):
+        data = command.create(server, db)
+    answer_alone(data, "link", command.render, as_json)
+
+
+@jobs_app.command("list")
+def list_(
+    server: ServerOption = None,
+    state: Annotated[
+        Literal["queued", "running", "paused", "succeeded", "failed", "cancelled"] | None,
+        typer.Option(help="Only those in this state.", show_default="any"),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Most jobs to list.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List the jobs of a server, the newest first."""
+    from . import submitting as command
+
+    with quiet_stdout(as_json), command.connected(server) as client:
+        jobs = list(client.jobs(state, limit=limit))
+        names = command.target_names(client) if jobs else {}
+    answer({"jobs": [command.summary(job, names) for job in jobs]}, command.render_jobs, as_json)
+
+
+@jobs_app.command()
+def show(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
+    """Show a job, and its result where it has one."""
+    from . import submitting as command
+
+    with quiet_stdout(as_json), command.connected(server) as client:
+        job = client.job(job_id)
+    answer(job.to_json(), lambda console, _: command.render_job(console, job), as_json)
+
+
+@jobs_app.command()
+def watch(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
+    """Show how a job goes, until it is finished."""
+    from . import submitting as command
+
+    with quiet_stdout(as_json), command.connected(server) as client:
+        job = command.watched(messages(), client, client.job(job_id), server)
+    _end(job, as_json)
+
+
+def _end(job: Job, as_json: bool) -> None:
+    """Tell what a job that was watched came to. Exits with FAULT where it did not succeed."""
+    from . import submitting as command
+
+    answer(job.to_json(), lambda console, _: command.render_job(console, job), as_json)
+    if job.state != "succeeded":
+        raise typer.Exit(FAULT)
+
+
+@jobs_app.command()
+def cancel(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
+    """Ask for the end of a job. What it has measured is kept."""
+    _steer(server, as_json, lambda client: client.cancel(job_id))
+
+
+@jobs_app.command()
+def pause(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
+    """Ask for a pause of a job."""
+    _steer(server, as_json, lambda client: client.pause(job_id))
+
+
+@jobs_app.command()
+def resume(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
+    """Let a paused job go on."""
+    _steer(server, as_json, lambda client: client.resume(job_id))
+
+
+@jobs_app.command(context_settings={"ignore_unknown_options": True})  # so that -5 is a number
+def prioritise(
+    job_id: JobArgument,
+    priority: Annotated[
+        int, typer.Argument(metavar="PRIORITY", min=-100, max=100, help="The higher goes first.", show_default=False)
+    ],
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the priority of a job."""
+    _steer(server, as_json, lambda client: client.prioritise(job_id, priority))
+
+
+def _steer(server: str | None, as_json: bool, change: Callable[[Client], Job]) -> None:
+    from . import submitting as command
+
+    with quiet_stdout(as_json), command.connected(server) as client:
+        job = change(client)
+    answer(job.to_json(), lambda console, _: command.render_state(console, job), as_json)
