@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tunewright.tuner import text
 from tunewright.tuner.commands import bench, knowledge, tune
+from tunewright.tuner.jobs.report import Ended
 from tunewright.tuner.running.coverage import fallback_share
 
 OP = "Conv + BatchNormalization + Relu + Add + Clip + MaxPool of a name that never ends"
@@ -103,6 +104,14 @@ def test_numbers_are_whole(
 def test_all_of_a_name_is_there() -> None:
     rows = printed(tune.render, TUNED, 80).splitlines()
     assert all(any(word in row for row in rows) for word in ("BatchNormalization", "MaxPool", "ends"))
+
+
+@pytest.mark.parametrize("ended_by", Ended)
+def test_why_a_search_ended(ended_by: Ended) -> None:
+    lines = printed(tune.render, TUNED | {"ended_by": ended_by.value}, 160).splitlines()
+    [line] = [line for line in lines if line.startswith("the search ended: ")]
+    assert tune.ENDS[ended_by] in line
+    assert "the search ended" not in printed(tune.render, TUNED | {"ended_by": None}, 160)
 
 
 def test_nothing_to_tune() -> None:

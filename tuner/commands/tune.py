@@ -10,14 +10,17 @@ from rich.console import Console
 from rich.text import Text
 
 from ..jobs.progress import watching
+from ..jobs.report import Ended
 from ..text import duration, gain, is_clear, printable, ratio, share, slow_nodes, slow_share, times, uses
 from .tables import is_wide, key_letters, new_table, print_table
 
-ENDS = {
-    "until": "the search ended before its trials did: another minute was expected to bring too little",
-    "exhausted": "the search ended before its trials did: nothing new was left to try",
+ENDS: Mapping[str | None, str] = {
+    Ended.TRIALS: "all its trials were done",
+    Ended.MINUTES: "its minutes were over; tuning again goes on from there",
+    Ended.UNTIL: "another minute was expected to bring too little",
+    Ended.EXHAUSTED: "nothing new was left to try",
 }
-"""Ends of a search that people may ask about, by `Ended`."""
+"""Why a search ended, for people."""
 
 if TYPE_CHECKING:
     from ..jobs.job import Progress
@@ -48,8 +51,8 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     peak = data["peak_gflops"]
     measured = "" if peak is None else f"; the peak measured on it is {peak:.0f} GFLOP/s"
     console.print(f"{printable(data['model'])} on {data['target']}: {data['trials']} trials{measured}")
-    if (ended_by := data.get("ended_by")) in ENDS and data["tasks"]:
-        console.print(ENDS[ended_by])
+    if (why := ENDS.get(data.get("ended_by"))) and data["tasks"]:  # a job of before that was told has none
+        console.print(f"the search ended: {why}")
     if data["failed"]:
         console.print("failed trials: " + ", ".join(f"{count} {name}" for name, count in data["failed"].items()))
     _print_whole(console, data)
