@@ -8,7 +8,10 @@ Parts, each measured for every workload and number of threads, on cores of their
   agreement     one kernel as two candidates, and tunes with several seeds       2 min a case
   zero          what is picked with no trial beside the tuned best, also for tasks held out    20 s a case, one thread
   scoring       candidates scored a second                                       15 s a case, one thread
-  transfer      resnet18 after resnet50 beside a cold start                      10 min, all threads
+  transfer      resnet18 from the records of resnet50 beside a cold start        10 min, all threads
+
+Every search of ours begins with the base model that is shipped: an empty database holds no record, but a cold start is
+not one from nothing.
 
 All of it, 84 cases, takes three and a half to four hours, most of it TVM's. What is measured with this code, machine
 and budget isn't measured again: after Ctrl-C or --within the same command goes on, and at most one case is lost. What
@@ -31,12 +34,13 @@ from typing import Any
 from tunewright.bench.entries import ROOT, Entries, Entry
 from tunewright.bench.rivals.environment import PACKAGES, NoEnvironment
 from tunewright.bench.rivals.process import ServedError, TimeOver
+from tunewright.bench.searching.agreement import agreement
 from tunewright.bench.searching.curve import Curve
 from tunewright.bench.searching.goals import goals, lines
+from tunewright.bench.searching.knowledge import TASKS, scoring, transfer, zero
 from tunewright.bench.searching.plan import FOLDER, Budgets, Missing, Plan, case, of_part
 from tunewright.bench.searching.plot import draw_curves
 from tunewright.bench.searching.searches import metaschedule, ours, versus
-from tunewright.bench.searching.trust import TASKS, agreement, scoring, transfer, zero
 from tunewright.bench.searching.workloads import WORKLOADS
 from tunewright.codegen.host import available_cores
 from tunewright.costmodel.base import base

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence, Sized
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from tunewright.bench.rivals.metaschedule import REPEATS, SAMPLE_MS
 from tunewright.bench.rivals.serving import Call, Tell, rest, serve
 
 if TYPE_CHECKING:
+    from tunewright.codegen.target import Target
+    from tunewright.graph.task import Task
+    from tunewright.search_space.schedule import Schedule
     from tunewright.tuner.jobs.job import Progress
     from tunewright.workers.check import Loaded
-
-REPEATS = 3
-"""A sample is the median of so many means."""
-
-SAMPLE_S = 20e-3
-"""Each over runs that take so long: as long as a rival's."""
 
 SCORED = 4096
 """Points of a space that are scored at once."""
@@ -65,34 +64,86 @@ def tune(
 
 def load(tell: Tell, model: str, threads: int, schedule: dict[str, Any]) -> dict[str, Any]:
     """Build a schedule of the task of a model that has one, check it, and be ready to time it: its `number`."""
-    from tunewright.codegen.build import build
-    from tunewright.codegen.host import detect
-    from tunewright.codegen.runtime.pool import shared_pool
-    from tunewright.search_space.measurement import Candidate
     from tunewright.search_space.schedule import Schedule
-    from tunewright.search_space.sketches import lower
-    from tunewright.tuner.models.model import open_model
-    from tunewright.workers.check import Example, Loaded
 
-    target = detect(threads)
-    [(task, _)] = open_model(Path(model)).tasks.values()
-    kernel = lower(Candidate(task, target, Schedule.from_json(schedule)))
-    one = Loaded(Example(task), build(kernel, target), shared_pool(threads))
-    fault, error = one.check()
-    if fault:
-        raise AssertionError(f"{schedule}: {fault}")
+    one, error = _checked(*_task(model, threads), Schedule.from_json(schedule))
     _loaded.append(one)
     return {"number": len(_loaded) - 1, "error": error}
 
 
+def _task(model: str, threads: int) -> tuple[Task, Target]:
+    """The task of a model that has one, and this machine."""
+    from tunewright.codegen.host import detect
+    from tunewright.tuner.models.model import open_model
+
+    [(task, _)] = open_model(Path(model)).tasks.values()
+    return task, detect(threads)
+
+
+def _checked(task: Task, target: Target, schedule: Schedule) -> tuple[Loaded, float | None]:
+    """A schedule in memory, and its error. Raises AssertionError where it computes anything else than its task."""
+    from tunewright.codegen.build import build
+    from tunewright.codegen.runtime.pool import shared_pool
+    from tunewright.search_space.measurement import Candidate
+    from tunewright.search_space.sketches import lower
+    from tunewright.tuner.running.session import object_cache
+    from tunewright.workers.check import Example, Loaded
+
+    artifact = build(lower(Candidate(task, target, schedule)), target, object_cache())
+    one = Loaded(Example(task), artifact, shared_pool(target.threads))
+    fault, error = one.check()
+    if fault:
+        raise AssertionError(f"{schedule}: {fault}")
+    return one, error
+
+
 def sample(tell: Tell, number: int, warm: bool) -> float:
-    """Seconds of a run, with all operands in the caches or with constants as far away as in a model."""
+    """Seconds of a run, with all operands in the caches or with constants as far away as in a model.
+
+    Taken as a rival's: the median of a few means over runs that take so long.
+    """
     program = _loaded[number].warm if warm else _loaded[number].cold
     [once_s] = program.time(1)
-    repeats = max(1, round(SAMPLE_S / max(once_s, 1e-9)))
+    repeats = max(1, round(1e-3 * SAMPLE_MS / max(once_s, 1e-9)))
     time_s = median(program.time(REPEATS, repeats))
     rest()
     return time_s
+
+
+def kernels(
+    tell: Tell, model: str, threads: int, schedules: Sequence[dict[str, Any]], rounds: int
+) -> list[list[float]]:
+    """Samples in turn of what the kernels of a model of one task take on each of the schedules, in seconds.
+
+    A sample is of runs of the whole model in a native loop, so constants are where these leave them. Each schedule is
+    checked first. Equal ones have the same samples.
+    """
+    from tunewright.bench.turns import in_turn
+    from tunewright.search_space.schedule import Schedule
+    from tunewright.tuner.models.inputs import example_feeds
+    from tunewright.tuner.models.model import open_model
+    from tunewright.tuner.running.session import InferenceSession, object_cache
+    from tunewright.tuner.settings import settings
+    from tunewright.workers.lock import HostLock
+
+    opened, (task, target) = open_model(Path(model)), _task(model, threads)
+    feeds = example_feeds(opened)
+
+    def sampled(session: InferenceSession) -> float:
+        time_s = session.kernels_s(feeds)
+        rest()
+        return time_s
+
+    wanted = [Schedule.from_json(one) for one in schedules]
+    with ExitStack() as stack:
+        samples = {}
+        for schedule in dict.fromkeys(wanted):
+            _checked(task, target, schedule)[0].close()
+            session = InferenceSession.of(opened, target, {task.key: schedule}, object_cache())
+            samples[schedule.key] = partial(sampled, stack.enter_context(session))
+        stack.enter_context(HostLock(settings().objects).timing())
+        taken = in_turn(samples, rounds)
+    return [taken[schedule.key] for schedule in wanted]
 
 
 def compare(tell: Tell, model: str, threads: int, schedules: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -109,15 +160,12 @@ def measure(tell: Tell, model: str, threads: int, schedules: Sequence[dict[str, 
 
 
 def _measured(model: str, threads: int, schedules: Sequence[dict[str, Any]], *, together: bool) -> list[Any]:
-    from tunewright.codegen.host import detect
     from tunewright.search_space.measurement import Candidate
     from tunewright.search_space.schedule import Schedule
-    from tunewright.tuner.models.model import open_model
     from tunewright.tuner.settings import settings
     from tunewright.workers.local import LocalPool
 
-    target = detect(threads)
-    [(task, _)] = open_model(Path(model)).tasks.values()
+    task, target = _task(model, threads)
     candidates = [Candidate(task, target, Schedule.from_json(schedule)) for schedule in schedules]
     with LocalPool(target, settings().objects) as pool:
         if together:
@@ -146,15 +194,12 @@ def score(tell: Tell, model: str, db: str, threads: int, seed: int) -> list[dict
     """For each space of the task of a model, points a second of sampling, validity and scores, by a model of `db`."""
     import numpy as np
 
-    from tunewright.codegen.host import detect
     from tunewright.db.sql_store import open_store
     from tunewright.search_space.sketches import spaces
     from tunewright.tuner.jobs.learning import Learning
     from tunewright.tuner.jobs.task_state import TaskState
-    from tunewright.tuner.models.model import open_model
 
-    target = detect(threads)
-    [(task, _)] = open_model(Path(model)).tasks.values()
+    task, target = _task(model, threads)
     found = []
     with open_store(db) as store:
         learning = Learning(store, target, {task.key}, seed)
@@ -200,6 +245,7 @@ CALLS: dict[str, Call] = {
     "tune": tune,
     "load": load,
     "sample": sample,
+    "kernels": kernels,
     "compare": compare,
     "measure": measure,
     "picked": picked,

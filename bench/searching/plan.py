@@ -115,6 +115,10 @@ class Plan:
                 old.unlink()
         return f"sqlite:///{path}"
 
+    def empty(self, name: str, threads: int) -> str:
+        """The URL of a database in which nothing is."""
+        return self.database(name, threads, "nothing", fresh=True)
+
     def known(self, part: str, name: str, threads: int) -> Mapping[str, Any]:
         """What a part has measured of a case. Raises Missing."""
         entry = self.entries.get(case(part, name), threads)

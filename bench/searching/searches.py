@@ -1,9 +1,13 @@
-"""Searches from nothing: ours and a rival's, and the best kernels of both beside each other."""
+"""Searches that know no record: ours and a rival's, and the best kernels of both beside each other.
+
+Ours begin with an empty database and an empty object cache, and with the base model that is shipped, which has learned
+of no task with the loops of a workload. TVM's begin with a model that has learned nothing: it ships none.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -11,7 +15,7 @@ from typing import Any
 
 from tunewright.bench.entries import Entry
 from tunewright.bench.rivals.process import Served, TimeOver
-from tunewright.workers.sampling import interval
+from tunewright.bench.turns import Sample, in_turn, summary
 
 from .curve import Curve, Point
 from .plan import Missing, Plan
@@ -23,8 +27,8 @@ NEAR = 0.95
 UNLIMITED = 1_000_000
 """Trials of a search that time ends."""
 
-LOAD_S, SAMPLE_S, TUNE_S = 300.0, 120.0, 900.0
-"""What a request may take at most, TUNE_S beyond the time of the search itself."""
+LOAD_LIMIT_S, SAMPLE_LIMIT_S, TUNE_LIMIT_S = 300.0, 120.0, 900.0
+"""What a request may take, the last beyond the time of the search itself."""
 
 LINE_S = 30.0
 """Between two lines of progress."""
@@ -64,7 +68,7 @@ def tuned(
     begun_s = time.monotonic()
     minutes = None if seconds == inf else seconds / 60
     with plan.ours(name, threads, fresh=True) as child:
-        limit_s = TUNE_S + (0 if seconds == inf else seconds)
+        limit_s = TUNE_LIMIT_S + (0 if seconds == inf else seconds)
         given: dict[str, Any] = {"model": model, "db": database, "threads": threads, "trials": trials}
         given |= {"minutes": minutes, "seed": seed}
         done = child.request("tune", limit_s, listener.hear, **given)
@@ -106,8 +110,8 @@ def metaschedule(plan: Plan, name: str, threads: int) -> Entry:
 
     listener = Listener(plan.say, is_over)
     with plan.rival(name, threads) as child:
-        about = child.request("about", LOAD_S, **given)
-        limit_s = LOAD_S + 2 * budgets.rival_seconds
+        about = child.request("about", LOAD_LIMIT_S, **given)
+        limit_s = LOAD_LIMIT_S + 2 * budgets.rival_seconds
         try:
             child.request(
                 "tune", limit_s, listener.hear, kind=workload.kind, sizes=workload.sizes, folder=str(folder),
@@ -137,9 +141,6 @@ def _kept(plan: Plan, listener: Listener, point: Point | None) -> dict[str, Any]
     return {"trial": point.trial, "at_s": point.at_s, "best_s": point.best_s, "built": str(path)}
 
 
-Sample = Callable[[], float]
-
-
 def versus(plan: Plan, name: str, threads: int) -> Entry:
     """The best of both, in turn on the same cores: after few trials, and after a while. Ours warm, and cold as well."""
     own, rival = plan.known("ours", name, threads), plan.known("metaschedule", name, threads)
@@ -166,26 +167,14 @@ def versus(plan: Plan, name: str, threads: int) -> Entry:
 
 def _sample(child: Served, warm: bool | None = None, **what: Any) -> Sample:
     """What takes a sample of what is loaded now."""
-    number = child.request("load", LOAD_S, **what)["number"]
+    number = child.request("load", LOAD_LIMIT_S, **what)["number"]
     how: dict[str, Any] = {} if warm is None else {"warm": warm}
-    return lambda: float(child.request("sample", SAMPLE_S, number=number, **how))
+    return lambda: float(child.request("sample", SAMPLE_LIMIT_S, number=number, **how))
 
 
-def in_turn(samples: Mapping[str, Sample], rounds: int) -> dict[str, list[float]]:
-    """A sample of each in every round, in an order that goes round: drift of the machine meets all alike.
-
-    Whoever gives a sample answers when its threads are at rest.
-    """
-    taken: dict[str, list[float]] = {label: [] for label in samples}
-    order = list(samples)
-    for _ in range(rounds):
-        for label in order:
-            taken[label].append(samples[label]())
-        order = [*order[1:], *order[:1]]
-    return taken
-
-
-def summary(times_s: list[float]) -> dict[str, Any]:
-    """Median and 95% interval of samples."""
-    found = interval(times_s)
-    return {"median_s": found.median_s, "low_s": found.low_s, "high_s": found.high_s, "samples": len(times_s)}
+def kernels(
+    plan: Plan, child: Served, model: str, threads: int, schedules: Sequence[Mapping[str, Any]]
+) -> list[list[float]]:
+    """Samples in turn of what the kernels of a model of one task take on each of the schedules: see `child.kernels`."""
+    given: dict[str, Any] = {"model": model, "threads": threads, "schedules": schedules, "rounds": plan.budgets.rounds}
+    return list(child.request("kernels", TUNE_LIMIT_S, **given))

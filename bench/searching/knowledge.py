@@ -1,9 +1,14 @@
-"""How far what a search finds can be trusted: the same kernel twice, the same search twice, and no search at all."""
+"""What is known before a search: what is picked with no trial, how fast points are scored, and what records are worth.
+
+Every search here has the base model that is shipped, as that of any user has. It has learned of no task with the loops
+of `workloads`, but of most tasks of the networks in `suite`, also of both that `transfer` tunes. A cold start is one
+with an empty database and an empty object cache: it knows no record, but it does have that model.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,75 +17,19 @@ from tunewright.bench.entries import Entry
 from tunewright.bench.suite import MODELS
 
 from .plan import Plan
-from .searches import LOAD_S, TUNE_S, tuned
+from .searches import LOAD_LIMIT_S, TUNE_LIMIT_S, kernels, tuned
 from .workloads import HELD_OUT, WORKLOADS
-
-SEEDS = (1, 2, 3)
-"""Of the searches that are to end alike."""
 
 TASKS: Mapping[str, Callable[[], bytes]] = {name: one.build for name, one in WORKLOADS.items()} | dict(HELD_OUT)
 """What schedules are picked for without any trial."""
 
 SHARE = 0.1
-"""Of the trials of a cold start that a search has which starts from what is known."""
+"""Of the trials of a cold start that a search has which starts from records."""
 
 TEACHER, LEARNER = "resnet50", "resnet18"
 
-MODEL_S = 3600.0
-"""What tuning a whole model may take at most."""
-
-
-def agreement(plan: Plan, name: str, threads: int) -> Entry:
-    """One kernel as two candidates, and one task tuned with several seeds."""
-    model = plan.model(name, WORKLOADS[name].build)
-    tunes = [
-        tuned(plan, name, model, threads, f"seed-{seed}", trials=plan.budgets.whole_trials, seed=seed) for seed in SEEDS
-    ]
-    with plan.ours(name, threads) as child:
-        given: dict[str, Any] = {"model": model, "threads": threads}
-        picked = child.request("picked", LOAD_S, db=plan.database(name, threads, "nothing", fresh=True), **given)
-        schedules = [picked["default"], *(one["schedule"] for one in tunes)]
-        beside = child.request("compare", TUNE_S, schedules=schedules, **given)
-        twice = [
-            child.request("compare", TUNE_S, schedules=[tunes[0]["schedule"]] * 2, **given)
-            for _ in range(plan.budgets.rounds)
-        ]
-        alone = child.request("measure", TUNE_S, schedules=[tunes[0]["schedule"]] * plan.budgets.rounds, **given)
-    return {"same_kernel": same_kernel(twice, alone), "same_task": same_task(beside, tunes)}
-
-
-def same_kernel(twice: Sequence[Sequence[Mapping[str, Any]]], alone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How much two measurements of one kernel differ, beside each other, and each in a process of its own."""
-    gaps = [abs(one["median_s"] / other["median_s"] - 1) for one, other in twice]
-    disjoint = sum(one["high_s"] < other["low_s"] or other["high_s"] < one["low_s"] for one, other in twice)
-    medians_s = [one["median_s"] for one in alone]
-    middle_s = median(medians_s)
-    return {
-        "pairs": len(gaps),
-        "disjoint": disjoint,
-        "median_gap": median(gaps),
-        "largest_gap": max(gaps),
-        "alone": len(medians_s),
-        "spread_alone": median(abs(one / middle_s - 1) for one in medians_s),
-        "largest_alone": max(abs(one / middle_s - 1) for one in medians_s),
-    }
-
-
-def same_task(beside: Sequence[Mapping[str, Any]], tunes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What tunes of one task found, timed side by side with the default, which comes first."""
-    default, *winners = beside
-    times_s = [winner["median_s"] for winner in winners]
-    best_s = min(times_s)
-    return {
-        "seeds": [one["seed"] for one in tunes],
-        "trials": [one["curve"]["trials"] for one in tunes],
-        "schedules": [one["schedule"] for one in tunes],
-        "default_ms": 1e3 * default["median_s"],
-        "best_ms": [1e3 * one for one in times_s],
-        "apart": max(times_s) / best_s - 1,
-        "regrets": [one / best_s - 1 for one in times_s],
-        "slower_than_default": sum(winner["low_s"] > default["high_s"] for winner in winners),
-    }
+MODEL_LIMIT_S = 3600.0
+"""What tuning a whole model may take."""
 
 
 def zero(plan: Plan, name: str, threads: int) -> Entry:
@@ -88,10 +37,9 @@ def zero(plan: Plan, name: str, threads: int) -> Entry:
     model = plan.model(name, TASKS[name])
     best = tuned(plan, name, model, threads, "zero", trials=plan.budgets.whole_trials)
     with plan.ours(name, threads) as child:
-        given: dict[str, Any] = {"model": model, "threads": threads}
-        picked = child.request("picked", LOAD_S, db=plan.database(name, threads, "nothing", fresh=True), **given)
+        picked = child.request("picked", LOAD_LIMIT_S, db=plan.empty(name, threads), model=model, threads=threads)
         schedules = [picked["schedule"], picked["default"], best["schedule"]]
-        times_s = [one["median_s"] for one in child.request("compare", TUNE_S, schedules=schedules, **given)]
+        times_s = [median(taken) for taken in kernels(plan, child, model, threads, schedules)]
     return {
         "match": picked["match"],
         "picked_ms": 1e3 * times_s[0],
@@ -109,28 +57,33 @@ def scoring(plan: Plan, name: str, threads: int) -> Entry:
     database = plan.database(name, threads, "seconds")
     with plan.ours(name, threads) as child:
         model = plan.model(name, WORKLOADS[name].build)
-        spaces = child.request("score", TUNE_S, model=model, db=database, threads=threads, seed=0)
+        spaces = child.request("score", TUNE_LIMIT_S, model=model, db=database, threads=threads, seed=0)
     return {"spaces": spaces, "slowest": min(one["whole"] for one in spaces)}
 
 
 def transfer(plan: Plan, name: str, threads: int) -> Entry:
-    """A model tuned from what another has taught, in a tenth of the trials, beside one that starts from nothing."""
+    """A model tuned from the records of another, in a tenth of the trials of a cold start: the share of its gain.
+
+    What records are worth is the difference between `share` and `share_short`, which is that of a cold start with as
+    few trials: both have the base model, which has learned of tasks of either network. The three and the default are
+    timed in turn, as whole models in one process.
+    """
     trials = plan.budgets.model_trials
     few = max(1, round(SHARE * trials))
     teacher, learner = (plan.model(one, MODELS[one]) for one in (TEACHER, LEARNER))
-    plan.say(f"    {TEACHER}, {trials} trials")
+    plan.say(f"    {TEACHER}, a cold start, {trials} trials")
     _tuned_model(plan, name, teacher, threads, "teacher", trials)
-    plan.say(f"    {LEARNER} from nothing, {trials} trials")
+    plan.say(f"    {LEARNER}, a cold start, {trials} trials")
     cold = _tuned_model(plan, name, learner, threads, "cold", trials)
     _copy(plan.database(name, threads, "teacher"), plan.database(name, threads, "taught", fresh=True))
-    plan.say(f"    {LEARNER} from what {TEACHER} taught, {few} trials")
+    plan.say(f"    {LEARNER} from the records of {TEACHER}, {few} trials")
     taught = _tuned_model(plan, name, learner, threads, "taught", few, fresh=False)
-    plan.say(f"    {LEARNER} from nothing, {few} trials")
+    plan.say(f"    {LEARNER}, a cold start, {few} trials")
     short = _tuned_model(plan, name, learner, threads, "short", few)
     reports = {"tuned": cold, "taught": taught, "short": short}
     variants = {"default": {"schedules": {}, "times_s": {}}} | {key: variant(one) for key, one in reports.items()}
     with plan.ours(name, threads) as child:
-        times_s = child.request("time_whole", TUNE_S, model=learner, threads=threads, variants=variants)
+        times_s = child.request("time_whole", TUNE_LIMIT_S, model=learner, threads=threads, variants=variants)
     return {
         "trials": {key: one["trials"] for key, one in reports.items()},
         "seconds": {key: one["seconds"] for key, one in reports.items()},
@@ -153,7 +106,7 @@ def _tuned_model(
     database = plan.database(name, threads, label, fresh=fresh)
     with plan.ours(name, threads, fresh=True) as child:
         given = {"model": model, "db": database, "threads": threads, "trials": trials, "minutes": None, "seed": 0}
-        return dict(child.request("tune", MODEL_S, lambda event: None, **given)["report"])
+        return dict(child.request("tune", MODEL_LIMIT_S, lambda event: None, **given)["report"])
 
 
 def _copy(source: str, target: str) -> None:

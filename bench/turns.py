@@ -1,0 +1,28 @@
+"""Turns: what is compared gives its samples in turn, so that drift of the machine meets all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tunewright.workers.sampling import interval
+
+Sample = Callable[[], float]
+"""Takes a sample, in seconds, and returns when its threads are at rest."""
+
+
+def in_turn(samples: Mapping[str, Sample], rounds: int) -> dict[str, list[float]]:
+    """A sample of each in every round, in an order that goes round."""
+    taken: dict[str, list[float]] = {label: [] for label in samples}
+    order = list(samples)
+    for _ in range(rounds):
+        for label in order:
+            taken[label].append(samples[label]())
+        order = [*order[1:], *order[:1]]
+    return taken
+
+
+def summary(samples_s: Sequence[float]) -> dict[str, Any]:
+    """Median and 95% interval of samples."""
+    found = interval(samples_s)
+    return {"median_s": found.median_s, "low_s": found.low_s, "high_s": found.high_s, "samples": len(samples_s)}
