@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from .labels import Place
 from .learned import Learned
 from .model import AnalyticModel, Scores, Trials
 from .roofline import floor_s
+from .sheets import Sheet, Sheets
 
 ENOUGH = 200
 """Comparisons within tasks (trials of a task beyond its first) that are always enough to learn from."""
@@ -36,6 +38,9 @@ ALONE_SCALE = 1.8
 
 ORIGINS = 10_000
 """Tasks whose defaults' ranks are kept."""
+
+KEPT = 1 << 15
+"""Points whose features and ranks are kept, about 700 bytes each."""
 
 
 def enough(tasks: int) -> int:
@@ -64,52 +69,50 @@ class XGBModel:
 
     def __init__(self, before: Learned | None = None, seed: int = 0, threads: int = 1) -> None:
         self._before, self._seed, self._threads = before, seed, threads
+        self._own: Forest | None = None  # the layer on top, which `fit` made
         self._learned = before
         self._untaught = AnalyticModel()
         self._anchors: dict[Place, float] = {}  # log2 of the time that the trials of a task let expect of its default
         self._origins: OrderedDict[Place, tuple[Members, float]] = OrderedDict()  # see `_origin`
-        self._known: dict[tuple[str, ...], dict[int, NDArray[np.float32]]] = {}  # features by space, then by code
+        self._sheets = Sheets(0)  # what is never fitted scores most points once, and in many threads
 
     @property
     def ready(self) -> bool:
         return self._learned is not None
 
     def fit(self, trials: Sequence[Trials]) -> None:
-        self._learned = self._before
+        self._sheets.points = KEPT
+        self._sheets.forget_ranks()
         self._origins.clear()
+        self._own, self._learned = None, self._before
         sets = labels.comparable(trials)
         speeds, groups = labels.speeds(sets), labels.groups(sets)
         if self._suffices(speeds, len(np.unique(groups))):
-            values = self._features(sets)
-            before = self._before.members(values) if self._before else None
-            added = None if before is None else np.mean(before, axis=0, keepdims=True)
-            growth, objective = (OWN, RANKS) if self._before else (ALONE, SQUARES)
-            layer = Forest.fit(
-                values, speeds, groups, growth,
-                members=1, seed=self._seed, threads=self._threads, before=added, objective=objective,
-            )  # fmt: skip
-            self._learned = self._before.with_layer(layer) if self._before else Learned((layer,), None, ALONE_SCALE)
+            self._own = self._layer(sets, speeds, groups)
+            alone = Learned((self._own,), None, ALONE_SCALE)
+            self._learned = self._before.with_layer(self._own) if self._before else alone
         self._anchors = self._anchored(trials)
+
+    def _layer(self, sets: Sequence[Trials], speeds: NDArray[np.float32], groups: NDArray[np.int64]) -> Forest:
+        """What is learned from these trials, above all that was before."""
+        parts = []
+        for each in sets:
+            sheet = self._sheet(each.task, each.target, each.space)
+            places = sheet.places(each.rows)
+            parts.append((sheet.values(places), sheet.below(places)))
+        values, below = np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts], axis=1)
+        growth, objective = (OWN, RANKS) if self._before else (ALONE, SQUARES)
+        return Forest.fit(
+            values, speeds, groups, growth,
+            members=1, seed=self._seed, threads=self._threads, objective=objective,
+            before=np.mean(below, axis=0, keepdims=True) if self._before else None,
+        )  # fmt: skip
 
     def _suffices(self, speeds: NDArray[np.float32], tasks: int) -> bool:
         """Whether there is anything to learn."""
         if not len(speeds) or speeds.min() == speeds.max():
             return False
         return self._before is not None or len(speeds) - tasks >= enough(tasks)
-
-    def _features(self, sets: Sequence[Trials]) -> Values:
-        """Of all points; those of the last fit are at hand, and of a growing job most are."""
-        known, self._known = self._known, {}
-        values = []
-        for each in sets:
-            key = (*labels.place(each), each.space.sketch, str(each.space.version))
-            codes = each.space.codes(each.rows).tolist()
-            at_hand = self._known.setdefault(key, known.get(key, {}))
-            new = [i for i, code in enumerate(codes) if code not in at_hand]
-            fresh = features(each.task, each.target, each.space, each.rows[new]).values
-            at_hand.update(zip([codes[i] for i in new], fresh, strict=True))
-            values += [at_hand[code] for code in codes]
-        return np.stack(values)
 
     def _anchored(self, trials: Sequence[Trials]) -> dict[Place, float]:
         """What each trial lets expect of its task's default, by how it ranks beside it; the median of these."""
@@ -149,8 +152,23 @@ class XGBModel:
     def _gains(self, task: Task, target: Target, space: Space, rows: Rows) -> NDArray[np.float64]:
         """Log2 of the speed of points over that of the task's default, by each member [members, points]."""
         assert self._learned is not None
-        ranks = self._learned.members(features(task, target, space, rows).values)
+        ranks = self._ranks(task, target, space, rows)
         return np.asarray(self._learned.scale * (ranks - self._origin(task, target)[0]), np.float64)
+
+    def _ranks(self, task: Task, target: Target, space: Space, rows: Rows) -> Members:
+        """By each member [members, points]."""
+        sheet = self._sheet(task, target, space)
+        places = sheet.places(rows)
+        return sheet.ranks(places, self._own.predict) if self._own else sheet.below(places)
+
+    def _sheet(self, task: Task, target: Target, space: Space) -> Sheet:
+        """What is known of points of a space."""
+        key = task.key, target, space.sketch, space.version
+        return self._sheets.sheet(key, lambda: Sheet(space, partial(_values, task, target, space), self._below))
+
+    def _below(self, values: Values) -> Members:
+        """The ranks that those of our own layer are added to."""
+        return self._before.members(values) if self._before else np.zeros((1, len(values)), np.float32)
 
     def _origin(self, task: Task, target: Target) -> tuple[Members, float]:
         """The rank of a task's default by each member, [members, 1], and log2 of the time that is expected of it.
@@ -167,7 +185,11 @@ class XGBModel:
     def _default(self, task: Task, target: Target) -> tuple[Members, float]:
         assert self._learned is not None
         space = spaces(task, target)[0]
-        values = features(task, target, space, space.row(space.default)[None]).values
+        row = space.row(space.default)[None]
         reach = self._learned.reach
-        nearness = float(reach.predict(values).mean()) if reach else 0.0
-        return self._learned.members(values), float(np.log2(floor_s(task, target))) + nearness
+        nearness = float(reach.predict(_values(task, target, space, row)).mean()) if reach else 0.0
+        return self._ranks(task, target, space, row), float(np.log2(floor_s(task, target))) + nearness
+
+
+def _values(task: Task, target: Target, space: Space, rows: Rows) -> Values:
+    return features(task, target, space, rows).values

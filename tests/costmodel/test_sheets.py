@@ -1,0 +1,110 @@
+"""What is kept of points must change nothing but the work."""
+
+import numpy as np
+import pytest
+
+from tunewright.costmodel import xgb
+from tunewright.costmodel.features import features
+from tunewright.costmodel.layer import layer_of
+from tunewright.costmodel.model import Trials
+from tunewright.costmodel.sheets import Sheet, Sheets
+from tunewright.costmodel.xgb import XGBModel
+from tunewright.search_space.sketches import spaces
+
+
+def trials(task, target, space, count, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = space.sample(count, rng)
+    return Trials(task, target, space, rows, 1e-3 * (1.0 + space.columns(rows)["tile"]) * rng.uniform(1.0, 1.1, count))
+
+
+def widened(values):
+    return np.stack([values[:, 0], -values[:, 0]])
+
+
+@pytest.fixture
+def sheet(conv, space_of):
+    space, worked_out = space_of(conv()), []
+
+    def of(rows):
+        worked_out.append(len(rows))
+        return rows.astype(np.float32)
+
+    made = Sheet(space, of, widened)
+    worked_out.clear()
+    return made, space, worked_out
+
+
+def test_points_are_worked_out_once(sheet):
+    sheet, space, worked_out = sheet
+    rows = space.points[np.random.default_rng(0).permutation(len(space.points))]
+    for start in range(0, 400, 100):  # with points that are known, and one of them twice
+        some = np.concatenate([rows[: start + 100], rows[start : start + 1]])
+        np.testing.assert_array_equal(sheet.values(sheet.places(some)), some)
+        np.testing.assert_array_equal(sheet.below(sheet.places(some)), widened(some))
+    assert worked_out == [100] * 4
+    assert len(sheet) == 400
+
+
+def test_ranks_are_worked_out_for_each_layer_on_top(sheet):
+    sheet, space, _ = sheet
+    ranked = []
+
+    def above(values):
+        ranked.append(len(values))
+        return values[None, :, 1] + len(ranked)
+
+    rows = space.points[:50]
+    first = sheet.ranks(sheet.places(rows), above)
+    np.testing.assert_array_equal(first, widened(rows) + rows[:, 1] + 1)
+    np.testing.assert_array_equal(sheet.ranks(sheet.places(rows[::-1]), above), first[:, ::-1])
+    assert sheet.ranks(sheet.places(space.points[:60]), above).shape == (2, 60)
+    sheet.forget_ranks()
+    np.testing.assert_array_equal(sheet.ranks(sheet.places(rows), above), first + 2)
+    assert ranked == [50, 10, 50]
+
+
+def test_sheets_used_long_ago_are_dropped(conv, space_of):
+    space = space_of(conv())
+
+    def made():
+        return Sheet(space, lambda rows: rows.astype(np.float32), widened)
+
+    sheets = Sheets(100)
+    known = {}
+    for name in "abac":
+        known[name] = sheets.sheet(name, made)
+        known[name].places(space.points[:45])
+    assert sheets.sheet("a", made) is known["a"]
+    assert sheets.sheet("c", made) is known["c"]
+    assert sheets.sheet("b", made) is not known["b"]
+    nothing = Sheets(0)
+    assert nothing.sheet("a", made) is not nothing.sheet("a", made)
+
+
+@pytest.mark.parametrize("kept", [0, 60, xgb.KEPT])
+@pytest.mark.parametrize("with_base", [False, True])
+def test_scores_are_those_of_features_and_trees_alone(conv, space_of, target, monkeypatch, kept, with_base):
+    monkeypatch.setattr(xgb, "KEPT", kept)
+    task = conv()
+    space = space_of(task)
+    known = [trials(each, target, space_of(each), 60) for each in (conv(size=14), conv(channels=64))]
+    before = layer_of(known, None) if with_base else None
+    assert (before is not None) == with_base
+    model = XGBModel(before)
+    rows = space.sample(80, np.random.default_rng(1))
+    first = spaces(task, target)[0]
+    default = features(task, target, first, first.row(first.default)[None]).values
+    for count in (0, 30, 60):
+        model.fit([trials(task, target, space, count)])
+        for some in (rows[:50], rows[20:]):  # at the second time most are known
+            scores = model.score(task, target, space, some)
+            if model.ready:
+                learned = model._learned
+                ranks = learned.members(features(task, target, space, some).values) - learned.members(default)
+                gains = np.asarray(learned.scale * ranks, np.float64)
+                np.testing.assert_allclose(np.diff(scores), np.diff(gains.mean(axis=0)), rtol=1e-12)
+                np.testing.assert_array_equal(
+                    model.deviation(task, target, space, some),
+                    gains.std(axis=0) * learned.spread_scale * (learned.layers[0].members > 1),
+                )
