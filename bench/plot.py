@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tunewright.bench.entries import ROOT, best_peer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = {
     "tunewright": "#c1272d",
@@ -63,25 +65,43 @@ def _speed(entry: Mapping[str, Any], name: str) -> float | None:
 
 
 def _save(path: Path, panels: Mapping[str, Sequence[tuple[str, Any]]], drawn: Any) -> None:
-    """Draw the panels beside each other. The same figures give the same file."""
-    os.environ.setdefault("MPLCONFIGDIR", str(ROOT / "build" / "matplotlib"))  # its cache of fonts
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
+    """Draw the panels beside each other."""
     most = max((len(rows) for rows in panels.values()), default=0)
     if not most:
         return
-    with rc_context({"svg.hashsalt": "tunewright", "svg.fonttype": "none", "font.size": 8}):
-        figure = Figure(figsize=(WIDTH_INCHES * len(panels), 1.2 + ROW_INCHES * most), layout="constrained")
+    with saved_figure(path, WIDTH_INCHES * len(panels), 1.2 + ROW_INCHES * most) as figure:
         every = figure.subplots(1, len(panels), squeeze=False)[0]
         for axes, (heading, rows) in zip(every, panels.items(), strict=True):
             drawn(axes, rows)
             axes.set_title(heading)
             axes.set_yticks(range(len(rows)), [label for label, _ in rows])
             axes.set_ylim(len(rows) - 0.4, -0.6)
-            axes.grid(axis="x", color="#dddddd", zorder=0)
-            axes.spines[["top", "right"]].set_visible(False)
-        handles, labels = every[0].get_legend_handles_labels()
-        if handles:
-            figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+            unframe(axes, grid="x")
+        shared_legend(figure, every[0])
+
+
+@contextmanager
+def saved_figure(path: Path, width_inches: float, height_inches: float, font_points: float = 8) -> Iterator[Figure]:
+    """A figure to draw on, which is then saved as SVG. What is drawn alike gives the same file."""
+    os.environ.setdefault("MPLCONFIGDIR", str(ROOT / "build" / "matplotlib"))  # its cache of fonts
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"svg.hashsalt": "tunewright", "svg.fonttype": "none", "font.size": font_points}):
+        figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
+        yield figure
         figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def unframe(axes: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
+    """A pale grid behind what is drawn, and no lines at the top and on the right."""
+    axes.set_axisbelow(True)
+    axes.grid(axis=grid, color="#dddddd")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def shared_legend(figure: Figure, axes: Axes) -> None:
+    """One legend below all axes: that of one of them, where it has any."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tunewright.bench.entries import ROOT
+from tunewright.bench.plot import saved_figure, unframe
 
 
 def draw_curves(path: Path, curves: Mapping[str, Sequence[float]]) -> None:
-    """A line for each contender, as SVG. The same figures give the same file."""
-    os.environ.setdefault("MPLCONFIGDIR", str(ROOT / "build" / "matplotlib"))  # its cache of fonts
-    from matplotlib import colormaps, rc_context
-    from matplotlib.figure import Figure
-
+    """A line for each contender."""
     if not curves:
         return
-    with rc_context({"svg.hashsalt": "tunewright", "svg.fonttype": "none", "font.size": 8}):
-        figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    with saved_figure(path, 7.2, 4.2) as figure:
+        from matplotlib import colormaps  # after its cache has a place
+
         axes = figure.subplots()
         for place, (name, curve) in enumerate(curves.items()):
             style = "-" if place < 10 else "--"
@@ -26,7 +22,5 @@ def draw_curves(path: Path, curves: Mapping[str, Sequence[float]]) -> None:
         axes.set_xscale("log", base=2)
         axes.set_xlabel("trials")
         axes.set_ylabel("speed of the best so far; the best there is has 1")
-        axes.grid(color="#dddddd")
-        axes.spines[["top", "right"]].set_visible(False)
+        unframe(axes)
         figure.legend(loc="outside right upper", frameon=False)
-        figure.savefig(path, format="svg", metadata={"Date": None})

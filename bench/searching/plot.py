@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunewright.bench.entries import ROOT
-from tunewright.bench.plot import COLOURS
+from tunewright.bench.plot import COLOURS, saved_figure, shared_legend, unframe
 
 from .curve import Curve
 
@@ -23,18 +21,12 @@ AXES = {"seconds": "s", "trials": "trials"}
 def draw_curves(path: Path, searches: Mapping[str, Mapping[str, Curve]]) -> None:
     """For each workload how fast the best kernel was when; 1 is the fastest of all its curves, by name.
 
-    By the times that each search measured itself. The same figures give the same file.
+    By the times that each search measured itself.
     """
     shown = {name: curves for name, curves in searches.items() if any(curve.points for curve in curves.values())}
     if not shown:
         return
-    os.environ.setdefault("MPLCONFIGDIR", str(ROOT / "build" / "matplotlib"))  # its cache of fonts
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context({"svg.hashsalt": "tunewright", "svg.fonttype": "none", "font.size": 7}):
-        size = (WIDTH_INCHES * len(shown), HEIGHT_INCHES * len(AXES) + 0.4)
-        figure = Figure(figsize=size, layout="constrained")
+    with saved_figure(path, WIDTH_INCHES * len(shown), HEIGHT_INCHES * len(AXES) + 0.4, font_points=7) as figure:
         grid = figure.subplots(len(AXES), len(shown), squeeze=False)
         for row, (kind, label) in zip(grid, AXES.items(), strict=True):
             for axes, (name, curves) in zip(row, shown.items(), strict=True):
@@ -42,9 +34,7 @@ def draw_curves(path: Path, searches: Mapping[str, Mapping[str, Curve]]) -> None
                 axes.set_title(name)
                 axes.set_xlabel(label)
         grid[0][0].set_ylabel("speed")
-        handles, labels = grid[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-        figure.savefig(path, format="svg", metadata={"Date": None})
+        shared_legend(figure, grid[0][0])
 
 
 def _draw(axes: Axes, curves: Mapping[str, Curve], kind: str) -> None:
@@ -57,8 +47,7 @@ def _draw(axes: Axes, curves: Mapping[str, Curve], kind: str) -> None:
             axes.plot(across, [best_s / one for one in up], linewidth=1.2, **style)
     axes.set_xscale("log")
     axes.set_ylim(0, 1.05)
-    axes.grid(color="#dddddd")
-    axes.spines[["top", "right"]].set_visible(False)
+    unframe(axes)
 
 
 def steps(curve: Curve, kind: str) -> Sequence[tuple[float, float]]:
