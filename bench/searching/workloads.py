@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from tunewright.bench.suite.network import Network
+from tunewright.bench.suite.network import Network, batched_product, model_of
 from tunewright.bench.suite.operators import OPERATORS
 
 
@@ -19,21 +19,10 @@ class Workload:
     sizes: tuple[int, ...]
 
 
-def _alone(add: Callable[[Network, str], str], *shape: int) -> bytes:
-    """A model of one operator of one input."""
-    net = Network("operator")
-    return net.onnx(add(net, net.input("x", shape)))
-
-
 def _conv(channels: int, kernel: int, extent: int, outputs: int = 0, groups: int = 1) -> Callable[[], bytes]:
     outputs = outputs or channels
     add = partial(Network.conv, inputs=channels, outputs=outputs, kernel=kernel, groups=groups)
-    return partial(_alone, add, 1, channels, extent, extent)
-
-
-def _batched(batch: int, rows: int, inner: int, columns: int) -> bytes:
-    net = Network("operator")
-    return net.onnx(net.add("MatMul", net.input("a", (batch, rows, inner)), net.input("b", (batch, inner, columns))))
+    return partial(model_of, add, 1, channels, extent, extent)
 
 
 WORKLOADS: Mapping[str, Workload] = {
@@ -50,18 +39,18 @@ WORKLOADS: Mapping[str, Workload] = {
 """Those that searches are compared on."""
 
 HELD_OUT: Mapping[str, Callable[[], bytes]] = {
-    "gemm 197x768x3072": partial(_alone, partial(Network.gemm, inputs=768, outputs=3072), 197, 768),
-    "gemm 300x500x700": partial(_alone, partial(Network.gemm, inputs=500, outputs=700), 300, 500),
-    "dense 1x512x384": partial(_alone, partial(Network.gemm, inputs=512, outputs=384), 1, 512),
+    "gemm 197x768x3072": partial(model_of, partial(Network.gemm, inputs=768, outputs=3072), 197, 768),
+    "gemm 300x500x700": partial(model_of, partial(Network.gemm, inputs=500, outputs=700), 300, 500),
+    "dense 1x512x384": partial(model_of, partial(Network.gemm, inputs=512, outputs=384), 1, 512),
     "conv 3x3 128-256 at 52x52": _conv(128, 3, 52, 256),
     "conv 3x3 80-176 at 26x26": _conv(80, 3, 26, 176),
     "conv 1x1 832-384 at 7x7": _conv(832, 1, 7, 384),
     "conv 5x5 32-96 at 28x28": _conv(32, 5, 28, 96),
     "depthwise 5x5 120 at 28x28": _conv(120, 5, 28, groups=120),
-    "batched matmul 16x197x64x197": partial(_batched, 16, 197, 64, 197),
-    "softmax 1500x384": partial(_alone, lambda net, x: net.add("Softmax", x), 1500, 384),
-    "layer norm 1500x512": partial(_alone, partial(Network.layer_norm, features=512), 1500, 512),
-    "gelu 1500x2048": partial(_alone, Network.gelu, 1500, 2048),
-    "max pool 3x3 stride 2 192 at 71x71": partial(_alone, lambda net, x: net.max_pool(x, 3, 2), 1, 192, 71, 71),
+    "batched matmul 16x197x64x197": partial(batched_product, 16, 197, 64, 197),
+    "softmax 1500x384": partial(model_of, lambda net, x: net.add("Softmax", x), 1500, 384),
+    "layer norm 1500x512": partial(model_of, partial(Network.layer_norm, features=512), 1500, 512),
+    "gelu 1500x2048": partial(model_of, Network.gelu, 1500, 2048),
+    "max pool 3x3 stride 2 192 at 71x71": partial(model_of, lambda net, x: net.max_pool(x, 3, 2), 1, 192, 71, 71),
 }
 """More tasks, of networks that are in no suite and of odd sizes: for what has to hold for tasks never seen."""

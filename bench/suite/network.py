@@ -7,7 +7,7 @@ normalisation is folded into the convolutions, as exporters do in evaluation mod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod, sqrt
 from typing import Any
 
@@ -164,3 +164,15 @@ class Network:
         names = {tensor.name for tensor in large}
         kept = [tensor for tensor in self._weights if tensor.name not in names]
         return helper.make_graph(graph.node, graph.name, [*self._inputs, *stand_ins], graph.output, kept)
+
+
+def model_of(add: Callable[[Network, str], str], *shape: int, seed: int = 0) -> bytes:
+    """A model of one input, of what `add` makes of it."""
+    net = Network("operator", seed)
+    return net.onnx(add(net, net.input("x", shape)))
+
+
+def batched_product(batch: int, rows: int, inner: int, columns: int) -> bytes:
+    """A model of products of two inputs, as many as `batch`."""
+    net = Network("operator")
+    return net.onnx(net.add("MatMul", net.input("a", (batch, rows, inner)), net.input("b", (batch, inner, columns))))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from .network import Network
+from .network import Network, batched_product, model_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,7 @@ Named = tuple[str, Operator]
 
 def _one(category: str, name: str, add: Callable[[Network, str], str], *shape: int) -> Named:
     """An operator of one input."""
-
-    def build() -> bytes:
-        net = Network("operator")
-        return net.onnx(add(net, net.input("x", shape)))
-
-    return name, Operator(category, build)
+    return name, Operator(category, partial(model_of, add, *shape))
 
 
 def _called(op: str) -> Callable[[Network, str], str]:
@@ -46,16 +41,8 @@ def _products() -> Iterator[Named]:
         add = partial(Network.gemm, inputs=inner, outputs=columns)
         yield _one("matrix-vector", f"matrix-vector {inner}x{columns}", add, 1, inner)
     for batch, rows, inner, columns in ((12, 128, 64, 128), (12, 128, 128, 64), (3, 197, 64, 197)):
-        yield f"batched matmul {batch}x{rows}x{inner}x{columns}", _batched(batch, rows, inner, columns)
-
-
-def _batched(batch: int, rows: int, inner: int, columns: int) -> Operator:
-    def build() -> bytes:
-        net = Network("operator")
-        a, b = net.input("a", (batch, rows, inner)), net.input("b", (batch, inner, columns))
-        return net.onnx(net.add("MatMul", a, b))
-
-    return Operator("batched matmul", build)
+        build = partial(batched_product, batch, rows, inner, columns)
+        yield f"batched matmul {batch}x{rows}x{inner}x{columns}", Operator("batched matmul", build)
 
 
 CONVOLUTIONS = (  # inputs, outputs, kernel, stride, height, width: of resnet50, then of vgg16 on 126 x 224

@@ -14,7 +14,7 @@ import numpy as np
 
 from tunewright.bench.searching.workloads import HELD_OUT, WORKLOADS
 from tunewright.bench.suite import MODELS
-from tunewright.bench.suite.network import Network
+from tunewright.bench.suite.network import Network, batched_product, model_of
 from tunewright.graph.task import Task
 from tunewright.tuner.models.model import open_model
 
@@ -94,9 +94,8 @@ def _size(rng: Rng, low: int, high: int, step: int = 8) -> int:
     return max(size // step * step, step) if rng.random() < 0.5 else max(size, 1)
 
 
-def _one(rng: Rng, *shape: int, add: Callable[[Network, str], str]) -> bytes:
-    net = Network("random", int(rng.integers(1 << 30)))
-    return net.onnx(add(net, net.input("x", shape)))
+def _seeded(rng: Rng, *shape: int, add: Callable[[Network, str], str]) -> bytes:
+    return model_of(add, *shape, seed=int(rng.integers(1 << 30)))
 
 
 def _ending(rng: Rng, net: Network, x: str) -> str:
@@ -112,14 +111,12 @@ def _ending(rng: Rng, net: Network, x: str) -> str:
 
 def _gemm(rng: Rng) -> bytes:
     rows, inner, columns = _size(rng, 1, 1024), _size(rng, 16, 2048, 16), _size(rng, 16, 2048, 16)
-    return _one(rng, rows, inner, add=lambda net, x: _ending(rng, net, net.gemm(x, inner, columns)))
+    return _seeded(rng, rows, inner, add=lambda net, x: _ending(rng, net, net.gemm(x, inner, columns)))
 
 
 def _batched(rng: Rng) -> bytes:
     batch, rows, inner, columns = _size(rng, 2, 32, 4), _size(rng, 8, 512), _size(rng, 8, 256), _size(rng, 8, 512)
-    net = Network("random")
-    a, b = net.input("a", (batch, rows, inner)), net.input("b", (batch, inner, columns))
-    return net.onnx(net.add("MatMul", a, b))
+    return batched_product(batch, rows, inner, columns)
 
 
 def _conv(rng: Rng) -> bytes:
@@ -131,38 +128,38 @@ def _conv(rng: Rng) -> bytes:
     def add(net: Network, x: str) -> str:
         return _ending(rng, net, net.conv(x, inputs, outputs, kernel, stride))
 
-    return _one(rng, 1, inputs, extent, extent, add=add)
+    return _seeded(rng, 1, inputs, extent, extent, add=add)
 
 
 def _depthwise(rng: Rng) -> bytes:
     channels, extent = _size(rng, 16, 1152, 16), _size(rng, 7, 112, 7)
     kernel, stride = int(rng.choice((3, 3, 5, 7))), 1 + int(rng.random() < 0.3)
     add = partial(Network.conv, inputs=channels, outputs=channels, kernel=kernel, stride=stride, groups=channels)
-    return _one(rng, 1, channels, extent, extent, add=lambda net, x: _ending(rng, net, add(net, x)))
+    return _seeded(rng, 1, channels, extent, extent, add=lambda net, x: _ending(rng, net, add(net, x)))
 
 
 def _rows(rng: Rng) -> bytes:
     rows, columns = _size(rng, 16, 4096), _size(rng, 32, 2048, 16)
     if rng.random() < 0.5:
-        return _one(rng, rows, columns, add=lambda net, x: net.add("Softmax", x))
-    return _one(rng, rows, columns, add=lambda net, x: net.layer_norm(x, columns))
+        return _seeded(rng, rows, columns, add=lambda net, x: net.add("Softmax", x))
+    return _seeded(rng, rows, columns, add=lambda net, x: net.layer_norm(x, columns))
 
 
 def _reduction(rng: Rng) -> bytes:
     channels, extent = _size(rng, 16, 1024, 16), _size(rng, 7, 56, 7)
-    return _one(rng, 1, channels, extent, extent, add=lambda net, x: net.mean(x, 2, 3))
+    return _seeded(rng, 1, channels, extent, extent, add=lambda net, x: net.mean(x, 2, 3))
 
 
 def _pool(rng: Rng) -> bytes:
     channels, extent = _size(rng, 16, 512, 16), _size(rng, 8, 112)
     kernel, stride = int(rng.integers(2, 4)), int(rng.integers(1, 3))
-    return _one(rng, 1, channels, extent, extent, add=lambda net, x: net.max_pool(x, kernel, stride))
+    return _seeded(rng, 1, channels, extent, extent, add=lambda net, x: net.max_pool(x, kernel, stride))
 
 
 def _elementwise(rng: Rng) -> bytes:
     rows, columns = _size(rng, 16, 4096), _size(rng, 32, 2048, 16)
     one: Callable[[Network, str], str] = Network.gelu if rng.random() < 0.5 else Network.silu
-    return _one(rng, rows, columns, add=one)
+    return _seeded(rng, rows, columns, add=one)
 
 
 def _separable(rng: Rng) -> bytes:
@@ -171,7 +168,7 @@ def _separable(rng: Rng) -> bytes:
     def add(net: Network, x: str) -> str:
         return net.conv(net.add("Relu", net.conv(x, inputs, inputs, 3, groups=inputs)), inputs, outputs)
 
-    return _one(rng, 1, inputs, extent, extent, add=add)
+    return _seeded(rng, 1, inputs, extent, extent, add=add)
 
 
 FAMILIES: Mapping[str, Callable[[Rng], bytes]] = {
