@@ -11,6 +11,7 @@ from rich.console import Console
 from tunewright.db.access import Scope
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.tuner.settings import PATIENCE_S, settings
+from tunewright.tuner.text import counted
 
 from .client.address import normal
 
@@ -46,7 +47,8 @@ def create(server: str | None, db: str | None) -> dict[str, Any]:
 def render(console: Console, data: dict[str, Any]) -> None:
     """What comes beside the link: how long it is good for, and where."""
     console.print(
-        f"opens the dashboard once within {LINK_S // 60} minutes, of a server on {data['db']}", soft_wrap=True
+        f"opens the dashboard once within {counted(LINK_S // 60, 'minute')}, of a server on {data['db']}",
+        soft_wrap=True,
     )
     if data["link"].startswith("/"):
         console.print("put the address of the server before it", soft_wrap=True)

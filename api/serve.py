@@ -21,6 +21,7 @@ import uvicorn
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import settings
+from tunewright.tuner.text import counted
 
 from .app import assemble
 from .links import LINK_S, make_link
@@ -73,7 +74,7 @@ class Address:
             told.append(f"more keys: tunewright key create NAME{self.db_option}")
             told.append(f"links to the dashboard: tunewright key link --server {self.url}{self.db_option}")
         if self.login_url is not None:
-            told.append(f"dashboard, opens once within {LINK_S // 60} minutes: {self.login_url}")
+            told.append(f"dashboard, opens once within {counted(LINK_S // 60, 'minute')}: {self.login_url}")
         return told
 
 

@@ -16,7 +16,7 @@ from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.jobs.progress import showing
 from tunewright.tuner.settings import settings
-from tunewright.tuner.text import clock, gain, percent, printable, ratio
+from tunewright.tuner.text import clock, counted, gain, percent, printable, ratio
 
 from .client import Client, Job, ServiceError
 from .watching import Watched
@@ -109,9 +109,9 @@ def _command(verb: str, job: Job, server: str | None) -> str:
 def already(job: Job, asked: Mapping[str, Any]) -> str:
     """What a job comes to that was there before it was submitted with `asked`: options by name."""
     has = {"trials": job.trials, "minutes": job.minutes, "until": job.until, "priority": job.priority}
-    limit = "" if job.minutes is None else f", {job.minutes:g} minutes"
+    limit = "" if job.minutes is None else f", {counted(job.minutes, 'minute')}"
     least = "" if job.until is None else f", until {percent(job.until)}"
-    text = f"job {job.id} was there already: {job.trials} trials{limit}{least}, priority {job.priority}"
+    text = f"job {job.id} was there already: {counted(job.trials, 'trial')}{limit}{least}, priority {job.priority}"
     other = [name for name, value in has.items() if asked[name] != value]
     if not other:
         return text
@@ -144,10 +144,12 @@ def render_job(console: Console, job: Job) -> None:
     if job.error:
         console.print(printable(job.error), soft_wrap=True)
     trials = (job.progress or {}).get("trials", 0)
-    limit = "" if job.minutes is None else f" or {job.minutes:g} minutes"
+    limit = "" if job.minutes is None else f" or {counted(job.minutes, 'minute')}"
     limit += "" if job.until is None else f" or until a minute brings less than {percent(job.until)}"
-    console.print(f"{trials} of {job.trials} trials{limit}, {clock(job.spent_s)} of searching, priority {job.priority}")
-    console.print(f"{len(job.tasks)} tasks for target {printable(job.target)[:TARGET_LETTERS]}")
+    console.print(
+        f"{trials} of {counted(job.trials, 'trial')}{limit}, {clock(job.spent_s)} of searching, priority {job.priority}"
+    )
+    console.print(f"{counted(len(job.tasks), 'task')} for target {printable(job.target)[:TARGET_LETTERS]}")
     if job.holder:
         console.print(f"at work on it: {printable(job.holder)}", soft_wrap=True)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tunewright.tuner.jobs.progress import STAGES, Snapshot, TaskRow
 from tunewright.tuner.jobs.stage import Stage
-from tunewright.tuner.text import duration, is_clear, printable, ratio, times
+from tunewright.tuner.text import counted, duration, is_clear, printable, ratio, times
 from tunewright.tuner.units import in_s
 
 from .client import Job, JobEvent
@@ -77,7 +77,7 @@ class Watched:
     def _waiting(self) -> str:
         if not self._ahead:
             return HEADLINES["queued"]
-        return f"waiting: behind {self._ahead} job{'s' if self._ahead > 1 else ''}"
+        return f"waiting: behind {counted(self._ahead, 'job')}"
 
     def tell(self, event: JobEvent) -> None:
         """Take an event in. What makes no sense in it is passed over."""
@@ -120,7 +120,7 @@ class Watched:
         """What the job is at, where its stage alone does not say it."""
         if self._headline or self._stage is not Stage.CONFIRMING or not self._confirmed:
             return self._headline
-        return f"{STAGES[self._stage]}: {len(self._confirmed)} of {len(self._rows)} tasks"
+        return f"{STAGES[self._stage]}: {len(self._confirmed)} of {counted(len(self._rows), 'task')}"
 
     def snapshot(self) -> Snapshot:
         """The job as it is now."""
@@ -167,7 +167,7 @@ class Watched:
             gain = ratio(row.default_ms, best_ms)
             told = "" if gain is None else f", {times(gain)} as fast as by default" if is_clear(gain) else ", no gain"
             trial = _number(data.get("trial"))
-            place = f" after {int(trial)} trials" if trial is not None else ""
+            place = f" after {counted(int(trial), 'trial')}" if trial is not None else ""
             self._note = f"improved{place}: {row.op} {duration(best_ms)}{told}"
 
 

@@ -73,6 +73,12 @@ def percent(part: float) -> str:
     return f"{100 * part:g}%"
 
 
+def counted(count: float, noun: str, nouns: str = "") -> str:
+    """So many of a noun, e.g. "1 trial" or "12 trials"; `nouns` is its plural where that is not made by an s."""
+    digits = f"{count:,}" if count >= 10_000 else f"{count:g}"
+    return f"{digits} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
 def large(count: float, unit: str = "") -> str:
     """A count with the letter of its thousands, e.g. "3.63 GFLOP"."""
     for letter in ("", "k", "M", "G", "T"):
@@ -100,7 +106,7 @@ def shape(extents: object) -> str:
             raise TypeError(f"{extents!r} is no shape")
 
 
-def counted(fallback: Mapping[str, int]) -> str:
+def counted_ops(fallback: Mapping[str, int]) -> str:
     """How many nodes of each op, from op -> nodes, e.g. "1 Resize, 2 Sin"."""
     return ", ".join(f"{count} {printable(op)}" for op, count in fallback.items())
 
@@ -109,7 +115,7 @@ def slow_share(fallback: Mapping[str, int], part: float | None) -> str:
     """What runs without a kernel, from op -> nodes, and what part of a run it takes, as far as that is known."""
     if part is None:
         return slow_nodes(fallback)
-    where = f"{100 * part:.0f}% of the model's time is in {counted(fallback)}"
+    where = f"{100 * part:.0f}% of the model's time is in {counted_ops(fallback)}"
     return f"{where}, run by ONNX's reference evaluator; tuning can't help with that"
 
 
@@ -121,9 +127,9 @@ def slow_nodes(fallback: Mapping[str, int], reasons: Iterable[str] = ()) -> str:
         op, _, rest = reason.partition(": ")
         why.setdefault(op, []).append(rest)
     if not why:
-        return f"{begin} {counted(fallback)}"
+        return f"{begin} {counted_ops(fallback)}"
     lines = [begin]
     for op, count in fallback.items():
         because = printable("; ".join(why.get(op, [])))
-        lines.append(f"  {counted({op: count})}: {because}" if because else f"  {counted({op: count})}")
+        lines.append(f"  {counted_ops({op: count})}: {because}" if because else f"  {counted_ops({op: count})}")
     return "\n".join(lines)

@@ -18,6 +18,7 @@ from tunewright.db.access import Key, Scope
 from tunewright.db.errors import NotFound
 from tunewright.db.jobs import Budget, Conflict, Idempotency, Job, Jobs, JobSpec, JobState, JobTask, Submitted
 from tunewright.db.uploads import Upload
+from tunewright.tuner.text import counted
 
 from ..access import counted_as_change, needs
 from ..openapi import problems
@@ -142,7 +143,7 @@ def _target(here: Service, asked: JobAsked) -> Target:
     if asked.threads is None:
         return target
     if asked.threads > target.threads:
-        raise invalid("body", ["threads"], f"the target has {target.threads} threads")
+        raise invalid("body", ["threads"], f"the target has {counted(target.threads, 'thread')}")
     return replace(target, threads=asked.threads)
 
 

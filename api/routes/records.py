@@ -12,6 +12,7 @@ from tunewright.db.access import Scope
 from tunewright.db.exchange import BadLine, Lines
 from tunewright.db.sql_store import SqlStore
 from tunewright.db.store import Imported
+from tunewright.tuner.text import counted
 
 from ..access import counted_as_change, needs
 from ..openapi import problems
@@ -56,5 +57,7 @@ def _import(store: SqlStore, file: IO[bytes]) -> Imported:
         imported = store.import_(lines)
         lines.check()
     except BadLine as error:
-        raise Problem(Kind.BAD_RECORDS, f"{error}; {error.stored} records before it are stored") from error
+        raise Problem(
+            Kind.BAD_RECORDS, f"{error}; {counted(error.stored, 'record before it is', 'records before it are')} stored"
+        ) from error
     return imported

@@ -326,7 +326,7 @@ def test_the_view_follows_the_events() -> None:
     watched.tell(event(7, "stage", stage="confirming"))
     watched.tell(event(8, "confirmed", task_key="c" * 64, op="Conv", best_ms=0.6, default_ms=2.1))
     assert watched.snapshot().tasks[0].best_s == 0.0006
-    assert watched.snapshot().at.endswith("side by side: 1 of 1 tasks")
+    assert watched.snapshot().at.endswith("side by side: 1 of 1 task")
     watched.tell(event(9, "paused"))
     assert watched.snapshot().at == "paused"
     assert watched.is_paused

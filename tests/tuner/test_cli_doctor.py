@@ -108,10 +108,10 @@ def test_what_images_take(command: Command, home: Path) -> None:
     (home / "images").mkdir()
     (home / "images" / "a.image").write_bytes(bytes(5000))
     (check,) = checks(command, "images")
-    assert check["state"] == "ok" and "1 files, 5 kB of at most" in check["found"]
+    assert check["state"] == "ok" and "1 file, 5 kB of at most" in check["found"]
     (home / "images" / "gone.image").symlink_to("nowhere")  # as one that goes while it is looked at
     (same,) = checks(command, "images")
-    assert "1 files, 5 kB" in same["found"]
+    assert "1 file, 5 kB" in same["found"]
 
 
 def test_a_small_disk(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_the_queue_and_the_fleet(command: Command, home: Path) -> None:
     assert "the canary failed" in check["found"]
     assert all(line.isprintable() for line in command("doctor").out.splitlines())
     (check,) = checks(command, "jobs")
-    assert (check["state"], check["found"]) == ("ok", "0 queued, 1 tuners at work")
+    assert (check["state"], check["found"]) == ("ok", "0 queued, 1 tuner at work")
 
 
 def test_a_database_that_others_can_read(command: Command, home: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +114,33 @@ def test_why_a_search_ended(ended_by: Ended) -> None:
     [line] = [line for line in lines if line.startswith("the search ended: ")]
     assert tune.ENDS[ended_by] in line
     assert "the search ended" not in printed(tune.render, TUNED | {"ended_by": None}, 160)
+
+
+@pytest.mark.parametrize(
+    ("count", "nouns", "said"),
+    [
+        (0, ("trial",), "0 trials"),
+        (1, ("trial",), "1 trial"),
+        (1200, ("trial",), "1200 trials"),
+        (12_345, ("trial",), "12,345 trials"),
+        (0.5, ("minute",), "0.5 minutes"),
+        (1.0, ("minute",), "1 minute"),
+        (1, ("task is", "tasks are"), "1 task is"),
+        (2, ("task is", "tasks are"), "2 tasks are"),
+    ],
+)
+def test_counted_nouns(count: float, nouns: tuple[str, ...], said: str) -> None:
+    assert text.counted(count, *nouns) == said
+
+
+def test_no_number_stands_before_a_plural_by_itself() -> None:
+    """`text.counted` knows when there is one."""
+    counted = "files jobs keys minutes nodes processors records samples targets tasks threads trials tuners"
+    alone = re.compile(rf"\}} (?:{'|'.join(counted.split())})\b")
+    folders = Path(text.__file__).parent, Path(text.__file__).parents[1] / "api"
+    sources = {file: file.read_text(encoding="utf-8") for folder in folders for file in folder.rglob("*.py")}
+    assert len(sources) > 100
+    assert {file.name: found for file, source in sources.items() if (found := alone.findall(source))} == {}
 
 
 def test_nothing_to_tune() -> None:

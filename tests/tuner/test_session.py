@@ -201,7 +201,7 @@ def test_notes_say_what_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
         untuned, many = opened.notes
         tasks = opened.coverage().untuned
     assert untuned.startswith(f"{tasks} of {tasks} tasks run untuned")
-    assert many == "threads=2 is more than the one processor that this process may use"
+    assert many == "threads=2 is more than the 1 processor that this process may use"
 
 
 def test_arguments_are_described_as_onnx_runtime_does() -> None:

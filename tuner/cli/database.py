@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..text import counted
 from .answers import answer, messages, quiet_stdout
 from .app import app, db_app
 from .options import DbOption, JsonOption
@@ -22,7 +23,7 @@ def export(db: DbOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         answer(data, lambda console, data: None, as_json)
     else:
-        messages().print(f"{data['exported']} records")
+        messages().print(counted(data["exported"], "record"))
 
 
 @app.command("import")

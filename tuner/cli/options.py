@@ -12,6 +12,7 @@ import typer
 from tunewright.codegen.target import MAX_THREADS
 
 from ..errors import Refused
+from ..text import counted
 
 
 def named(option: str, example: str) -> Callable[[str | None], str | None]:
@@ -32,8 +33,8 @@ def sensible(threads: int | None) -> int | None:
 
         cores = len(available_cores())
         if threads > cores:
-            have = f"the {cores} processors" if cores > 1 else "the one processor"
-            print(f"warning: --threads {threads} is more than {have} that this process may use", file=sys.stderr)
+            have = counted(cores, "processor")
+            print(f"warning: --threads {threads} is more than the {have} that this process may use", file=sys.stderr)
     return threads
 
 

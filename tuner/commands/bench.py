@@ -24,7 +24,7 @@ from ..peers.peak_memory import OURS, PeakMemory, peak_memory
 from ..running.coverage import Coverage, fallback_share
 from ..running.session import InferenceSession, object_cache
 from ..settings import settings
-from ..text import duration, printable, ratio, slow_share, times
+from ..text import counted, duration, printable, ratio, slow_share, times
 from . import subject
 from .tables import is_wide, new_table, print_table
 
@@ -229,8 +229,8 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     for name, said in data["failures"].items():
         console.print(f"{name} can't run this model: {printable(said)}")
     console.print(
-        f"{printable(data['model'])}, {data['threads']} threads on {data['machine']['processor']}, medians of "
-        f"{data['samples']} samples each, taken in turns"
+        f"{printable(data['model'])}, {counted(data['threads'], 'thread')} on {data['machine']['processor']}, "
+        f"medians of {counted(data['samples'], 'sample')} each, taken in turns"
     )
     console.print(f"of tunewright's time, kernels take {duration(data['kernels_ms'])}")
     if data["fallback"]:
@@ -246,7 +246,9 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     untuned = tasks["transferred"] + tasks["default"]
     if untuned:
         total = tasks["tuned"] + untuned
-        console.print(f"{untuned} of {total} tasks are not tuned for {data['target']}: tunewright tune")
+        console.print(
+            f"{untuned} of {counted(total, 'task is', 'tasks are')} not tuned for {data['target']}: tunewright tune"
+        )
 
 
 def _exact(value_ms: float) -> str:

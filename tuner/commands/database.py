@@ -20,7 +20,7 @@ from tunewright.db.sql_store import open_store
 
 from ..errors import Refused
 from ..settings import PATIENCE_S, settings
-from ..text import large, printable
+from ..text import counted, large, printable
 
 LINE_BYTES = 16 << 20
 """Longest line of an export."""
@@ -61,13 +61,13 @@ def _refusal(name: str, error: BadLine) -> Refused:
         return Refused(f"{name}, {error}; nothing was stored")
     if not error.stored:
         return Refused(f"{name} is not a Tunewright export: {error}")
-    before = f"the {error.stored} records before it are" if error.stored > 1 else "the record before it is"
+    before = f"the {counted(error.stored, 'record before it is', 'records before it are')}"
     return Refused(f"{name}, {error}; {before} stored")
 
 
 def render_import(console: Console, data: dict[str, Any]) -> None:
     """How many were new."""
-    console.print(f"{data['added']} records added, {data['known']} were known")
+    console.print(f"{counted(data['added'], 'record')} added, {counted(data['known'], 'was', 'were')} known")
 
 
 def upgrade(db: str | None) -> dict[str, Any]:
@@ -123,4 +123,4 @@ def render_restore(console: Console, data: dict[str, Any]) -> None:
 
 
 def _held(data: dict[str, Any]) -> str:
-    return "".join(f", {count} {name}" for name, count in data["counts"].items() if count)
+    return "".join(f", {counted(count, name.removesuffix('s'))}" for name, count in data["counts"].items() if count)

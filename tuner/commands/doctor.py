@@ -26,7 +26,7 @@ from tunewright.workers.rates import measure
 from ..peers import PEERS, how_to_install, is_installed, module_of
 from ..running.image_store import room_bytes
 from ..settings import Settings, settings
-from ..text import large, printable
+from ..text import counted, large, printable
 
 PACKAGES = ("numpy", "onnx", "llvmlite", "sqlalchemy", "alembic", "typer", "rich", "platformdirs")
 """What nothing works without, and cost models apart, which come under two names."""
@@ -98,7 +98,11 @@ def _version(package: str) -> str:
 
 def _machine() -> Iterator[Check]:
     target, facts, cores = detect(), machine(), available_cores()
-    yield Check("processor", "ok", f"{facts['processor']}, {len(cores)} of {os.cpu_count()} processors to use")
+    yield Check(
+        "processor",
+        "ok",
+        f"{facts['processor']}, {len(cores)} of {counted(os.cpu_count() or len(cores), 'processor')} to use",
+    )
     yield Check("system", "ok", f"{facts['system']}, {platform.machine()}")
     yield Check("llvm", "ok", f"{facts['llvm']}, for {target.triple} {target.cpu}")
     yield Check("vectors", "ok", f"{target.vector_bits} bits, {target.vector_registers} registers")
@@ -115,7 +119,7 @@ def _machine() -> Iterator[Check]:
     rates = (
         f"{large(found.peak_flops_s, 'FLOP/s')}, reading beyond the L2 caches {large(found.bandwidth_bytes_s, 'B/s')}"
     )
-    yield Check("kernels", "ok", f"built and run; measured on {target.threads} threads: {rates}")
+    yield Check("kernels", "ok", f"built and run; measured on {counted(target.threads, 'thread')}: {rates}")
 
 
 def _database(url: str) -> Iterator[Check]:
@@ -128,7 +132,7 @@ def _database(url: str) -> Iterator[Check]:
         yield Check("database", "ok", f"{url}: not there yet; the first command that needs it makes it")
         return
     if found.is_current:
-        counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+        counts = ", ".join(counted(count, name.removesuffix("s")) for name, count in found.counts.items())
         yield Check("database", "ok", f"{found.name}: schema {found.revision}, {counts}")
     else:
         schema = f"its schema {found.revision} is an older one" if found.revision else "it is empty"
@@ -163,14 +167,16 @@ def _work(work: Work, url: str) -> Iterator[Check]:
         found = f"that of the database is {abs(work.clock_ahead_s):.0f} s {side} that of this machine"
         yield Check("clock", "note", f"{found}; jobs go by the former", "timedatectl set-ntp true, on both machines")
     if work.lost:
-        found = f"{work.lost} running jobs have lost their process"
+        found = counted(work.lost, "running job has lost its process", "running jobs have lost their processes")
         mend = f"tunewright work --db {url} takes them up; those of tune: the same tune command"
         yield Check("jobs", "note", found, mend)
     if work.queued and not work.tuners:
         mend = f"tunewright work --db {url}"
-        yield Check("jobs", "note", f"{work.queued} jobs are queued, and no tuner is at work", mend)
+        yield Check(
+            "jobs", "note", f"{counted(work.queued, 'job is', 'jobs are')} queued, and no tuner is at work", mend
+        )
     elif work.tuners:
-        yield Check("jobs", "ok", f"{work.queued} queued, {work.tuners} tuners at work")
+        yield Check("jobs", "ok", f"{work.queued} queued, {counted(work.tuners, 'tuner')} at work")
     for device in work.quarantined:
         until = f"{device.quarantined_until:%Y-%m-%d %H:%M} UTC" if device.quarantined_until else ""
         found = f"{device.name} is in quarantine until {until}: {device.reason}"
@@ -196,7 +202,7 @@ def _kept(name: str, folder: Path, pattern: str, room: Callable[[int, int], int]
             count += 1
     free_bytes = shutil.disk_usage(folder).free
     taken = f"{large(taken_bytes, 'B')} of at most {large(room(taken_bytes, free_bytes), 'B')}"
-    return Check(name, "ok", f"{folder}: {count} files, {taken}, {large(free_bytes, 'B')} free")
+    return Check(name, "ok", f"{folder}: {counted(count, 'file')}, {taken}, {large(free_bytes, 'B')} free")
 
 
 def _disk(home: Path) -> Iterator[Check]:

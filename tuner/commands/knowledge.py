@@ -17,7 +17,7 @@ from ..errors import Refused
 from ..lookup import Basis, Found
 from ..lookup.lockfile import write_lock
 from ..lookup.place import Place, download
-from ..text import duration, large, printable, shape, slow_nodes, uses
+from ..text import counted, duration, large, printable, shape, slow_nodes, uses
 from ..units import in_ms
 from .tables import WIDE, key_letters, new_table, print_table
 
@@ -85,9 +85,8 @@ def render_tasks(console: Console, data: Mapping[str, Any]) -> None:
     if data["tasks"]:
         print_table(console, table)
     coverage = data["coverage"]
-    console.print(
-        f"{printable(data['model'])}: {large(data['flops'], 'FLOP')} a run, {coverage['native']} native nodes"
-    )
+    native = counted(coverage["native"], "native node")
+    console.print(f"{printable(data['model'])}: {large(data['flops'], 'FLOP')} a run, {native}")
     if coverage["fallback"]:
         console.print(slow_nodes(coverage["fallback"], coverage["reasons"]))
 
@@ -128,7 +127,7 @@ def lock(
     prepared = place.prepare(model, dims, threads)
     if prepared.unanswered:
         reason = next(iter(prepared.unanswered.values()))
-        count = f"{len(prepared.unanswered)} of {len(prepared.found)} tasks"
+        count = f"{len(prepared.unanswered)} of {counted(len(prepared.found), 'task')}"
         raise Refused(f"{place.server} could not be asked for {count}: {reason}; a lock pins, so nothing was written")
     path = output or model.with_name(f"{model.name}.lock.json")
     write_lock(path, prepared.model, prepared.target, prepared.dims, prepared.found)
@@ -147,7 +146,7 @@ def lock(
 def render_lock(console: Console, data: Mapping[str, Any]) -> None:
     """Where the file is, and what it pins."""
     matches = ", ".join(f"{count} {match}" for match, count in data["matches"].items()) or "none"
-    console.print(f"{printable(data['file'])} pins {data['tasks']} tasks for {data['target']}: {matches}")
+    console.print(f"{printable(data['file'])} pins {counted(data['tasks'], 'task')} for {data['target']}: {matches}")
 
 
 def _expected(task: Mapping[str, Any]) -> str:
@@ -175,8 +174,8 @@ def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
         print_table(console, table)
     run = [task for task in data["tasks"] if task["chosen"]]
     exact = sum(task["match"] == "exact" for task in run)
-    console.print(f"{exact} of {len(run)} tasks are tuned for {data['target']}")
+    console.print(f"{exact} of {counted(len(run), 'task is', 'tasks are')} tuned for {data['target']}")
     if data["kept"] is not None:
-        console.print(f"{data['kept']} answers are kept for when the server is away")
+        console.print(f"{counted(data['kept'], 'answer is', 'answers are')} kept for when the server is away")
     if data["tasks"] and not roomy:
         console.print("the schedules: tunewright lookup --json, or tunewright show TASK")

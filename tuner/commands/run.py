@@ -14,7 +14,7 @@ from rich.console import Console
 from tunewright.graph.onnx_form import dtype_name
 
 from ..lookup.place import DEFAULT_PLACE, Place
-from ..text import duration, printable, shape, slow_nodes
+from ..text import counted, duration, printable, shape, slow_nodes
 from . import subject
 
 MANIFEST = "manifest.json"
@@ -91,8 +91,8 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     tasks = data["tasks"]
     transferred = f", {tasks['transferred']} on what suits similar ones" if tasks["transferred"] else ""
     console.print(
-        f"first run {duration(data['first_run_ms'])}; {tasks['tuned']} tasks tuned{transferred}, {tasks['default']} on "
-        "their default"
+        f"first run {duration(data['first_run_ms'])}; {counted(tasks['tuned'], 'task')} tuned{transferred}, "
+        f"{tasks['default']} on their default"
     )
     if data["fallback"]:
         console.print(slow_nodes(data["fallback"], data["reasons"]))

@@ -27,7 +27,7 @@ from ..lookup import lookup
 from ..lookup.prediction import predicted
 from ..models.model import open_model
 from ..settings import settings
-from ..text import duration, large, printable, printable_lines, shape
+from ..text import counted, duration, large, printable, printable_lines, shape
 from ..units import in_ms
 
 PARTS = ("ir", "llvm", "assembly")
@@ -107,7 +107,9 @@ def _task(store: SqlStore | None, prefix: str, model: Path | None, dims: Mapping
             hint = "" if model else "; of a model that was not tuned yet, name it: --model MODEL"
             raise Refused(f"{place} has no task {prefix}{hint}")
         case _:
-            raise Refused(f"{prefix} may be any of {len(keys)} tasks of {place}, such as {keys[0]} and {keys[1]}")
+            raise Refused(
+                f"{prefix} may be any of {counted(len(keys), 'task')} of {place}, such as {keys[0]} and {keys[1]}"
+            )
 
 
 def _schedule(store: SqlStore | None, task: Task, target: Target, wanted: str) -> tuple[Schedule, str, float | None]:
@@ -169,9 +171,8 @@ def render_point(console: Console, data: Mapping[str, Any]) -> None:
             )
     for space in data["spaces"]:
         legal = "" if space["legal"] is None else f", {space['legal']:,} of them legal"
-        console.print(
-            f"space of sketch {space['sketch']}.{space['version']}: {space['combinations']:,} combinations{legal}"
-        )
+        size = counted(space["combinations"], "combination")
+        console.print(f"space of sketch {space['sketch']}.{space['version']}: {size}{legal}")
         for name, choices in space["knobs"].items():
             console.print(f"  {name}: {', '.join(map(str, choices))}")
     expected = "" if data["expected_ms"] is None else f", measured {duration(data['expected_ms'])}"

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..jobs.progress import watching
 from ..jobs.report import Ended
-from ..text import duration, gain, is_clear, printable, ratio, share, slow_nodes, slow_share, times, uses
+from ..text import counted, duration, gain, is_clear, printable, ratio, share, slow_nodes, slow_share, times, uses
 from .tables import is_wide, key_letters, new_table, print_table
 
 ENDS: Mapping[str | None, str] = {
@@ -50,7 +50,7 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         console.print("nothing to tune: no node of the model has a kernel")
     peak = data["peak_gflops"]
     measured = "" if peak is None else f"; the peak measured on it is {peak:.0f} GFLOP/s"
-    console.print(f"{printable(data['model'])} on {data['target']}: {data['trials']} trials{measured}")
+    console.print(f"{printable(data['model'])} on {data['target']}: {counted(data['trials'], 'trial')}{measured}")
     if (why := ENDS.get(data.get("ended_by"))) and data["tasks"]:  # a job of before that was told has none
         console.print(f"the search ended: {why}")
     if data["failed"]:

@@ -18,6 +18,7 @@ from ..errors import Unavailable
 from ..jobs.tuning import open_machines
 from ..jobs.work import Draining, Work
 from ..settings import settings
+from ..text import counted
 from .json_log import JsonLines
 
 PATIENCE_S = 120.0
@@ -67,4 +68,4 @@ def logged() -> Iterator[None]:
 
 def render(console: Console, data: Mapping[str, Any]) -> None:
     """How many jobs it was."""
-    console.print("1 job" if data["jobs"] == 1 else f"{data['jobs']} jobs")
+    console.print(counted(data["jobs"], "job"))

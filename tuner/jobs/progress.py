@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..settings import settings
-from ..text import clock, gain, is_clear, ms, printable, ratio, share, times, uses
+from ..text import clock, counted, gain, is_clear, ms, printable, ratio, share, times, uses
 from ..units import in_ms
 from .stage import Stage
 
@@ -183,7 +183,7 @@ class _LiveView:
                 gain(ratio(row.default_s, row.best_s)),
             )
         if len(shown) < len(last.tasks):
-            table.add_row(Text(f"and {len(last.tasks) - len(shown)} lighter ones", style="dim"))
+            table.add_row(Text(f"and {counted(len(last.tasks) - len(shown), 'lighter one')}", style="dim"))
         return table
 
 
@@ -222,14 +222,16 @@ class _LineView:
 def _resumed(first: Snapshot) -> str:
     """What is known before the first trial of this process."""
     if first.trials:
-        return f"going on with the job: {first.trials} of {first.budget} trials were done before"
+        return (
+            f"going on with the job: {first.trials} of {counted(first.budget, 'trial was', 'trials were')} done before"
+        )
     if first.known:
-        return f"{first.known} trials of these tasks are known from earlier jobs"
+        return f"{counted(first.known, 'trial of these tasks is', 'trials of these tasks are')} known from earlier jobs"
     return ""
 
 
 def _summary(last: Snapshot, elapsed_s: float, left_s: float | None) -> str:
-    parts = [f"{last.trials} of {last.budget} trials", f"{clock(elapsed_s)} elapsed"]
+    parts = [f"{last.trials} of {counted(last.budget, 'trial')}", f"{clock(elapsed_s)} elapsed"]
     if last.speedup is not None:
         parts.insert(0, f"{times(last.speedup)} as fast so far" if is_clear(last.speedup) else "no gain so far")
     if left_s is not None and last.stage is Stage.SEARCHING:

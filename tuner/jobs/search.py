@@ -22,6 +22,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.workers.pool import Pool, ReferenceFailed
 
 from ..models.assembly import Assembly
+from ..text import counted
 from ..units import in_ms
 from .claims import Claims
 from .learning import Learning
@@ -185,6 +186,6 @@ def log_trial(what: str, task: Task, schedule: Schedule, measurement: Measuremen
     """Tell those who listen what a trial came to."""
     outcome = measurement.status.value
     if measurement.median_s is not None:
-        outcome = f"{1e3 * measurement.median_s:.4g} ms, {len(measurement.samples_s)} samples"
+        outcome = f"{1e3 * measurement.median_s:.4g} ms, {counted(len(measurement.samples_s), 'sample')}"
     _timing_log.debug("%s %s, schedule %s: %s %s", what, task.key[:12], schedule.key[:12], outcome, measurement.error)
     _schedule_log.debug("schedule %s: %s", schedule.key[:12], schedule)

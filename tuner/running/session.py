@@ -22,7 +22,7 @@ from tunewright.graph.ir import TensorType
 from ..arguments import checked_dims, checked_threads
 from ..errors import InputError
 from ..settings import settings
-from ..text import counted, printable
+from ..text import counted, counted_ops, printable
 from .coverage import Coverage
 from .execution import CompiledModel
 from .image import Image, Port
@@ -251,16 +251,15 @@ def _remarks(coverage: Coverage, threads: int) -> Iterator[str]:
     """What keeps a session from being as fast as it can be, a line each."""
     tasks = coverage.tuned + coverage.transferred + coverage.untuned
     if coverage.untuned:
-        yield f"{coverage.untuned} of {tasks} tasks run untuned; tuning for these dims and threads may make them faster"
+        which = f"{coverage.untuned} of {counted(tasks, 'task runs', 'tasks run')} untuned"
+        yield f"{which}; tuning for these dims and threads may make them faster"
     if coverage.fallback:
         nodes = sum(coverage.fallback.values())
-        have = "1 node has" if nodes == 1 else f"{nodes} nodes have"
-        run = "is" if nodes == 1 else "are"
-        yield f"{have} no kernel and {run} run by ONNX's reference evaluator, slowly: {counted(coverage.fallback)}"
+        have, are = counted(nodes, "node has", "nodes have"), "is" if nodes == 1 else "are"
+        yield f"{have} no kernel and {are} run by ONNX's reference evaluator, slowly: {counted_ops(coverage.fallback)}"
     cores = len(available_cores())
     if threads > cores:
-        have = f"the {cores} processors" if cores > 1 else "the one processor"
-        yield f"threads={threads} is more than {have} that this process may use"
+        yield f"threads={threads} is more than the {counted(cores, 'processor')} that this process may use"
 
 
 def _argument(port: Port) -> Argument:

@@ -16,6 +16,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ...text import counted
+
 Floats = NDArray[np.float64]
 
 LEFT = 0.12
@@ -133,7 +135,7 @@ class Outlook:
 
     def __str__(self) -> str:
         soon, later = (100 * (1 - 2**-fall) for fall in (self.soon, self.later))
-        return f"{self.trials} trials, {soon:.1f}% to gain soon, {later:.1f}% at length"
+        return f"{counted(self.trials, 'trial')}, {soon:.1f}% to gain soon, {later:.1f}% at length"
 
 
 def outlooks(
