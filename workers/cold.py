@@ -46,6 +46,9 @@ NEAR = 4
 
 MOST_COPIES = 256
 
+LASTING_S = 2e-3
+"""A run of that length brings inputs and outputs near by itself, and takes about as long wherever its constants are."""
+
 OWN = range(1)
 """The call of a program that has the constants themselves, not copies."""
 

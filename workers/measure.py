@@ -23,6 +23,7 @@ from tunewright.search_space.sketches import lower
 
 from . import sampling
 from .check import Example, Loaded
+from .cold import LASTING_S
 from .racing import CLEARLY, LONG_S, Incumbent, Race, Runner
 from .wire import LastTask, artifact_json, identity, read_artifact, read_candidate
 
@@ -33,8 +34,8 @@ WARMING, WARM = 10, 9
 """Samples with all operands in the caches, and those before them, as it takes some runs until constants are there which
 only a last-level cache has room for."""
 
-LONG_WARM = 2
-"""The same where a run is long: it matters less where so few bytes, for so much time, come from."""
+LASTING_WARM = 2
+"""The same where a run is lasting: it matters less where so few bytes, for so much time, come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ _fastest: dict[tuple[str, int], Fastest] = {}  # by task and threads
 _kept: list[Kept] = []
 _last_task = LastTask()
 _object_cache = cache(ObjectCache)
+_pool = cache(shared_pool)
 _provenance = cache(machine)
 
 
@@ -164,7 +166,7 @@ def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measu
     built = read_artifact(artifact)
     begun = Measurement(Status.OK, object_sha256=built.sha256, provenance=_provenance())
     try:
-        return begun, Loaded(_examples[task_key], built, shared_pool(threads))
+        return begun, Loaded(_examples[task_key], built, _pool(threads))
     except RuntimeError as error:
         return replace(begun, status=Status.BUILD_ERROR, error=f"can't be loaded: {error}"), None
 
@@ -193,11 +195,11 @@ def load(task_key: str, artifact: dict[str, Any], threads: int) -> dict[str, Any
 def sample(number: int) -> float:
     """One sample of what was loaded, with its constants cold; another one has run before.
 
-    A long run brings inputs and outputs, which all share, near by itself, as that of the other did; before a short one
-    a run does that.
+    A lasting run brings inputs and outputs, which all share, near by itself, as that of the other did; before a short
+    one a run does that.
     """
     one = _kept[number]
-    if one.loaded.once_s < LONG_S:
+    if one.loaded.once_s < LASTING_S:
         one.loaded.fill()
     [time_s] = one.loaded.cold.time(1, one.repeats)
     one.fault = one.fault or one.loaded.recheck_outputs()
@@ -208,7 +210,7 @@ def warm(number: int) -> float:
     """Seconds of a run of what was loaded with all operands in the caches, as far as these have room for them."""
     one = _kept[number]
     one.loaded.fill()
-    warming, count = (0, LONG_WARM) if one.loaded.once_s >= LONG_S else (WARMING, WARM)
+    warming, count = (0, LASTING_WARM) if one.loaded.once_s >= LASTING_S else (WARMING, WARM)
     samples_s = one.loaded.warm.time(warming + count, one.repeats)
     one.fault = one.fault or one.loaded.recheck()
     return sampling.interval(samples_s[warming:]).median_s

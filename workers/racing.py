@@ -17,7 +17,7 @@ from .sampling import FEWEST, LONGEST_S, PRECISION, SAMPLE_S, STEP, Interval, Ti
 FIRST = 3
 """Samples after which one that is clearly slower is given up: one of them may be disturbed, and the median holds."""
 
-LONG_S = 4 * SAMPLE_S
+LONG_S = 2 * SAMPLE_S
 """A run that takes so long is a sample, that of the check the first: what is new to it then, such as its code, is soon
 read. Nor are there more than `FIRST` where others have `FEWEST`, before it is known whether it may be the faster one.
 """

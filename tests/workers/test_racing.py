@@ -10,7 +10,7 @@ import pytest
 
 from tunewright.workers import measure
 from tunewright.workers.racing import CLEARLY, FIRST, FRESH_S, HOPELESS, LONG_S, TURN, Incumbent, Outcome, Race, Runner
-from tunewright.workers.sampling import FEWEST, PRECISION, Interval, interval
+from tunewright.workers.sampling import FEWEST, PRECISION, SAMPLE_S, Interval, interval
 
 BUDGET_S = 0.05
 
@@ -125,11 +125,11 @@ def test_one_that_is_a_bit_faster_is_timed_in_turn_but_not_for_ever(noise: float
     assert outcome.incumbent_s is not None
     assert len(outcome.samples_s) >= FIRST
     assert machine.ran[-1] == "challenger"
-    turns = 2 * max(TURN, FIRST) * max(run_s, 500e-6) * (1 + 10 * noise)
+    turns = 2 * max(TURN, FIRST) * max(run_s, SAMPLE_S) * (1 + 10 * noise)
     assert machine.now_s <= 100 + BUDGET_S + (FEWEST + 1) * run_s * (1 + 10 * noise) + turns
 
 
-@pytest.mark.parametrize(("run_s", "fewest"), [(1e-6, FEWEST), (1e-3, FEWEST), (1e-2, 2)])
+@pytest.mark.parametrize(("run_s", "fewest"), [(1e-6, FEWEST), (LONG_S / 2, FEWEST), (2 * LONG_S, 2)])
 def test_an_equal_one_is_not_timed_in_turn(run_s: float, fewest: int) -> None:
     machine = Machine()
     outcome = race(machine, 0.995 * run_s, incumbent(machine, run_s))
@@ -176,7 +176,7 @@ def test_where_only_a_time_is_known_the_margin_is_wider(factor: float) -> None:
 
 def test_where_nothing_is_known_it_is_timed_until_the_interval_is_narrow() -> None:
     machine = Machine()
-    assert len(race(machine, 1e-3, None).samples_s) == FEWEST
+    assert len(race(machine, LONG_S / 2, None).samples_s) == FEWEST
     noisy = Machine()
     outcome = race(noisy, 1e-5, None, noise=0.05)
     assert outcome.is_fastest and len(outcome.samples_s) > FEWEST
@@ -207,7 +207,7 @@ class Interrupted:
 
 @pytest.mark.parametrize("usual_s", [0.0, 18e-6])
 def test_a_short_run_that_was_interrupted_is_not_taken_for_a_long_one(usual_s: float) -> None:
-    kernel = Interrupted(first_s=5e-3, run_s=20e-6)
+    kernel = Interrupted(first_s=5e-3, run_s=SAMPLE_S / 25)
     runner = measure._runner(kernel, usual_s)  # type: ignore[arg-type]
     assert not runner.is_long
     assert runner.repeats == 25

@@ -49,11 +49,11 @@ def test_a_single_sample_is_its_own_interval() -> None:
 
 def test_short_runs_are_repeated_within_a_sample() -> None:
     short = Clockwork(1e-6)
-    assert repeats(short, once_s=1e-6) == 500
-    assert short.runs == [500], "which warms up"
+    assert repeats(short, once_s=1e-6) == 250
+    assert short.runs == [250], "which warms up"
     slower_at_first = Clockwork(1e-6)
-    assert repeats(slower_at_first, once_s=1e-4) == 500
-    assert slower_at_first.runs == [5, 500]
+    assert repeats(slower_at_first, once_s=5e-5) == 250
+    assert slower_at_first.runs == [5, 250]
 
 
 def test_one_run_that_takes_long_enough_is_a_sample() -> None:

@@ -10,9 +10,8 @@ from tunewright.db.jobs import EventKind, NewEvent
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
-from tunewright.workers.cold import BEYOND
+from tunewright.workers.cold import BEYOND, LASTING_S
 from tunewright.workers.pool import ReferenceFailed
-from tunewright.workers.racing import LONG_S
 
 from ..units import in_ms
 from .report import TaskReport
@@ -135,7 +134,7 @@ class Confirming:
     def _time_s(self, state: TaskState, measurement: Measurement) -> float:
         """What a run takes in this model."""
         cold_s, warm_s = time_s(measurement), measurement.warm_s
-        return cold_s if warm_s is None or cold_s >= LONG_S or not self._stays_near(state.task) else warm_s
+        return cold_s if warm_s is None or cold_s >= LASTING_S or not self._stays_near(state.task) else warm_s
 
     def _stays_near(self, task: Task) -> bool:
         """Whether the constants of a task are, when its turn comes again, where a run of it alone would leave them."""
