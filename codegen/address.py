@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .expr import Const, Expr, Load, Op, Ramp, Var, const, op
-from .index import NOTHING, form
+from .expr import Const, Expr, Load, Op, Ramp, Var, const, fact, op
+from .index import Form, form
 from .ir import Buffer, Store
 
 
@@ -21,43 +22,80 @@ class Address(NamedTuple):
 
 def address(access: Load | Store, buffer: Buffer) -> Address:
     """Where a load from a buffer, or a store to it, goes."""
-    total = NOTHING
-    for expr, stride in zip(access.index, buffer.strides, strict=True):
-        total = total.plus(form(expr), stride * buffer.dtype.size_bytes)
-    vectors = {atom: scale for atom, scale in total.terms.items() if atom.lanes > 1}
-    on_a_line = all(isinstance(atom, Ramp) for atom in vectors)  # a form's ramps all start at 0
-    scalars = tuple((atom, scale) for atom, scale in total.terms.items() if atom.lanes == 1)
-    lanes = max([i.lanes for i in access.index], default=1)
-    used = lanes if access.count is None else min(access.count, lanes)
-    return Address(scalars, total.constant, lanes, used, sum(vectors.values()) if on_a_line else None)
+    return _address(access, buffer.strides, buffer.dtype.size_bytes)
 
 
 def elements(access: Load | Store, buffer: Buffer) -> list[Address]:
     """Where each lane of a vector access goes that touches memory, worked out for itself."""
-    found = []
-    for lane in range(address(access, buffer).used):
-        index = tuple(_lane(i, lane, {}) for i in access.index)
-        found.append(address(Load(buffer.name, index, buffer.dtype), buffer))
+    return _elements(access, buffer.strides, buffer.dtype.size_bytes)
+
+
+def _address(access: Load | Store, strides: Sequence[int], size_bytes: int) -> Address:
+    total, offset = _sum(map(form, access.index), strides, size_bytes)
+    lanes = max([i.lanes for i in access.index], default=1)
+    if lanes == 1:
+        return Address(tuple(total.items()), offset, 1, 1, 0)
+    scalars = tuple([term for term in total.items() if term[0].lanes == 1])
+    vectors = [term for term in total.items() if term[0].lanes > 1]
+    on_a_line = all([isinstance(atom, Ramp) for atom, _ in vectors])  # a form's ramps all start at 0
+    used = lanes if access.count is None else min(access.count, lanes)
+    return Address(scalars, offset, lanes, used, sum([scale for _, scale in vectors]) if on_a_line else None)
+
+
+def _elements(access: Load | Store, strides: Sequence[int], size_bytes: int) -> list[Address]:
+    used = _address(access, strides, size_bytes).used
+    parts = [(i, form(i)) if i.lanes == 1 else (i, None) for i in access.index]
+    found: list[Address] = []
+    for lane in range(used):
+        total, offset = _sum([part or _lanes(i)[lane] for i, part in parts], strides, size_bytes)
+        terms = tuple(total.items())
+        if found and found[0].terms == terms:
+            terms = found[0].terms
+        found.append(Address(terms, offset, 1, 1, 0))
     return found
 
 
-def _lane(node: Expr, lane: int, done: dict[int, Expr]) -> Expr:
+def _sum(parts: Iterable[Form], strides: Sequence[int], size_bytes: int) -> tuple[Mapping[Expr, int], int]:
+    """The indices along each dimension as bytes: multiples of atoms, and what is constant."""
+    terms: dict[Expr, int] = {}
+    offset = 0
+    for part, stride in zip(parts, strides, strict=True):
+        scale = stride * size_bytes
+        offset += part.constant * scale
+        for atom, coefficient in part.terms.items():
+            total = terms.get(atom, 0) + coefficient * scale
+            if total:
+                terms[atom] = total
+            else:
+                del terms[atom]
+    return terms, offset
+
+
+@fact
+def _lanes(index: Expr) -> tuple[Form, ...]:
+    """Each lane of a vector index."""
+    return tuple([form(_lane(index, lane, {})) for lane in range(index.lanes)])
+
+
+def _lane(node: Expr, lane: int, done: dict[Expr, Expr]) -> Expr:
     """One lane of an expression, as a scalar expression."""
     if node.lanes == 1:
         return node
-    if id(node) not in done:
+    found = done.get(node)
+    if found is None:
         match node:
             case Ramp(base):
-                done[id(node)] = base + lane
+                found = base + lane
             case Load(count=count) if count is not None and lane >= count:
-                done[id(node)] = const(0, node.dtype)
+                found = const(0, node.dtype)
             case Load(tensor, index, dtype):
-                done[id(node)] = Load(tensor, tuple(_lane(i, lane, done) for i in index), dtype)
+                found = Load(tensor, tuple(_lane(i, lane, done) for i in index), dtype)
             case Op(name, args, dtype):
-                done[id(node)] = op(name, *(_lane(a, lane, done) for a in args), dtype=dtype)
+                found = op(name, *(_lane(a, lane, done) for a in args), dtype=dtype)
             case Const() | Var():
-                done[id(node)] = node
-    return done[id(node)]
+                found = node
+        done[node] = found
+    return found
 
 
 class AddressBook:
@@ -69,22 +107,29 @@ class AddressBook:
     def __init__(self) -> None:
         self._addresses: dict[tuple[object, ...], Address] = {}
         self._elements: dict[tuple[object, ...], list[Address]] = {}
+        self._strides: dict[int, tuple[int, ...]] = {}
         self._kept: list[Buffer] = []
 
     def address(self, access: Load | Store, buffer: Buffer) -> Address:
         """As the function."""
-        key = (id(buffer), access.count, *access.index)
+        key = (id(buffer), access.count, access.index)
         found = self._addresses.get(key)
         if found is None:
-            found = self._addresses[key] = address(access, buffer)
-            self._kept.append(buffer)
+            found = self._addresses[key] = _address(access, self._known(buffer), buffer.dtype.size_bytes)
         return found
 
     def elements(self, access: Load | Store, buffer: Buffer) -> list[Address]:
         """As the function."""
-        key = (id(buffer), access.count, *access.index)
+        key = (id(buffer), access.count, access.index)
         found = self._elements.get(key)
         if found is None:
-            found = self._elements[key] = elements(access, buffer)
+            found = self._elements[key] = _elements(access, self._known(buffer), buffer.dtype.size_bytes)
+        return found
+
+    def _known(self, buffer: Buffer) -> tuple[int, ...]:
+        """The strides of a buffer."""
+        found = self._strides.get(id(buffer))
+        if found is None:
+            found = self._strides[id(buffer)] = buffer.strides
             self._kept.append(buffer)
         return found

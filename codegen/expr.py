@@ -16,24 +16,23 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import RLock
 from typing import Any, ClassVar, Self, TypeVar
-from weakref import WeakValueDictionary
+from weakref import ref
 
 import numpy as np
 
 from .dtype import DType
 
 Number = int | float | bool
+Key = tuple[object, ...]
 
-
-_NODES: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
+_NODES: dict[Key, ref[Any]] = {}
 """Every node there is, under its class and fields: children and dtypes by identity, which is as good as equality."""
 
 _MAKING = RLock()
-"""Held to add a node, so that threads don't make two alike."""
-
-_set = object.__setattr__
+"""Held to add a node or to take one out, so that threads don't make two alike."""
 
 Node = TypeVar("Node", bound="Arithmetic")
 
@@ -87,18 +86,27 @@ class Arithmetic:
         return op("neg", self)
 
 
-def _made(cls: type[Node], key: tuple[object, ...], children: tuple[Expr, ...], *values: object) -> Node:
+def _nowhere() -> None:
+    """What stands in for a reference to a node that there isn't."""
+
+
+def _made(cls: type[Node], key: Key, children: tuple[Expr, ...], *values: object) -> Node:
     """The node of a class with these values of its fields. `key` tells it from all others."""
     with _MAKING:
-        node: Node | None = _NODES.get(key)
+        node: Node | None = _NODES.get(key, _nowhere)()
         if node is None:
             node = object.__new__(cls)
-            for name, value in zip(cls.__slots__, values, strict=True):
-                _set(node, name, value)
-            _set(node, "children", children)
-            _set(node, "facts", {})
-            _NODES[key] = node
+            for put, value in zip(_SLOTS[cls], (children, {}, *values), strict=True):
+                put(node, value)
+            _NODES[key] = ref(node, partial(_forget, key))
         return node
+
+
+def _forget(key: Key, gone: ref[Any], nodes: dict[Key, ref[Any]] = _NODES, making: RLock = _MAKING) -> None:
+    """Take out a node that is gone, unless there is another one like it by now. Works while Python shuts down."""
+    with making:
+        if nodes.get(key) is gone:
+            del nodes[key]
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
@@ -114,7 +122,7 @@ class Const(Arithmetic):
         value = float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else int(value)
         # Of floats, zeros of either sign are two, and NaN is one.
         key = (cls, repr(value) if dtype.is_float else value, id(dtype))
-        found: Self | None = _NODES.get(key)
+        found: Self | None = _NODES.get(key, _nowhere)()
         return found or _made(cls, key, (), value, dtype)
 
     def __str__(self) -> str:
@@ -132,7 +140,7 @@ class Var(Arithmetic):
 
     def __new__(cls, name: str) -> Self:
         key = (cls, name)
-        found: Self | None = _NODES.get(key)
+        found: Self | None = _NODES.get(key, _nowhere)()
         return found or _made(cls, key, (), name)
 
     def __str__(self) -> str:
@@ -150,7 +158,7 @@ class Ramp(Arithmetic):
 
     def __new__(cls, base: Expr, lanes: int) -> Self:
         key = (cls, id(base), lanes)
-        found: Self | None = _NODES.get(key)
+        found: Self | None = _NODES.get(key, _nowhere)()
         return found or _made(cls, key, (base,), base, lanes)
 
     def __str__(self) -> str:
@@ -172,7 +180,7 @@ class Load(Arithmetic):
 
     def __new__(cls, tensor: str, index: tuple[Expr, ...], dtype: DType, count: int | None = None) -> Self:
         key = (cls, tensor, id(dtype), count, *map(id, index))
-        found: Self | None = _NODES.get(key)
+        found: Self | None = _NODES.get(key, _nowhere)()
         if found is None:
             lanes = max([i.lanes for i in index], default=1)
             found = _made(cls, key, index, tensor, index, dtype, count, lanes)
@@ -194,7 +202,7 @@ class Op(Arithmetic):
 
     def __new__(cls, name: str, args: tuple[Expr, ...], dtype: DType) -> Self:
         key = (cls, name, id(dtype), *map(id, args))
-        found: Self | None = _NODES.get(key)
+        found: Self | None = _NODES.get(key, _nowhere)()
         if found is None:
             lanes = 1 if name in HORIZONTAL else max([a.lanes for a in args])
             found = _made(cls, key, args, name, args, dtype, lanes)
@@ -210,6 +218,11 @@ class Op(Arithmetic):
 
 Expr = Const | Var | Ramp | Load | Op
 NODES = (Const, Var, Ramp, Load, Op)
+
+_SLOTS: Mapping[type[Any], tuple[Callable[[Any, Any], None], ...]] = {
+    cls: tuple([getattr(cls, name).__set__ for name in ("children", "facts", *cls.__slots__)]) for cls in NODES
+}
+"""What sets the fields of a frozen node."""
 
 Fact = TypeVar("Fact")
 
@@ -328,6 +341,8 @@ def const(value: Number, dtype: DType | None = None) -> Const:
     """
     if dtype is None:
         dtype = DType.BOOL if isinstance(value, bool) else DType.I64 if isinstance(value, int) else DType.F32
+    if type(value) is int and dtype is DType.I64 and -(1 << 63) <= value < 1 << 63:
+        return Const(value, dtype)
     if dtype.is_float:
         if abs(value) < SAFE:
             return Const(float(dtype.numpy.type(value)), dtype)
@@ -363,13 +378,20 @@ def op(name: str, *args: Expr | Arithmetic | Number, dtype: DType | None = None)
     nodes: tuple[Any, ...] = args
     for arg in args:
         if not isinstance(arg, Arithmetic):
-            values = args[1:] if name == "select" else args  # the condition says nothing about the dtype of the choices
-            like = next((a.dtype for a in reversed(values) if isinstance(a, NODES)), None)
-            nodes = tuple([a if isinstance(a, Arithmetic) else const(a, like) for a in args])
+            nodes = _nodes(name, args)
             break
     if dtype is None:
         dtype = DType.BOOL if name in COMPARISONS else nodes[-1].dtype
     return applied(name, nodes, dtype)
+
+
+def _nodes(name: str, args: tuple[Any, ...]) -> tuple[Expr, ...]:
+    """Arguments with numbers made literals."""
+    like: DType | None = None
+    for arg in args[1:] if name == "select" else args:  # the condition says nothing about the dtype of the choices
+        if isinstance(arg, NODES):
+            like = arg.dtype
+    return tuple([arg if isinstance(arg, NODES) else const(arg, like) for arg in args])
 
 
 def applied(name: str, args: tuple[Expr, ...], dtype: DType) -> Expr:
@@ -387,6 +409,8 @@ def _folded(name: str, args: tuple[Expr, ...], dtype: DType) -> Expr:
     values = [a.value for a in args if isinstance(a, Const)]
     if len(values) == len(args) and name not in HORIZONTAL:
         return Const(evaluated(name, [a.dtype for a in args], values, dtype), dtype)
+    if len(args) == 2 and (dtype is DType.I64 or dtype is DType.I32):
+        return _identity(name, args[0], args[1], dtype)
     match name, args:
         case "select", (Const(condition), yes, no):
             return yes if condition else no
@@ -394,8 +418,6 @@ def _folded(name: str, args: tuple[Expr, ...], dtype: DType) -> Expr:
             return rest if condition else const(False)
         case "or", (Const(condition), rest) | (rest, Const(condition)):
             return const(True) if condition else rest
-        case _, (left, right) if dtype in (DType.I64, DType.I32):
-            return _identity(name, left, right, dtype)
     return Op(name, args, dtype)
 
 
@@ -434,8 +456,8 @@ def evaluated(name: str, kinds: Sequence[DType], numbers: Sequence[Number], dtyp
     """The value of an op, to a dtype, on numbers of these dtypes."""
     quick = INDEXING.get(name)
     if quick and kinds[0] is DType.I64:
-        result = quick(*numbers)
-        if fits(result, DType.I64):
+        result: Number = quick(*numbers)
+        if fits(int(result), DType.I64):
             return result
     with np.errstate(all="ignore"):
         values = [kind.numpy.type(number) for kind, number in zip(kinds, numbers, strict=True)]

@@ -21,12 +21,12 @@ from .expr import (
     Op,
     Ramp,
     Var,
-    children,
     const,
     fact,
     op,
     rebuilt,
     substitute,
+    variables,
     walk,
 )
 from .interval import UNBOUNDED, UNKNOWN, Interval, compared, computed, difference, saturated, type_range
@@ -68,13 +68,25 @@ class Form:
 
     def plus(self, other: Form, scale: int = 1) -> Form:
         """`self + scale * other`."""
+        constant = self.constant + scale * other.constant
+        if not other.terms:
+            return Form(self.terms, constant)
+        if scale == 1 and not self.terms:
+            return Form(other.terms, constant)
         terms = dict(self.terms)
         for atom, coefficient in other.terms.items():
-            terms[atom] = terms.get(atom, 0) + scale * coefficient
-        return Form({a: c for a, c in terms.items() if c}, self.constant + scale * other.constant)
+            total = terms.get(atom, 0) + scale * coefficient
+            if total:
+                terms[atom] = total
+            else:
+                terms.pop(atom, None)
+        return Form(terms, constant)
 
 
 NOTHING = Form({}, 0)
+
+AFFINE = frozenset({"add", "sub", "mul", "neg"})
+"""Ops that keep forms forms, `mul` with one that is constant."""
 
 
 @fact
@@ -85,19 +97,24 @@ def form(node: Expr) -> Form:
             return Form({}, int(value))
         case Ramp(base, lanes) if base != ZERO:
             return form(base).plus(Form({Ramp(ZERO, lanes): 1}, 0))
-        case Op("add", (left, right), DType.I64):
-            return form(left).plus(form(right))
-        case Op("sub", (left, right), DType.I64):
-            return form(left).plus(form(right), -1)
-        case Op("neg", (inner,), DType.I64):
-            return NOTHING.plus(form(inner), -1)
-        case Op("mul", (left, right), DType.I64):
-            a, b = form(left), form(right)
-            if not a.terms:
-                return NOTHING.plus(b, a.constant)
-            if not b.terms:
-                return NOTHING.plus(a, b.constant)
+        case Op(name, args, DType.I64) if name in AFFINE:
+            found = _combined(name, *map(form, args))
+            if found is not None:
+                return found
     return Form({node: 1}, 0)
+
+
+def _combined(name: str, left: Form, right: Form = NOTHING) -> Form | None:
+    """An op of `AFFINE` on forms, if the result is one."""
+    if name == "add":
+        return left.plus(right)
+    if name == "sub":
+        return left.plus(right, -1)
+    if name == "neg":
+        return NOTHING.plus(left, -1)
+    if not left.terms:
+        return NOTHING.plus(right, left.constant)
+    return None if right.terms else NOTHING.plus(left, right.constant)
 
 
 def build(total: Form) -> Expr:
@@ -336,13 +353,13 @@ def simplify(expr: Expr, ranges: Ranges) -> Expr:
     Keeps the sharing of parts. A vector may become a scalar where all lanes are equal.
     """
     domain = Domain(ranges)
-    done: dict[int, Expr] = {}
+    done: dict[Expr, Expr] = {}
 
     def go(node: Expr) -> Expr:
-        if id(node) not in done:
-            parts = tuple(map(go, children(node)))
-            done[id(node)] = _simplified(node, parts, domain)
-        return done[id(node)]
+        found = done.get(node)
+        if found is None:
+            found = done[node] = _simplified(node, tuple(map(go, node.children)), domain)
+        return found
 
     return go(expr)
 
@@ -391,7 +408,7 @@ def _affine_ops(root: Expr) -> int:
         node = stack.pop()
         if isinstance(node, Ramp):
             stack.append(node.base)
-        elif isinstance(node, Op) and node.name in ("add", "sub", "mul", "neg") and id(node) not in seen:
+        elif isinstance(node, Op) and node.name in AFFINE and id(node) not in seen:
             seen.add(id(node))
             stack.extend(node.args)
     return len(seen)
@@ -463,34 +480,25 @@ def vectorize(expr: Expr, var: str, base: Expr, lanes: int, count: int | None = 
     leading lanes may touch memory, and is given to every vector load. Raises ValueError if there are vectors already.
     """
     ramp = Ramp(base, lanes)
-    moving: dict[int, bool] = {}
-    done: dict[int, Expr] = {}
-
-    def moves(node: Expr) -> bool:
-        if id(node) not in moving:
-            moving[id(node)] = node == Var(var) if isinstance(node, Var) else any(map(moves, children(node)))
-        return moving[id(node)]
+    axis = Var(var)
+    done: dict[Expr, Expr] = {axis: ramp}
 
     def load(node: Load) -> Load:
         *outer, last = node.index
         total = form(last)
-        others = [atom for atom in total.terms if atom != Var(var)]
-        if total.terms.get(Var(var)) == 1 and not any(map(moves, [*outer, *others])):
+        others = [atom for atom in total.terms if atom is not axis]
+        if total.terms.get(axis) == 1 and not any(var in variables(e) for e in (*outer, *others)):
             return Load(node.tensor, (*outer, Ramp(substitute(last, {var: base}), lanes)), node.dtype, count)
         return Load(node.tensor, tuple(map(go, node.index)), node.dtype, count)
 
     def go(node: Expr) -> Expr:
-        if not moves(node):
-            return node
-        if id(node) not in done:
-            match node:
-                case Var():
-                    done[id(node)] = ramp
-                case Load():
-                    done[id(node)] = load(node)
-                case _:
-                    done[id(node)] = rebuilt(node, tuple(map(go, children(node))))
-        return done[id(node)]
+        found = done.get(node)
+        if found is None:
+            if var not in variables(node):
+                return node
+            found = load(node) if isinstance(node, Load) else rebuilt(node, tuple(map(go, node.children)))
+            done[node] = found
+        return found
 
     if expr.lanes > 1:
         raise ValueError(f"{expr} is a vector already")
