@@ -163,7 +163,7 @@ class XGBModel:
 
     def _sheet(self, task: Task, target: Target, space: Space) -> Sheet:
         """What is known of points of a space."""
-        key = task.key, target, space.sketch, space.version
+        key = task.key, target, space.sketch, space.version, space.knobs  # fewer choices, other codes
         return self._sheets.sheet(key, lambda: Sheet(space, partial(_values, task, target, space), self._below))
 
     def _below(self, values: Values) -> Members:
