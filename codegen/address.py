@@ -37,7 +37,7 @@ def _address(access: Load | Store, strides: Sequence[int], size_bytes: int) -> A
         return Address(tuple(total.items()), offset, 1, 1, 0)
     scalars = tuple([term for term in total.items() if term[0].lanes == 1])
     vectors = [term for term in total.items() if term[0].lanes > 1]
-    on_a_line = all([isinstance(atom, Ramp) for atom, _ in vectors])  # a form's ramps all start at 0
+    on_a_line = all(isinstance(atom, Ramp) for atom, _ in vectors)  # a form's ramps all start at 0
     used = lanes if access.count is None else min(access.count, lanes)
     return Address(scalars, offset, lanes, used, sum([scale for _, scale in vectors]) if on_a_line else None)
 

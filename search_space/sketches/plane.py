@@ -32,7 +32,7 @@ from ..nests.phases import kernel_around
 from ..schedule import Schedule
 from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
-from ..windows.plane_tile import Band, Held, Place, PlaneTile, Stretch
+from ..windows.plane_tile import Band, Held, PlaneTile, Stretch, Strip
 from ..windows.planes import Planes, planes
 from ..windows.windows import touched
 
@@ -234,70 +234,64 @@ class _Loops:
         self.count, self.together = _count(found), values["block_planes"]
         self.tiles = -(-found.rows.extent // values["tile_rows"])
         self.block = values["block_rows"] or self.tiles
-        self.ranges = {"row": (0, self.tiles - 1), "plane": (0, self.together - 1)}
-        self.stretches = Stretch.all(found.columns, values["lanes"], values["vectors"])
+        blocks, parts = -(-self.tiles // self.block), -(-self.count // self.together)
+        self.total = blocks * parts
+        chunk: Expr = Var("chunk") if self.total > 1 else const(0)
+        part, self.place = (chunk, const(0)) if blocks == 1 else (chunk // blocks, chunk % blocks)  # of rows
+        self.number = part * self.together + (Var("plane") if self.together > 1 else const(0))
+        places = digits(self.number, [a.extent for a in found.still])
+        plane = dict(zip((a.name for a in found.still), places, strict=True))
+        self.held = Held(found, values["lanes"], bool(values["held"]), plane)
+        counts = {"row": self.tiles, "plane": self.together, "chunk": self.total}
+        ranges = {var: (0, count - 1) for var, count in counts.items()}
+        stretches = Stretch.all(found.columns, values["lanes"], values["vectors"])
+        self.strips = [Strip(self.held, stretch, self.width, ranges) for stretch in stretches]
         self.bands = self.banded(values["tile_rows"])
-        self.held = Held(found, values["lanes"], bool(values["held"]))
 
     def banded(self, size: int) -> list[Band]:
         """Tiles of so many rows; where that is little code, those with padding apart from the others."""
         bands = Band.all(self.found.rows.extent, size)
         apart = [part for band in bands for part in band.apart(self.found.rows, size)]
-        vectors = sum(len(stretch.vectors) for stretch in self.stretches)
+        vectors = sum(len(strip.stretch.vectors) for strip in self.strips)
         folds = vectors * sum(band.rows for band in apart) * self.found.taps
         return apart if folds <= APART_LIMIT else bands
 
     def chunks(self) -> Stmt:
         """The phase."""
-        blocks, parts = -(-self.tiles // self.block), -(-self.count // self.together)
-        total = blocks * parts
-        self.ranges["chunk"] = (0, total - 1)
-        chunk: Expr = Var("chunk") if total > 1 else const(0)
-        part, block = (chunk, const(0)) if blocks == 1 else (chunk // blocks, chunk % blocks)
-        number = part * self.together + (Var("plane") if self.together > 1 else const(0))
-        body = self.plane(number, block)
+        body = self.held.keep(self.rows())
         if self.count % self.together:
-            body = If(op("lt", number, self.count), body)
+            body = If(op("lt", self.number, self.count), body)
         if self.together > 1:
             body = For("plane", self.together, body)
-        return For("chunk", total, body, LoopKind.PARALLEL) if total > 1 else body
+        return For("chunk", self.total, body, LoopKind.PARALLEL) if self.total > 1 else body
 
-    def plane(self, number: Expr, block: Expr) -> Stmt:
-        """One plane, or a block of its rows."""
-        still = self.found.still
-        plane = dict(zip((a.name for a in still), digits(number, [a.extent for a in still]), strict=True))
-        return self.held.keep(plane, self.rows(plane, block))
-
-    def rows(self, plane: Mapping[str, Expr], block: Expr) -> Stmt:
-        """The row tiles, those of each band with code of their own."""
+    def rows(self) -> Stmt:
+        """The row tiles of one plane, or of a block of its rows, those of each band with code of their own."""
         if self.block == self.tiles:
-            return Block(tuple(self.band(plane, band) for band in self.bands))
-        tile = block * self.block + (Var("row") if self.block > 1 else const(0))
+            return Block(tuple(self.band(band) for band in self.bands))
+        tile = self.place * self.block + (Var("row") if self.block > 1 else const(0))
         variants: list[Stmt] = []
         for band in self.bands:
             if band.count == 1:
-                variants.append(If(op("eq", tile, band.first), self.columns(plane, band, const(band.first))))
+                variants.append(If(op("eq", tile, band.first), self.columns(band, const(band.first))))
                 continue
             within = op("le", const(band.first), tile) if band.first else const(True)
             if len(self.bands) > 1 or self.tiles % self.block:
                 within = op("and", within, op("lt", tile, band.tiles.stop))
-            body = self.columns(plane, band, tile)
+            body = self.columns(band, tile)
             variants.append(body if within == const(True) else If(within, body))
         return For("row", self.block, Block(tuple(variants))) if self.block > 1 else Block(tuple(variants))
 
-    def band(self, plane: Mapping[str, Expr], band: Band) -> Stmt:
+    def band(self, band: Band) -> Stmt:
         """Neighbouring row tiles of one size."""
         if band.count == 1:
-            return self.columns(plane, band, const(band.first))
-        return For("row", band.count, self.columns(plane, band, Var("row") + band.first))
+            return self.columns(band, const(band.first))
+        return For("row", band.count, self.columns(band, Var("row") + band.first))
 
-    def columns(self, plane: Mapping[str, Expr], band: Band, row: Expr) -> Stmt:
+    def columns(self, band: Band, row: Expr) -> Stmt:
         """The tiles of one row of tiles."""
         steps: list[Stmt] = []
-        for stretch in self.stretches:
-            number = const(stretch.first) if stretch.count == 1 else Var("column") + stretch.first
-            place = Place(plane, row, number * self.width)
-            ranges = {**self.ranges, "column": (0, stretch.count - 1)}
-            tile = PlaneTile(self.held, band, self.values, stretch, place, ranges).lower()
-            steps.append(For("column", stretch.count, tile) if stretch.count > 1 else tile)
+        for strip in self.strips:
+            tile, count = PlaneTile(strip, band, self.values, row).lower(), strip.stretch.count
+            steps.append(For("column", count, tile) if count > 1 else tile)
         return Block(tuple(steps))

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise, product
 
-from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, loads, op, substitute, transform
+from tunewright.codegen.expr import (
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Substitution,
+    Var,
+    const,
+    loads,
+    op,
+    substitute,
+    transform,
+    variables,
+)
 from tunewright.codegen.index import Ranges, simplify, vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, If, Prefetch, Scope, Stmt, Store
 from tunewright.graph.task import identity
@@ -105,26 +119,18 @@ def _vector(columns: Direction, first: int, lanes: int) -> Vector:
     return Vector(used, tuple(reaches))
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a tile is: its plane, by axes, and its number along rows and columns."""
-
-    plane: Mapping[str, Expr]
-    row: Expr
-    column: Expr
-
-
 class Held:
     """What the fold needs beside the elements, such as weights: in registers for a whole plane, if that is wanted."""
 
-    def __init__(self, found: Planes, lanes: int, kept: bool) -> None:
-        self.found, self.lanes = found, lanes
+    def __init__(self, found: Planes, lanes: int, kept: bool, plane: Mapping[str, Expr]) -> None:
+        self.found, self.lanes, self.plane = found, lanes, plane
         self.around = around(found.piece.stage.body, found.read)
         needed = dict.fromkeys(x for x in loads(self.around) if x != OWN and x.dtype is OWN.dtype) if kept else ()
         window = product(range(found.rows.taps), range(found.columns.taps))
         self.numbers = {(load, taps): n for n, (taps, load) in enumerate(product(window, needed))}
+        self._laid: dict[tuple[int, int], Expr] = {}  # what elements are folded with, by taps
 
-    def keep(self, plane: Mapping[str, Expr], body: Stmt) -> Stmt:
+    def keep(self, body: Stmt) -> Stmt:
         """The body, with all it needs of a plane in registers."""
         if not self.numbers:
             return body
@@ -132,74 +138,142 @@ class Held:
         steps: list[Stmt] = []
         for (load, taps), number in self.numbers.items():
             index = const(number), Ramp(const(0), self.lanes)
-            steps.append(Store(HELD, index, substitute(load, {**plane, **self._taps(taps)})))
+            steps.append(Store(HELD, index, substitute(load, {**self.plane, **self._taps(taps)})))
         return Alloc(held, Block((*steps, body)))
 
-    def at(self, taps: tuple[int, int], plane: Mapping[str, Expr]) -> Expr:
-        """What an element is folded with at a tap of a plane's windows; `OWN` stands for the element."""
+    def at(self, taps: tuple[int, int]) -> Expr:
+        """What an element is folded with at a tap of the windows; `OWN` stands for the element."""
+        if taps not in self._laid:
+            self._laid[taps] = self._at(taps)
+        return self._laid[taps]
 
+    def _at(self, taps: tuple[int, int]) -> Expr:
         def visit(node: Expr) -> Expr:
             number = self.numbers.get((node, taps)) if isinstance(node, Load) else None
             if number is None:
                 return node
             return Load(HELD, (const(number), Ramp(const(0), self.lanes)), node.dtype)
 
-        return substitute(transform(self.around, visit), {**plane, **self._taps(taps)})
+        return substitute(transform(self.around, visit), {**self.plane, **self._taps(taps)})
 
     def _taps(self, taps: tuple[int, int]) -> dict[str, Expr]:
         return {d.tap: const(t) for d, t in zip((self.found.rows, self.found.columns), taps, strict=True)}
 
 
+class Strip:
+    """The tiles of a stretch, in any row of tiles: what they read, and what follows the fold."""
+
+    def __init__(self, held: Held, stretch: Stretch, width: int, ranges: Ranges) -> None:
+        self.held, self.found, self.lanes, self.stretch = held, held.found, held.lanes, stretch
+        number = const(stretch.first) if stretch.count == 1 else Var("column") + stretch.first
+        self.base = number * width  # the first column
+        self.ranges = {**ranges, "column": (0, stretch.count - 1)}
+        self.finished = self.found.piece.finished(OWN)
+        self.moving = not variables(self.finished).isdisjoint((self.found.rows.axis, self.found.columns.axis))
+        self._elements: dict[tuple[int, int], Expr] = {}  # in any row of the input, by vector and tap
+        self._finish: Expr | None = None  # where it is the same for all places
+
+    def first(self, number: int) -> Expr:
+        """The first column of a vector."""
+        return self.base + number * self.lanes
+
+    def element(self, number: int, tap: int) -> Expr | None:
+        """A vector of elements in any row of the input, the border where they are padding; None if all are."""
+        vector = self.stretch.vectors[number]
+        if not vector.reaches[tap]:
+            return None
+        if (number, tap) not in self._elements:
+            self._elements[number, tap] = self._element(number, tap, vector)
+        return self._elements[number, tap]
+
+    def _element(self, number: int, tap: int, vector: Vector) -> Expr:
+        reach = vector.reaches[tap]
+        columns = self.found.columns
+        at = self.first(number) * columns.stride + columns.offset(0, tap) + Var(LANE) * columns.stride
+        if reach.start:
+            at = op("max", at, columns.inside.start)
+        count = None if reach.stop == self.lanes else reach.stop
+        placed = substitute(self.found.element, {columns.at: at, **self.held.plane})
+        element = vectorize(placed, LANE, const(0), self.lanes, count)
+        bare = isinstance(element, Load) and self.found.border == 0.0
+        inside: list[Expr] = []
+        if reach.start:
+            inside.append(op("le", const(reach.start), Ramp(const(0), self.lanes)))
+        if reach.stop < vector.used and not bare:
+            inside.append(op("lt", Ramp(const(0), self.lanes), const(reach.stop)))
+        for condition in inside:
+            element = op("select", condition, element, Const(self.found.border, element.dtype))
+        return element
+
+    def count(self, number: int) -> int | None:
+        """How many lanes of a vector of results there are, None for all."""
+        used = self.stretch.vectors[number].used
+        return None if used == self.lanes else used
+
+    def finish(self, row: Expr, number: int) -> Expr:
+        """What follows the fold of a vector of windows in a row, `OWN`."""
+        if self.moving:
+            return self._finish_at(row, number)
+        if self._finish is None:
+            self._finish = self._finish_at(row, number)
+        return self._finish
+
+    def _finish_at(self, row: Expr, number: int) -> Expr:
+        found, used = self.found, self.stretch.vectors[number].used
+        places = {**self.held.plane, found.rows.axis: row, found.columns.axis: self.first(number) + Var(LANE)}
+        finish = simplify(substitute(self.finished, places), {**self.ranges, LANE: (0, used - 1)})
+        return vectorize(finish, LANE, const(0), self.lanes, self.count(number))
+
+
 class PlaneTile:
     """One tile: a few rows by a few vectors of columns."""
 
-    def __init__(
-        self, held: Held, band: Band, sizes: Mapping[str, int], stretch: Stretch, place: Place, ranges: Ranges
-    ) -> None:
-        self.held, self.found, self.lanes = held, held.found, held.lanes
-        self.band, self.stretch, self.place, self.ranges = band, stretch, place, ranges
+    def __init__(self, strip: Strip, band: Band, sizes: Mapping[str, int], number: Expr) -> None:
+        self.strip, self.held, self.found, self.lanes = strip, strip.held, strip.found, strip.lanes
+        self.band, self.number = band, number  # along the rows
         self.height, self.ahead = sizes["tile_rows"], bool(sizes["ahead"])
-        self.top = place.row * self.height
-        self.base = place.column  # the first column
-        self.laid: dict[tuple[int, int], Expr] = {}  # what elements are folded with, by taps
-        self.elements: dict[tuple[int, int], Expr] = {}  # in any row of the input, by vector and tap
-        self.lines: dict[int, Expr] = {}  # the rows of the input, by their offsets
+        self.top = number * self.height
+        self.lines: dict[int, Substitution] = {}  # what moves an element to a row of the input, by its offset
         self.stage = self.found.piece.stage
-        self.sums = list(product(range(band.rows), range(len(stretch.vectors))))
-        self.acc = Buffer(ACC, (band.rows, len(stretch.vectors), self.lanes), self.stage.body.dtype, Scope.REGISTER)
+        vectors = len(strip.stretch.vectors)
+        self.acc = Buffer(ACC, (band.rows, vectors, self.lanes), self.stage.body.dtype, Scope.REGISTER)
+        self.slots = {place: self._slot(*place) for place in product(range(band.rows), range(vectors))}
 
     def lower(self) -> Stmt:
         lines, tiles = self.band.lines(self.found.rows, self.height), self.band.tiles
         always = lines.pop(tiles, [])
         steps: list[Stmt] = self._asked() if self.ahead else []
-        empty = set(self.sums)
+        empty = set(self.slots)
         # Rows that may be padding come first: LLVM moves what stands before a branch behind it, where it spills.
         begun = {row for some in lines.values() for _, uses in some for row, _ in uses}
         steps += self._begun(sorted(slot for slot in empty if slot[0] in begun), empty)
         for some, theirs in lines.items():
-            first = op("le", const(some.start), self.place.row) if some.start > tiles.start else const(True)
-            last = op("lt", self.place.row, some.stop) if some.stop < tiles.stop else const(True)
+            first = op("le", const(some.start), self.number) if some.start > tiles.start else const(True)
+            last = op("lt", self.number, some.stop) if some.stop < tiles.stop else const(True)
             steps.append(If(op("and", first, last), Block(tuple(self._folds(theirs, empty)))))
         steps += self._folds(always, empty)
         steps += self._begun(sorted(empty), empty)
-        steps += [self._written(*slot) for slot in self.sums]
+        for row in range(self.band.rows):
+            steps += self._written(row)
         return Alloc(self.acc, Block(tuple(steps)))
 
     def _begun(self, slots: Sequence[tuple[int, int]], empty: set[tuple[int, int]]) -> list[Stmt]:
         """Sums of nothing; they are not `empty` any more."""
         empty.difference_update(slots)
         start = Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype)
-        return [Store(ACC, self._slot(*slot).index, start) for slot in slots]
+        return [Store(ACC, self.slots[slot].index, start) for slot in slots]
 
     def _asked(self) -> list[Stmt]:
         """Ask for what the tile below reads and this one does not; below the last one begins the next plane."""
         rows, columns = self.found.rows, self.found.columns
         (read,) = loads(self.found.element)
         first = (self.top + self.height) * rows.stride + rows.offset(0, rows.taps - 1)
-        left = self.base * columns.stride + columns.inside.start
+        left = self.strip.base * columns.stride + columns.inside.start
         steps: list[Stmt] = []
-        for row, number in product(range(self.height * rows.stride), range(len(self.stretch.vectors) * columns.stride)):
-            places = {rows.at: first + row, columns.at: left + number * self.lanes, **self.place.plane}
+        for row, number in product(
+            range(self.height * rows.stride), range(len(self.strip.stretch.vectors) * columns.stride)
+        ):
+            places = {rows.at: first + row, columns.at: left + number * self.lanes, **self.held.plane}
             steps.append(Prefetch(read.tensor, tuple(substitute(e, places) for e in read.index)))
         return steps
 
@@ -209,7 +283,7 @@ class PlaneTile:
 
     def _folds(self, lines: Sequence[Line], empty: set[tuple[int, int]]) -> list[Stmt]:
         """All that some rows of the input add; sums that are `empty` so far are set, and are so no more."""
-        numbers = range(len(self.stretch.vectors))
+        numbers = range(len(self.strip.stretch.vectors))
         return [step for offset, uses in lines for n in numbers for step in self._line_folds(offset, uses, n, empty)]
 
     def _line_folds(
@@ -226,67 +300,41 @@ class PlaneTile:
             return [self._fold((row, number), joined, empty) for row, _ in uses]
         for tap, element in there:
             for row, row_tap in uses:
-                value = with_element(self._around(row_tap, tap), element)
+                value = with_element(self.held.at((row_tap, tap)), element)
                 steps.append(self._fold((row, number), value, empty))
         return steps
 
-    def _around(self, row_tap: int, tap: int) -> Expr:
-        """What an element is folded with, the same for all windows of the tile."""
-        taps = row_tap, tap
-        if taps not in self.laid:
-            self.laid[taps] = self.held.at(taps, self.place.plane)
-        return self.laid[taps]
-
     def _element(self, offset: int, number: int, tap: int) -> Expr | None:
         """A vector of elements in a row of the input, the border where they are padding; None if all are."""
-        if not self.stretch.vectors[number].reaches[tap]:
+        anywhere = self.strip.element(number, tap)
+        if anywhere is None:
             return None
-        if (number, tap) not in self.elements:
-            self.elements[number, tap] = self._anywhere(number, tap)
         rows = self.found.rows
         if offset not in self.lines:
-            self.lines[offset] = self.top * rows.stride + offset
-        return substitute(self.elements[number, tap], {rows.at: self.lines[offset]})
-
-    def _anywhere(self, number: int, tap: int) -> Expr:
-        """A vector of elements in any row of the input, the border where they are padding."""
-        vector = self.stretch.vectors[number]
-        reach = vector.reaches[tap]
-        columns = self.found.columns
-        first = self.base + number * self.lanes
-        at = first * columns.stride + columns.offset(0, tap) + Var(LANE) * columns.stride
-        if reach.start:
-            at = op("max", at, columns.inside.start)
-        count = None if reach.stop == self.lanes else reach.stop
-        placed = substitute(self.found.element, {columns.at: at, **self.place.plane})
-        element = vectorize(placed, LANE, const(0), self.lanes, count)
-        bare = isinstance(element, Load) and self.found.border == 0.0
-        inside: list[Expr] = []
-        if reach.start:
-            inside.append(op("le", const(reach.start), Ramp(const(0), self.lanes)))
-        if reach.stop < vector.used and not bare:
-            inside.append(op("lt", Ramp(const(0), self.lanes), const(reach.stop)))
-        for condition in inside:
-            element = op("select", condition, element, Const(self.found.border, element.dtype))
-        return element
+            self.lines[offset] = Substitution({rows.at: self.top * rows.stride + offset})
+        return self.lines[offset](anywhere)
 
     def _fold(self, place: tuple[int, int], value: Expr, empty: set[tuple[int, int]]) -> Stmt:
-        slot = self._slot(*place)
+        slot = self.slots[place]
         if place in empty:
             empty.remove(place)
             return Store(ACC, slot.index, value)
         return Store(ACC, slot.index, folded(self.stage.combiner, slot, value))
 
-    def _written(self, row: int, number: int) -> Stmt:
-        """Write one vector of results, with what follows them."""
-        piece, found = self.found.piece, self.found
-        used = self.stretch.vectors[number].used
-        first = self.base + number * self.lanes
-        places = {**self.place.plane, found.rows.axis: self.top + row, found.columns.axis: first + Var(LANE)}
-        finish = simplify(substitute(piece.finished(OWN), places), {**self.ranges, LANE: (0, used - 1)})
-        count = None if used == self.lanes else used
-        finish = vectorize(finish, LANE, const(0), self.lanes, count)
-        own = self._slot(row, number)
-        finish = transform(finish, lambda node: own if node == OWN else reciprocal(node))
-        outer = (substitute(e, places) for e in piece.index[:-1])
-        return Store(piece.output, (*outer, Ramp(first, self.lanes)), finish, count)
+    def _written(self, row: int) -> list[Stmt]:
+        """Write the results of one row, with what follows them."""
+        piece, strip, at = self.found.piece, self.strip, self.top + row
+        places = {**self.held.plane, self.found.rows.axis: at}
+        outer = [substitute(e, places) for e in piece.index[:-1]]
+        steps: list[Stmt] = []
+        for number in range(len(strip.stretch.vectors)):
+            own = self.slots[row, number]
+            value = transform(strip.finish(at, number), partial(_finished, own))
+            index = (*outer, Ramp(strip.first(number), self.lanes))
+            steps.append(Store(piece.output, index, value, strip.count(number)))
+        return steps
+
+
+def _finished(own: Load, node: Expr) -> Expr:
+    """A part of what follows the fold, whose result is in a register."""
+    return own if node is OWN else reciprocal(node)
