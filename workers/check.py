@@ -23,7 +23,7 @@ from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.oracle import example_inputs, reference, written
 from tunewright.graph.task import Task, Tensor
 
-from .cold import OWN, Cold, Copies, Evicted, Place, copies, copy_bytes, evictor, place
+from .cold import OWN, Copies, Evicted, Place, Runs, copies, copy_bytes, evictor, place
 
 SEED = 0
 """Of the example inputs: one for all, so that every candidate of a task meets the same."""
@@ -216,8 +216,8 @@ class Loaded:
         self._program = Program(calls, pool)
         self._sums: list[int] | None = None
         self.once_s = 0.0  # about what a run takes: what that of the check took
-        self.cold = Cold(self._program, away)
-        self.warm = Cold(self._program, None)
+        self.cold = Runs(self._program, away)
+        self.warm = Runs(self._program, None)
 
     def fill(self) -> None:
         """Bring inputs and outputs where the kernels before and behind find them: others may have run meanwhile."""

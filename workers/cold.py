@@ -148,7 +148,7 @@ def evictor(array: Array, pool: ThreadPool) -> Program:
     return Program([(evicting(Buffer("memory", array.shape, DType(array.dtype.name))), [array])], pool)
 
 
-class Cold:
+class Runs:
     """Runs of a kernel, each with its constants where `away` puts them; None: where they are."""
 
     def __init__(self, program: Program, away: Copies | Evicted | None) -> None:

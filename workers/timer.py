@@ -170,22 +170,24 @@ class Timer:
         deaths: Counter[int] = Counter()  # by the candidate that had run last
         while left := [n for n in range(len(several)) if n not in measured]:
             with Child(ChildLimits(self._limits.memory_bytes), self._plugins, once=True) as child:
-                race = _Race(child, task, self._limits, self._threads)
+                comparison = _Comparison(child, task, self._limits, self._threads)
                 with self._lock.building():
                     self._prepare(child, task)
                 try:
                     with self._lock.timing():
-                        measured |= race.run({n: several[n] for n in left})
+                        measured |= comparison.run({n: several[n] for n in left})
                 except Stopped as stopped:  # killed from outside, or by what ran last, a while after it had answered
-                    deaths[race.ran] += 1
-                    if deaths[race.ran] == DEATHS:
+                    deaths[comparison.ran] += 1
+                    if deaths[comparison.ran] == DEATHS:
                         died = f"its process died {DEATHS} times between two requests"
-                        if race.ran < 0:
+                        if comparison.ran < 0:
                             text = f"task {task.key[:12]} ({task.op}): with its reference computed, {died}"
                             raise ReferenceFailed(task.key, text) from stopped
-                        measured[race.ran] = _failure(Failed(Status.CRASH, died), several[race.ran], child.provenance)
+                        measured[comparison.ran] = _failure(
+                            Failed(Status.CRASH, died), several[comparison.ran], child.provenance
+                        )
                 except Failed as failed:
-                    measured[race.running] = _failure(failed, several[race.running], child.provenance)
+                    measured[comparison.running] = _failure(failed, several[comparison.running], child.provenance)
         return [replace(measured[n], build_s=one.build_s) for n, one in enumerate(several)]
 
     def _prepare(self, child: Child, task: Task) -> None:
@@ -233,7 +235,7 @@ def _failure(failed: Failed, built: Built, provenance: Mapping[str, str]) -> Mea
     )
 
 
-class _Race:
+class _Comparison:
     """One attempt at a comparison, in one child.
 
     `running` is the candidate that is to blame if a request fails, `ran` the one if the child dies before a request;

@@ -22,10 +22,10 @@ from tunewright.codegen.target import Target
 from tunewright.workers.cold import (
     MOST_COPIES,
     Array,
-    Cold,
     Copies,
     Evicted,
     Place,
+    Runs,
     copies,
     copy_bytes,
     evictor,
@@ -77,10 +77,10 @@ class Counting:
         self.copies = Copies([self.constant], self.memory)
         self.counter = counter
 
-    def cold(self) -> Cold:
+    def cold(self) -> Runs:
         calls: list[tuple[Artifact, Sequence[Operand]]] = [(self.counter, [self.constant, self.result])]
         calls += ((self.counter, [address, self.result]) for [address] in self.copies.addresses)
-        return Cold(Program(calls, shared_pool(1)), self.copies)
+        return Runs(Program(calls, shared_pool(1)), self.copies)
 
     def counts(self) -> list[int]:
         """How often each copy was read."""
@@ -111,7 +111,7 @@ def test_kernels_that_share_copies_take_turns_on_them(counter: Artifact) -> None
 def test_without_copies_the_constants_themselves_are_read(counter: Artifact) -> None:
     counting = Counting(counter, 1)
     program = Program([(counter, [counting.constant, counting.result])] * 3, shared_pool(1))
-    assert len(Cold(program, None).time(4, repeats=3)) == 4
+    assert len(Runs(program, None).time(4, repeats=3)) == 4
     assert counting.result[0] == counting.constant[0] == 12
 
 
@@ -124,7 +124,7 @@ def test_evicted_constants_are_read_themselves(counter: Artifact, threads: int) 
     other[:] = np.arange(1000)
     evicted = Evicted([evictor(array, pool) for array in (counting.constant, other)])
     program = Program([(counter, [counting.constant, counting.result])], pool)
-    taken = Cold(program, evicted).time(3, repeats=5)
+    taken = Runs(program, evicted).time(3, repeats=5)
     assert len(taken) == 3 and all(0 < time_s < 1 for time_s in taken)
     assert counting.constant.tolist() == counting.result.tolist() == [15] * 8
     assert other.tolist() == list(range(1000))
