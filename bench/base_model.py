@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from contextlib import ExitStack
 import numpy as np
 from rich.console import Console
 
-from tunewright.bench.campaign import FOLDER
-from tunewright.bench.entries import ROOT
+from tunewright.bench.files import FOLDER, ROOT, stay_in_folder
+from tunewright.bench.keeping import LIMITS
 from tunewright.bench.training.collecting import collect
 from tunewright.bench.training.fitting import Sets, write
 from tunewright.bench.training.tasks import reserved, training_tasks
@@ -26,16 +26,14 @@ from tunewright.codegen.host import detect
 from tunewright.costmodel.examples import grouped
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Candidate, Measurement
+from tunewright.tuner import cli
+from tunewright.tuner.settings import settings
 from tunewright.workers.local import LocalPool
-from tunewright.workers.pool import Limits
 
 DATABASE = FOLDER / "base_model.db"
 PACKAGE = ROOT / "costmodel" / "base_model"
 
 STEPS = ("collect", "fit")
-
-LIMITS = Limits(build_s=10.0, run_s=10.0, timing_s=0.02)
-"""What takes longer is no schedule that anybody wants to know of, and trees need no narrow intervals."""
 
 
 def main() -> int:
@@ -48,8 +46,7 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := set(given.steps) - set(STEPS):
         parser.error(f"no step is called {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
-    os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    stay_in_folder()
     with open_store(f"sqlite:///{DATABASE}") as store:
         if "collect" in given.steps or not given.steps:
             _collect(store, given.tasks, given.trials, given.within)
@@ -67,13 +64,13 @@ def _collect(store: SqlStore, tasks: int, trials: int, within_minutes: float) ->
     targets = (detect(), detect(1))
     total = 0
     with ExitStack() as stack:
-        pools = [stack.enter_context(LocalPool(target, FOLDER / "objects", LIMITS)) for target in targets]
+        pools = [stack.enter_context(LocalPool(target, settings().objects, LIMITS)) for target in targets]
         for number, key in enumerate(keys):
             if time.monotonic() > deadline_s:
                 console.print(f"{len(keys) - number} tasks are left for the next run: the time is over")
                 return
             which = number % len(targets)
-            total += sum(collect(store, pools[which], targets[which], [found[key][0]], trials))
+            total += collect(store, pools[which], found[key], targets[which], trials)
             if number % 20 == 0:
                 console.print(f"{number} of {len(keys)} tasks, {total} trials", highlight=False)
 
@@ -92,4 +89,4 @@ def _fit(store: SqlStore) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(cli.guarded(main))

@@ -8,7 +8,6 @@ this code and these settings is not measured again; after Ctrl-C the same comman
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -20,16 +19,14 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.bench.entries import ROOT, Entries, Entry, code_sha256
+from tunewright.bench.entries import Entries, Entry, code_sha256
+from tunewright.bench.files import FOLDER, RESULTS, model_file, stay_in_folder
 from tunewright.codegen.host import detect, machine
 from tunewright.tuner.commands import tune
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.peers import PEERS, is_installed
 from tunewright.tuner.text import duration
 from tunewright.workers.process import Child, ChildError, Failed
-
-FOLDER = ROOT / "build" / "bench"
-RESULTS = ROOT / "bench" / "results"
 
 TABLE_LETTERS = 112
 
@@ -138,7 +135,7 @@ def wide_console() -> Console:
 
 def run(campaign: Campaign, entries: Entries, console: Console, extra: Extra | None = None) -> int:
     """Measure what is not measured yet; how many cases failed."""
-    os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))  # built kernels too
+    stay_in_folder()
     failed = 0
     deadline_s = time.monotonic() + 60 * campaign.within_minutes
     left = list(_left(campaign, entries))
@@ -159,14 +156,12 @@ def _left(campaign: Campaign, entries: Entries) -> Iterator[tuple[str, int]]:
     wanted = campaign.settings
     for case in campaign.chosen:
         for threads in sorted(campaign.threads, reverse=True):
-            known = entries.get(case, threads)
-            fresh = known is not None and "error" not in known and wanted.items() <= known.items()
-            if campaign.again or not fresh:
+            if campaign.again or not entries.has(case, threads, wanted):
                 yield case, threads
 
 
 def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra: Extra | None) -> Entry:
-    path = _written(campaign, case)
+    path = model_file(FOLDER / campaign.name, case, campaign.cases[case])
     entry = {"case": case, "threads": threads, "at": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
         report = tune.tune(
@@ -185,16 +180,6 @@ def _beside(campaign: Campaign, path: Path, threads: int) -> Entry:
     asked["thorough"] = campaign.thorough
     with closing(Child(calls="tunewright.bench.timed")) as child:
         return dict(child.request("beside", MEASURE_S, **asked))
-
-
-def _written(campaign: Campaign, case: str) -> Path:
-    """The model as a file, built anew: it may have changed."""
-    path = FOLDER / campaign.name / f"{case.replace(' ', '_').replace(',', '')}.onnx"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".part")
-    draft.write_bytes(campaign.cases[case]())
-    draft.replace(path)
-    return path
 
 
 def _tuning(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from tunewright.bench.files import ROOT, write_whole
 from tunewright.bench.light import light_model
 from tunewright.tuner import cli
 from tunewright.tuner.cli.answers import Interrupted
@@ -18,7 +19,7 @@ from tunewright.tuner.cli.tuning import KEPT
 from tunewright.tuner.commands import bench, tune
 from tunewright.tuner.lookup.place import Place
 
-FOLDER = Path(__file__).resolve().parent.parent / "build" / "demo"
+FOLDER = ROOT / "build" / "demo"
 
 MODEL = "squeezenet"
 
@@ -45,7 +46,7 @@ def main() -> int:
     folder = Path(os.path.relpath(FOLDER))
     model, db = folder / f"{MODEL}.onnx", f"sqlite:///{folder / 'tuning.db'}"
     if not model.exists():
-        _write(model)
+        write_whole(model, light_model(MODEL).SerializeToString())
     console.print(f"tuning {MODEL} for {MINUTES:g} minutes; Ctrl-C stops, and the next run goes on")
     try:
         tuned = tune.tune(console, model, db=db, trials=TRIALS, minutes=MINUTES)
@@ -57,15 +58,6 @@ def main() -> int:
     cli.answer(compared, bench.render)
     console.print(_next_steps(model, db), soft_wrap=True)
     return 0
-
-
-def _write(path: Path) -> None:
-    import onnx
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".part")
-    onnx.save(light_model(MODEL), draft)
-    draft.replace(path)
 
 
 def _next_steps(model: Path, db: str) -> str:

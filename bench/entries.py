@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from tunewright.bench.files import ROOT, write_whole
 
 SHAPING = ("codegen", "graph", "search_space", "workers", "costmodel", "tuner")
 """The folders whose code decides how fast a model runs."""
@@ -29,6 +29,11 @@ class Entries:
         """The entry, if there is one."""
         return self._entries.get(case, {}).get(str(threads))
 
+    def has(self, case: str, threads: int, settings: Mapping[str, Any]) -> bool:
+        """Whether there is a measurement that was taken under these settings."""
+        entry = self.get(case, threads)
+        return entry is not None and "error" not in entry and settings.items() <= entry.items()
+
     def put(self, case: str, threads: int, entry: Entry) -> None:
         """Keep an entry in place of an older one, in the file at once; what was said of all together goes."""
         self._entries.setdefault(case, {})[str(threads)] = entry
@@ -41,10 +46,7 @@ class Entries:
             name: dict(sorted(self._entries[name].items(), key=lambda item: int(item[0])))
             for name in sorted(self._entries, key=lambda name: known.get(name, len(known)))
         }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_suffix(".part")
-        draft.write_text(json.dumps({"summary": summary, "cases": cases}, indent=1) + "\n")
-        draft.replace(self._path)
+        write_whole(self._path, f"{json.dumps({'summary': summary, 'cases': cases}, indent=1)}\n".encode())
 
     def of(self, threads: int) -> Iterator[tuple[str, Entry]]:
         """The entries on that many threads that are measurements, with their cases, in order."""

@@ -3,24 +3,28 @@
 Of each operator some schedules are sampled. Each is built as trials are, with other efforts of machine code generation,
 and with all that LLVM's O3 does, and the results are timed in turn with warm caches. It matters little how fast each
 is, and much that the fastest with ours is the fastest with the full one: that is what a search would choose.
-Results: bench/results/pipeline.json, complete after each operator; what is there isn't measured again.
+Results: bench/results/pipeline.json, complete after each operator; what was measured with this code and on this machine
+isn't measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
 
-from tunewright.bench.campaign import RESULTS
-from tunewright.bench.entries import Entries, Entry
+from tunewright.bench.entries import Entries, Entry, code_sha256
+from tunewright.bench.files import RESULTS, stay_in_folder
 from tunewright.bench.suite.operators import OPERATORS
+from tunewright.bench.turns import in_turn
 from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.build import PIPELINE, Pipeline, build
 from tunewright.codegen.host import detect, machine
@@ -31,6 +35,7 @@ from tunewright.costmodel.metrics import rank_correlation
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketches import lower, spaces
+from tunewright.tuner import cli
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.settings import settings
 from tunewright.workers import sampling
@@ -54,27 +59,30 @@ PIPELINES = {"level 1": Pipeline(1), "level 2": Pipeline(2), "level 3": Pipeline
 OURS = next(name for name, pipeline in PIPELINES.items() if pipeline == PIPELINE)
 
 
-def main() -> None:
+def main() -> int:
     """Measure what is wanted and missing, then print the summary."""
-    parser = argparse.ArgumentParser(prog="./dev bench pipeline", description="LLVM's full pipeline beside ours.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="parts of names of operators; all without any")
-    parser.add_argument("--again", action="store_true", help="measure again what is there")
-    options = parser.parse_args()
+    parser = argparse.ArgumentParser(prog="./dev bench pipeline", description=__doc__, allow_abbrev=False)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
+    parser.add_argument("--again", action="store_true", help="measure anew what is measured")
+    given = parser.parse_args()
+    stay_in_folder()
     entries = Entries(RESULTS / "pipeline.json", CASES)
+    wanted = {"machine": machine(), "code_sha256": code_sha256()}
     target = detect(1)
     for case in CASES:
-        wanted = not options.names or any(name in case for name in options.names)
-        if wanted and (options.again or entries.get(case, 1) is None):
-            entries.put(case, 1, compared(case, target))
-            print(case, json.dumps(entries.get(case, 1)["pipelines"]), flush=True)  # type: ignore[index]
+        if any(text in case for text in given.names or CASES) and (given.again or not entries.has(case, 1, wanted)):
+            entry = compared(case, target)
+            entries.put(case, 1, entry | wanted)
+            print(case, json.dumps(entry["pipelines"]), flush=True)
     found = summary([entry for _, entry in entries.of(1)])
     entries.write(found)
     print(json.dumps(found, indent=2))
+    return 0
 
 
 def compared(case: str, target: Target) -> Entry:
     """What an operator's schedules take, to build and to run, with each pipeline."""
-    task = next(iter(open_model(OPERATORS[case].build(), {}).tasks.values()))[0]
+    [(task, _)] = open_model(OPERATORS[case].build()).tasks.values()
     kernels = sampled(task, target)
     built: dict[str, list[Artifact]] = {}
     build_ms: dict[str, float] = {}
@@ -84,10 +92,9 @@ def compared(case: str, target: Target) -> Entry:
         build_ms[name] = (time.perf_counter() - started) / len(kernels) * 1e3
     with HostLock(settings().objects).timing(), ThreadPool(1) as pool:
         example = Example(task)
-        rows = [timed(example, [built[name][n] for name in PIPELINES], pool) for n in range(len(kernels))]
-    times_us = {name: [row[place] * 1e6 for row in rows] for place, name in enumerate(PIPELINES)}
+        rows = [timed(example, {name: built[name][n] for name in PIPELINES}, pool) for n in range(len(kernels))]
+    times_us = {name: [1e6 * row[name] for row in rows] for name in PIPELINES}
     return {
-        "machine": machine(),
         "target": str(target),
         "pipelines": {name: against(times_us[FULL], times_us[name], build_ms[name]) for name in PIPELINES},
         "times_us": {name: [round(x, 3) for x in times] for name, times in times_us.items()},
@@ -103,20 +110,22 @@ def sampled(task: Task, target: Target) -> list[Kernel]:
     return [lower(Candidate(task, target, schedule)) for schedule in schedules[:SCHEDULES]]
 
 
-def timed(example: Example, artifacts: Sequence[Artifact], pool: ThreadPool) -> list[float]:
+def timed(example: Example, artifacts: Mapping[str, Artifact], pool: ThreadPool) -> dict[str, float]:
     """Seconds that each takes: medians of samples taken in turn. Raises RuntimeError if one computes anything else."""
     with ExitStack() as stack:
-        loaded = [stack.enter_context(Loaded(example, artifact, pool)) for artifact in artifacts]
-        for each in loaded:
-            fault, _ = each.check()
+        samples = {}
+        for name, artifact in artifacts.items():
+            loaded = stack.enter_context(Loaded(example, artifact, pool))
+            fault, _ = loaded.check()
             if fault:
                 raise RuntimeError(fault)
-        counts = [sampling.repeats(each.warm, each.once_s) for each in loaded]
-        samples: list[list[float]] = [[] for _ in loaded]
-        for _ in range(ROUNDS):
-            for each, count, kept in zip(loaded, counts, samples, strict=True):
-                kept += each.warm.time(1, count)
-        return [median(kept) for kept in samples]
+            samples[name] = partial(_sampled, loaded, sampling.repeats(loaded.warm, loaded.once_s))
+        return {name: median(taken) for name, taken in in_turn(samples, ROUNDS).items()}
+
+
+def _sampled(loaded: Loaded, repeats: int) -> float:
+    [time_s] = loaded.warm.time(1, repeats)
+    return time_s
 
 
 def against(full: Sequence[float], ours: Sequence[float], build_ms: float) -> dict[str, Any]:
@@ -154,4 +163,4 @@ def _all(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(cli.guarded(main))

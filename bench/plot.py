@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tunewright.bench.entries import ROOT, best_peer
+from tunewright.bench.entries import best_peer
+from tunewright.bench.files import ROOT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

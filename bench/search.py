@@ -31,22 +31,21 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tunewright.bench.entries import ROOT, Entries, Entry
+from tunewright.bench.entries import Entries, Entry
+from tunewright.bench.files import FOLDER, RESULTS, ROOT
 from tunewright.bench.rivals.environment import PACKAGES, NoEnvironment
 from tunewright.bench.rivals.process import ServedError, TimeOver
 from tunewright.bench.searching.agreement import agreement
 from tunewright.bench.searching.curve import Curve
 from tunewright.bench.searching.goals import goals, lines
 from tunewright.bench.searching.knowledge import TASKS, scoring, transfer, zero
-from tunewright.bench.searching.plan import FOLDER, Budgets, Missing, Plan, case, of_part
+from tunewright.bench.searching.plan import Budgets, Missing, Plan, case, of_part
 from tunewright.bench.searching.plot import draw_curves
 from tunewright.bench.searching.searches import metaschedule, ours, versus
 from tunewright.bench.searching.workloads import WORKLOADS
 from tunewright.codegen.host import available_cores
 from tunewright.costmodel.base import base
 from tunewright.tuner import cli
-
-RESULTS = ROOT / "bench" / "results" / "search.json"
 
 RIVAL_CODE = (ROOT / "bench" / "rivals" / "metaschedule.py", ROOT / "bench" / "rivals" / "serving.py")
 
@@ -109,7 +108,9 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--within", type=float, default=inf, metavar="MINUTES", help="begin nothing after that long")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
     parser.add_argument("--summary", action="store_true", help="only show what is measured")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="(bench/results/search.json)")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS / "search.json", metavar="FILE", help="(bench/results/search.json)"
+    )
     parser.add_argument(
         "--tvm-python", type=Path, metavar="PATH", help="an interpreter with TVM; default: one of build/bench/tvm, made"
     )
@@ -127,7 +128,7 @@ def _plan(given: argparse.Namespace) -> Plan:
     budgets = Budgets(**{field.name: getattr(given, field.name) for field in fields(Budgets)})
     say = cli.messages()
     return Plan(
-        FOLDER,
+        FOLDER / "search",
         Entries(given.results, order),
         budgets,
         lambda line: say.print(line, markup=False, highlight=False, soft_wrap=True),
@@ -162,9 +163,7 @@ def _left(plan: Plan, given: argparse.Namespace) -> Iterator[tuple[str, str, int
             if given.names and not any(text in name for text in given.names):
                 continue
             for threads in one.threads(sorted(given.threads)):
-                known = plan.entries.get(case(part, name), threads)
-                fresh = known is not None and "error" not in known and wanted.items() <= known.items()
-                if given.again or not fresh:
+                if given.again or not plan.entries.has(case(part, name), threads, wanted):
                     yield part, name, threads
 
 

@@ -1,24 +1,26 @@
-"""Search strategies on recorded spaces: `./dev bench strategies [--record]`.
+"""Search strategies on recorded spaces: `./dev bench strategies [NAME ...] [--record] [--again]`.
 
 Needs build/bench/replay.db, which --record fills: thinned spaces, every legal point of them measured once. Then nothing
-is measured any more, and the same records give the same results. Results: bench/results/strategies.json and a plot.
+is measured any more, and the same records and code give the same results, so what is there isn't compared again.
+Results: bench/results/strategies.json, complete after each contender, and a plot.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from tunewright.bench.campaign import FOLDER, RESULTS, wide_console
+from tunewright.bench.campaign import wide_console
+from tunewright.bench.entries import code_sha256
+from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder, write_whole
+from tunewright.bench.keeping import LIMITS
 from tunewright.bench.replay.cases import cases
 from tunewright.bench.replay.comparison import TRIALS, searched, summary
 from tunewright.bench.replay.contenders import Recorded, contenders
@@ -31,15 +33,11 @@ from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import share
 from tunewright.workers.local import LocalPool
-from tunewright.workers.pool import Limits
 
 DATABASE = f"sqlite:///{FOLDER / 'replay.db'}"
 
 SHOWN = (4, 8, 16, 32, 64)
 """Trials at which the table looks."""
-
-LIMITS = Limits(build_s=10.0, run_s=10.0, timing_s=0.02)
-"""Of a candidate that is recorded: there are thousands."""
 
 
 def main() -> int:
@@ -49,11 +47,13 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="measure what is not recorded yet, compare nothing")
     parser.add_argument("--seconds", type=float, default=3600.0, help="record for so long (%(default)s)")
     parser.add_argument("--seeds", type=int, default=2, help="searches of each case by each contender (%(default)s)")
+    parser.add_argument("--again", action="store_true", help="compare anew what is compared")
     given = parser.parse_args()
-    os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))  # built kernels too
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    stay_in_folder()
     console = wide_console()
-    return _record(console, given.seconds) if given.record else _compare(console, given.names, given.seeds)
+    if given.record:
+        return _record(console, given.seconds)
+    return _compare(console, given.names, given.seeds, again=given.again)
 
 
 def _record(console: Console, seconds: float) -> int:
@@ -72,27 +72,28 @@ def _record(console: Console, seconds: float) -> int:
     return int(left > 0)
 
 
-def _compare(console: Console, names: Sequence[str], seeds: int) -> int:
-    """1 if nothing is recorded. What was compared before on other records is dropped."""
+def _compare(console: Console, names: Sequence[str], seeds: int, *, again: bool) -> int:
+    """1 if nothing is recorded. What was compared before on other records, or by other code, is dropped."""
     recorded = _recorded(console)
     if not recorded:
         console.print("nothing is recorded: ./dev bench strategies --record")
         return 1
     path = RESULTS / "strategies.json"
     points = {each.case.name: len(each.records) for each in recorded}
+    state = {"points": points, "seeds": seeds, "trials": TRIALS, "machine": machine(), "code_sha256": code_sha256()}
     known = json.loads(path.read_text()) if path.exists() else {}
-    kept = known["contenders"] if known.get("points") == points and known.get("seeds") == seeds else {}
-    found: dict[str, Any] = {}
-    for name, contender in contenders(recorded).items():
-        if names and not any(part in name for part in names):
-            found |= {name: kept[name]} if name in kept else {}
+    found: dict[str, Any] = known["contenders"] if state.items() <= known.items() else {}
+    ways = contenders(recorded)
+    for name, contender in ways.items():
+        if not any(part in name for part in names or ways) or (name in found and not again):
             continue
         curves = {
             each.case.name: [searched(each.case, each.records, contender, seed) for seed in range(seeds)]
             for each in recorded
         }
         found[name] = summary(curves)
-        _write(path, {"points": points, "seeds": seeds, "trials": TRIALS, "machine": machine(), "contenders": found})
+        found = {name: found[name] for name in ways if name in found}
+        write_whole(path, f"{json.dumps(state | {'contenders': found}, indent=1)}\n".encode())
     draw_curves(path.with_suffix(".svg"), {name: entry["curve"] for name, entry in found.items()})
     show(console, found)
     return 0
@@ -111,11 +112,6 @@ def _recorded(console: Console) -> list[Recorded]:
             kept = [record for record in records if record.schedule.key in points]
             found.append(Recorded(case, sorted(kept, key=lambda record: record.schedule.key)))
     return found
-
-
-def _write(path: Path, results: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def show(console: Console, found: Mapping[str, Mapping[str, Any]]) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from tunewright.costmodel import labels
 from tunewright.costmodel.base import base
-from tunewright.costmodel.features import features
 from tunewright.costmodel.forest import Forest, Growth
 from tunewright.costmodel.learned import Learned
 from tunewright.costmodel.model import AnalyticModel, RandomModel, Trials
@@ -74,8 +73,9 @@ def _some(recorded: Recorded) -> list[Trials]:
 
 def _learned(trials: Sequence[Trials]) -> Learned:
     sets = labels.comparable(trials)
-    values = np.concatenate([features(each.task, each.target, each.space, each.rows).values for each in sets])
-    forest = Forest.fit(values, labels.speeds(sets), labels.groups(sets), GROWTH, members=MEMBERS, seed=0)
+    forest = Forest.fit(
+        labels.features_of(sets), labels.speeds(sets), labels.groups(sets), GROWTH, members=MEMBERS, seed=0
+    )
     return Learned((forest,), None, SPREAD_SCALE)
 
 

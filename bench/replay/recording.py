@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
+from tunewright.bench.keeping import keep_measured
 from tunewright.db.store import Store
-from tunewright.search_space.measurement import Candidate, Record, Status
+from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.jobs.task_state import time_s
 from tunewright.workers.pool import Pool
 
 from .cases import Case
-
-BATCH = 16
-"""Candidates handed out together: what is lost of the time when it is over."""
 
 CLEARLY_SLOWER = 1.5
 """Times the best so far, above which it doesn't matter how slow a schedule is."""
@@ -37,15 +36,11 @@ def record(store: Store, pool: Pool, case: Case, schedules: Sequence[Schedule], 
     store.add_target(case.target)
     store.add_task(case.task)
     best = store.best(case.task.key, case.target.key)
-    best_s = best.measurement.median_s if best else None
-    added = 0
-    for start in range(0, len(schedules), BATCH):
-        if time.monotonic() > deadline_s:
-            break
-        batch = [Candidate(case.task, case.target, schedule) for schedule in schedules[start : start + BATCH]]
-        for candidate, measurement in pool.measure(batch, None if best_s is None else CLEARLY_SLOWER * best_s):
-            store.record(Record(case.task.key, case.target.key, candidate.schedule, measurement))
-            if measurement.status is Status.OK and measurement.median_s is not None:
-                best_s = min(best_s or measurement.median_s, measurement.median_s)
-            added += 1
-    return added
+    return keep_measured(
+        store,
+        pool,
+        [Candidate(case.task, case.target, schedule) for schedule in schedules],
+        time_s(best.measurement) if best else inf,
+        margin=CLEARLY_SLOWER,
+        deadline_s=deadline_s,
+    )

@@ -10,12 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tunewright.bench.entries import ROOT, Entries, Entry, code_sha256
+from tunewright.bench.entries import Entries, Entry, code_sha256
+from tunewright.bench.files import FOLDER, ROOT, file_name, model_file
 from tunewright.bench.rivals.environment import tvm_python
 from tunewright.bench.rivals.process import Served
 from tunewright.codegen.host import available_cores, detect, machine
-
-FOLDER = ROOT / "build" / "bench" / "search"
 
 CHILD = "tunewright.bench.searching.child"
 METASCHEDULE = "tunewright.bench.rivals.metaschedule"
@@ -64,7 +63,7 @@ class Plan:
     @cached_property
     def tvm_python(self) -> Path:
         """Raises NoEnvironment."""
-        return self.tvm or tvm_python(ROOT / "build" / "bench" / "tvm")
+        return self.tvm or tvm_python(FOLDER / "tvm")
 
     def ours(self, name: str, threads: int, *, fresh: bool = False) -> Served:
         """A process of ours on its own cores. `fresh`: nothing that was built before is at hand."""
@@ -98,14 +97,8 @@ class Plan:
         return path
 
     def model(self, name: str, build: Callable[[], bytes]) -> str:
-        """A model as a file, which is the same each time."""
-        path = self.folder / "models" / f"{file_name(name)}.onnx"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(".part")
-            draft.write_bytes(build())
-            draft.replace(path)
-        return str(path)
+        """The path of a model."""
+        return str(model_file(self.folder / "models", name, build))
 
     def database(self, name: str, threads: int, label: str, *, fresh: bool = False) -> str:
         """The URL of a database of a case, emptied where it is to be `fresh`."""
@@ -141,8 +134,3 @@ def of_part(entries: Entries, part: str, threads: int) -> dict[str, Entry]:
     """The measurements of a part, by name."""
     prefix = case(part, "")
     return {name.removeprefix(prefix): entry for name, entry in entries.of(threads) if name.startswith(prefix)}
-
-
-def file_name(name: str) -> str:
-    """A name without what is awkward in paths."""
-    return name.replace(" ", "_").replace(",", "")

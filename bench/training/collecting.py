@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import inf, isfinite
-
 import numpy as np
 
+from tunewright.bench.keeping import keep_measured
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel
-from tunewright.db.sql_store import SqlStore
+from tunewright.db.store import Store
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate, Record
+from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
 from tunewright.search_space.space import Rows, Space
-from tunewright.tuner.jobs.task_state import time_s
-from tunewright.workers.pool import Pool, ReferenceFailed
+from tunewright.workers.pool import Pool
 
 DRAWN = 2048
 """Points of a space that those which look fast are chosen from."""
 
 PROMISING = 64
 """So many of those look fast."""
-
-BATCH = 16
-"""Schedules that are built before they are timed: so many are not held against the best of these."""
 
 
 def chosen(task: Task, target: Target, count: int, seed: int = 0) -> list[Schedule]:
@@ -57,27 +51,10 @@ def _promising(task: Task, target: Target, space: Space, rng: np.random.Generato
     return rows[order[:PROMISING]]
 
 
-def collect(store: SqlStore, pool: Pool, target: Target, tasks: Sequence[Task], count: int) -> Iterator[int]:
-    """Measure `count` schedules of each task that has fewer; yields after each task how many trials were added."""
+def collect(store: Store, pool: Pool, task: Task, target: Target, count: int) -> int:
+    """Measure and keep `count` schedules of a task where it has fewer; how many were added."""
     store.add_target(target)
-    store.add_tasks(tasks)
-    for task in tasks:
-        known = {record.schedule for record in store.records(task.key, target.key)}
-        wanted = [schedule for schedule in chosen(task, target, count) if schedule not in known]
-        yield _measured(store, pool, [Candidate(task, target, schedule) for schedule in wanted])
-
-
-def _measured(store: SqlStore, pool: Pool, candidates: Sequence[Candidate]) -> int:
-    best_s = inf
-    added = 0
-    for start in range(0, len(candidates), BATCH):
-        try:
-            for candidate, measurement in pool.measure(
-                candidates[start : start + BATCH], best_s if isfinite(best_s) else None
-            ):
-                store.record(Record(candidate.task.key, candidate.target.key, candidate.schedule, measurement))
-                best_s = min(best_s, time_s(measurement))
-                added += 1
-        except ReferenceFailed:
-            break
-    return added
+    store.add_task(task)
+    known = {record.schedule for record in store.records(task.key, target.key)}
+    wanted = [schedule for schedule in chosen(task, target, count) if schedule not in known]
+    return keep_measured(store, pool, [Candidate(task, target, schedule) for schedule in wanted])

@@ -7,8 +7,8 @@ any number, odd and prime ones too. What takes long to run is left out: it teach
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -35,29 +35,22 @@ Loops = tuple[tuple[int, ...], tuple[int, ...], str]
 """See `loops`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a task is from: a network's name, or the family of random ones."""
-
-    name: str
-    is_random: bool
-
-
-def training_tasks(count: int, seed: int = 0) -> dict[str, tuple[Task, Origin]]:
+def training_tasks(count: int, seed: int = 0) -> dict[str, Task]:
     """By key: the tasks of all networks of the suite, and `count` random ones, always the same for a seed."""
-    found: dict[str, tuple[Task, Origin]] = {}
-    for name, build in MODELS.items():
-        for key, (task, _) in open_model(build()).tasks.items():
-            if _is_quick(task):
-                found.setdefault(key, (task, Origin(name, is_random=False)))
+    found = dict(chain.from_iterable(map(_quick_tasks, (build() for build in MODELS.values()))))
     wanted = len(found) + count
-    for family, model in _random_models(np.random.default_rng(seed)):
-        for key, (task, _) in open_model(model).tasks.items():
-            if _is_quick(task):
-                found.setdefault(key, (task, Origin(family, is_random=True)))
+    for model in _random_models(np.random.default_rng(seed)):
+        found |= {key: task for key, task in _quick_tasks(model) if key not in found}
         if len(found) >= wanted:
             return dict(list(found.items())[:wanted])
     raise AssertionError("random models have no end")
+
+
+def _quick_tasks(model: bytes) -> Iterator[tuple[str, Task]]:
+    for key, (task, _) in open_model(model).tasks.items():
+        points = sum(stage.points for stage in task.stages if stage.output in {tensor.name for tensor in task.outputs})
+        if task.flops <= MOST_FLOPS and points >= LEAST_POINTS and task.traffic_bytes <= 4 * MOST_POINTS:
+            yield key, task
 
 
 def reserved() -> frozenset[Loops]:
@@ -76,16 +69,11 @@ def loops(task: Task) -> Loops:
     return spatial, reduced, stage.combiner
 
 
-def _is_quick(task: Task) -> bool:
-    points = sum(stage.points for stage in task.stages if stage.output in {tensor.name for tensor in task.outputs})
-    return task.flops <= MOST_FLOPS and points >= LEAST_POINTS and task.traffic_bytes <= 4 * MOST_POINTS
-
-
-def _random_models(rng: Rng) -> Iterator[tuple[str, bytes]]:
+def _random_models(rng: Rng) -> Iterator[bytes]:
     """Models of one operator, or a few that fuse, without end: the families in turn."""
     while True:
-        for family, make in FAMILIES.items():
-            yield family, make(rng)
+        for make in FAMILIES.values():
+            yield make(rng)
 
 
 def _size(rng: Rng, low: int, high: int, step: int = 8) -> int:

@@ -14,7 +14,8 @@ from rich.console import Console
 from tunewright.bench import campaign as campaigns
 from tunewright.bench import models, ops
 from tunewright.bench.campaign import Campaign, entries_of, panels, run
-from tunewright.bench.entries import ROOT, Entries, best_peer, gain
+from tunewright.bench.entries import Entries, best_peer, gain
+from tunewright.bench.files import ROOT
 from tunewright.bench.plot import draw_shares, draw_speeds
 from tunewright.bench.suite.network import Network
 from tunewright.codegen.host import detect

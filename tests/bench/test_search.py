@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tunewright.bench import search, turns
-from tunewright.bench.entries import ROOT, Entries
+from tunewright.bench.entries import Entries
+from tunewright.bench.files import ROOT
 from tunewright.bench.rivals.process import Served, ServedError, TimeOver
 from tunewright.bench.rivals.serving import rest
 from tunewright.bench.searching import agreement, knowledge, searches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -82,8 +83,9 @@ def test_from_measured_schedules_to_a_model_and_its_card(tmp_path: Path, monkeyp
     monkeypatch.setattr(fitting, "MEMBERS", 2)
     tasks = some_tasks(24)
     with open_store("sqlite://") as store:
-        assert sum(collect(store, Estimating(), TARGET, tasks, 12)) > 150  # type: ignore[arg-type]
-        assert sum(collect(store, Estimating(), TARGET, tasks, 12)) == 0  # type: ignore[arg-type]
+        for least, most in ((151, inf), (0, 0)):
+            added = [collect(store, Estimating(), task, TARGET, 12) for task in tasks]  # type: ignore[arg-type]
+            assert least <= sum(added) <= most
         trials = list(grouped(store.examples("cpu")))
     first = next(task for task in tasks if not is_held_out(task.key))
     sets = Sets.of(trials, {loops(first)})
