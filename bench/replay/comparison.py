@@ -20,7 +20,8 @@ from .pool import ReplayPool
 
 TRIALS = 64
 BATCH = 8
-"""Trials between two lessons of the cost model, after the first: that one is the default alone, as in a job."""
+"""Trials between two lessons of the cost model, after the first: that one is the default alone, as in a job. Jobs make
+batches as large as keeps lessons cheap."""
 
 NEAR, NEARER = 0.95, 0.98
 """Of the best possible speed: where a search counts as done, and where nothing is left but what timing can't tell."""

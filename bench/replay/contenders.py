@@ -80,12 +80,14 @@ def _learned(trials: Sequence[Trials]) -> Learned:
 
 
 def contenders(recorded: Sequence[Recorded]) -> Mapping[str, Contender]:
-    """By name: the control, the default strategy with each cost model, and with each part of its policy left out.
+    """By name: the control, the default strategy with each cost model, and with other policies.
 
-    The base model may have learned from the very tasks; what is taught elsewhere has not.
+    Recorded spaces are so small that the strategy scores all of their points. So three breed instead, from few points,
+    as it does in large spaces: a part of these drafted by the estimate, all of them, or none. The base model may have
+    learned from the very tasks; what is taught elsewhere has not.
     """
     elsewhere = Elsewhere(recorded)
-    bred = replace(POLICY, whole=0, population=24)  # a tenth of what is recorded, as 768 are of whole spaces
+    bred = replace(POLICY, whole=0, population=24)  # a tenth of what is recorded
     policies = {
         "without deviations": replace(POLICY, kappa=0.0),
         "without crowding": replace(POLICY, crowding=0.0),
