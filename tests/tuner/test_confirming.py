@@ -15,8 +15,9 @@ from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.jobs.confirming import HEAD_START, Confirming
 from tunewright.tuner.jobs.search import Assignment
+from tunewright.tuner.jobs.settled import _coupled
 from tunewright.tuner.jobs.task_state import TaskState
-from tunewright.tuner.models.assembly import Assembly
+from tunewright.tuner.models.assembly import Assembly, Run, TaskChain
 
 DEFAULT, OTHER = (Schedule("tiled", 1, (("a", number),)) for number in range(2))
 
@@ -71,6 +72,15 @@ def test_finalists_are_judged_as_they_run_in_the_model(constants: int, occurrenc
 
 def test_long_runs_are_judged_as_trials_are() -> None:
     assert chosen(confirming(scaled(1 << 10), 1), ok(1e-2, warm_s=0.8e-2), ok(0.9e-2, warm_s=0.9e-2)) == OTHER
+
+
+def test_tasks_that_may_stand_for_each_other_are_settled_together() -> None:
+    chains = ((TaskChain((0, 1), (Run(0, 2, 2),)), 1), (TaskChain((2, 3), (Run(0, 2, 4),)), 1))
+    nobody = cast("Any", None)
+    assigned = Assignment(nobody, nobody, TARGET, nobody, nobody, [], Assembly((1,) * 6, chains))
+    assert _coupled(assigned, {5}) == set()
+    assert _coupled(assigned, {0}) == {1, 2}
+    assert _coupled(assigned, {0, 1, 2}) == {3, 4}
 
 
 def test_the_default_has_to_be_beaten() -> None:

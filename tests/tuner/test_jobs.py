@@ -6,6 +6,7 @@ import dataclasses
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -272,6 +273,52 @@ def test_what_is_left_is_told(network: Model, store: SqlStore) -> None:
     assert all(progress.left_s is not None for progress in known)
     assert told[-1].remaining_gain is None and told[-1].stage is Stage.DONE
     assert (store.jobs.get(found.id).progress or {}).keys() >= {"left_s", "remaining_gain"}
+
+
+def now(measurement: Measurement) -> Measurement:
+    """By the compiler at hand."""
+    return replace(measurement, provenance=machine())
+
+
+def by_key_now(candidate: Candidate) -> Measurement:
+    return now(by_key(candidate))
+
+
+def test_what_nothing_could_change_is_not_compared_again(network: Model, store: SqlStore) -> None:
+    first = job(network, store, Told(by_key_now))
+    pool = Told(by_key_now)
+    again = job(network, store, pool, until=1e9)
+    assert (again.ended_by, again.trials, pool.comparisons) == (Ended.UNTIL, 0, [])
+    assert [replace(task, fraction_of_peak=None) for task in again.tasks] == [
+        replace(task, fraction_of_peak=None) for task in first.tasks
+    ]
+    kinds = [event.kind for event in store.jobs.events(again.job_id)]
+    assert kinds.count(EventKind.CONFIRMED) == 2
+
+
+def test_what_was_found_since_is_compared(network: Model, store: SqlStore) -> None:
+    """By this job or by another; of the two tasks one alone."""
+    job(network, store, Told(by_key_now))
+    [softmax] = [task for task in tasks(network) if task.op == "Softmax"]
+    known = {record.schedule.key for record in store.records(softmax.key, TARGET.key)}
+    fresh = next(
+        s for space in spaces(softmax, TARGET) for s in map(space.schedule, space.points) if s.key not in known
+    )
+    store.record(Record(softmax.key, TARGET.key, fresh, now(took(1e-9))))
+    pool = Told(by_key_now)
+    job(network, store, pool, until=1e9)
+    assert [fresh in schedules for schedules in pool.comparisons] == [True]
+    pool = Told(lambda candidate: now(took(1e-10)))
+    job(network, store, pool, trials=1)
+    assert len(pool.comparisons) == 1
+
+
+def test_another_model_has_its_own_comparison(network: Model, store: SqlStore) -> None:
+    """Where constants lie when a task's turn comes depends on all of the model."""
+    job(network, store, Told(by_key_now))
+    pool = Told(by_key_now)
+    job(replace(network, sha256="0" * 64), store, pool, until=1e9)
+    assert len(pool.comparisons) == 2
 
 
 OLD = dict.fromkeys(machine(), "old")

@@ -16,6 +16,7 @@ from tunewright.workers.pool import ReferenceFailed
 from ..units import in_ms
 from .report import TaskReport
 from .search import Assignment, log_trial
+from .settled import settled
 from .task_state import TaskState, is_current, time_s
 
 _log = logging.getLogger("tunewright")
@@ -40,8 +41,9 @@ class Confirming:
     may be the faster one then, and the whole model slower with the other. Long runs are judged as trials are: it
     matters less to them where constants come from, and there are few samples with warm caches.
 
-    The database keeps the choice. What was found by other versions of the compiler is among the finalists, so after an
-    upgrade every job times old winners again. `peak_flops_s` is of the machine, None where it isn't known.
+    What is `settled` is taken as it was compared before. The database keeps the choice. What other versions of the
+    compiler found is among the finalists, so after an upgrade every job times old winners again. `peak_flops_s` is of
+    the machine, None where it isn't known.
     """
 
     def __init__(self, assigned: Assignment, peak_flops_s: float | None) -> None:
@@ -52,7 +54,8 @@ class Confirming:
     def run(self) -> list[TaskReport]:
         """The tasks, in their order. Raises LeaseLost, and Stopped where something else is wished."""
         claims = self._assigned.claims
-        reports: dict[str, TaskReport] = {}
+        reports = {key: self._beside_peak(report) for key, report in settled(self._assigned).items()}
+        self._assigned.tenure.tell([_told(r.key, r.op, r.default_s, r.best_s) for r in reports.values()])
         while left := [state for state in self._assigned.states if state.task.key not in reports]:
             for state in left:
                 self._assigned.tenure.check()
@@ -71,8 +74,7 @@ class Confirming:
         times = {s.key: self._time_s(state, m) for s, m in compared if m.status is Status.OK}
         choice = self._choice(state, compared)
         schedule = choice[0] if choice is not None and choice[0].key in times else state.default
-        best_s, peak = times.get(schedule.key), self._peak_flops_s
-        return TaskReport(
+        report = TaskReport(
             key=state.task.key,
             op=state.task.op,
             occurrences=state.occurrences,
@@ -80,10 +82,15 @@ class Confirming:
             trials=len(state.measured),
             flops=state.task.flops,
             default_s=times.get(state.default.key),
-            best_s=best_s,
-            fraction_of_peak=state.task.flops / best_s / peak if best_s and peak else None,
+            best_s=times.get(schedule.key),
+            fraction_of_peak=None,
             schedule=schedule.to_json(),
         )
+        return self._beside_peak(report)
+
+    def _beside_peak(self, report: TaskReport) -> TaskReport:
+        peak = self._peak_flops_s
+        return replace(report, fraction_of_peak=report.flops / report.best_s / peak if report.best_s and peak else None)
 
     def _compared(self, state: TaskState) -> Compared:
         """The finalists with their times beside each other."""
@@ -112,14 +119,9 @@ class Confirming:
         if choice is None:
             return
         times = {schedule.key: self._time_s(state, m) for schedule, m in compared if m.status is Status.OK}
-        data = {
-            "task_key": state.task.key,
-            "op": state.task.op,
-            "default_ms": in_ms(times.get(state.default.key)),
-            "best_ms": in_ms(times.get(choice[0].key)),
-        }
+        told = _told(state.task.key, state.task.op, times.get(state.default.key), times.get(choice[0].key))
         record = Record(state.task.key, self._assigned.target.key, *choice)
-        self._assigned.store.confirm(record, self._assigned.tenure.lease, [NewEvent(EventKind.CONFIRMED, data)])
+        self._assigned.store.confirm(record, self._assigned.tenure.lease, [told])
 
     def _choice(self, state: TaskState, compared: Compared) -> tuple[Schedule, Measurement] | None:
         """The fastest; the default, which others have to beat, where that is as fast. None where there are none."""
@@ -143,6 +145,11 @@ class Confirming:
             return True
         is_far = _constant_bytes(task) >= target.l2_bytes  # so that a run alone leaves them in the last-level cache
         return is_far and BEYOND * self._constant_bytes <= target.l3_bytes
+
+
+def _told(task_key: str, op: str, default_s: float | None, best_s: float | None) -> NewEvent:
+    data = {"task_key": task_key, "op": op, "default_ms": in_ms(default_s), "best_ms": in_ms(best_s)}
+    return NewEvent(EventKind.CONFIRMED, data)
 
 
 def _constant_bytes(task: Task) -> int:
