@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from .expr import Expr, Load, Op, loads
 from .ir import Prefetch, Stmt, Store
 
+PLAIN = (Store, Prefetch)
+"""Statements that stand together; any other is a part of its own."""
+
 REGISTERS = 8
 """Vector registers for each chain: its values, its share of the constants, and what other statements keep."""
 
@@ -29,10 +32,10 @@ def parts(
     written: set[str] = set()
     plain = True
     for stmt in body:
-        after, plain = plain, isinstance(stmt, Store | Prefetch)
+        after, plain = plain, isinstance(stmt, PLAIN)
         slow = stmt if isinstance(stmt, Store) and is_long(stmt.value) else None
-        room = len(ahead) < registers // REGISTERS
         apart = not (plain and after)
+        room = len(ahead) < registers // REGISTERS
         if part and (apart or (slow and not (room and written.isdisjoint(x.tensor for x in loads(slow.value))))):
             yield part, ahead
             part, ahead, written = [], [], set()

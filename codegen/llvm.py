@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from math import prod
 from operator import itemgetter
 from typing import NamedTuple
@@ -24,58 +24,27 @@ from typing import NamedTuple
 from .abreast import in_order, parts
 from .accesses import Picked, load, store
 from .address import Address, AddressBook
+from .contents import Contents, Memory, Place
 from .dtype import DType
-from .expr import HORIZONTAL, Const, Expr, Load, Number, Op, Ramp, Var, children, evaluated, fact
+from .expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var, evaluated, fact
 from .instructions import literal, memory_type, select, splat, type_name
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
-from .math import expand
+from .listing import LOCAL, Listing, Value
+from .math import expand, is_expandable
 from .target import Target
 
-LOCAL = 1 << 30
-"""The depth of a value that only its own basic block knows. Loops count from 1, and 0 is the whole function."""
-
 DIVISIONS = frozenset({"div", "floordiv", "mod"})
-
-
-class Value(NamedTuple):
-    """An operand: its text without the type, and the depth of the loop that knows it."""
-
-    text: str
-    dtype: DType
-    lanes: int
-    depth: int
-    number: Number | None = None  # the value, where known
-
-
-class Memory(NamedTuple):
-    """A buffer as a function sees it, with what is asked of it often."""
-
-    buffer: Buffer
-    space: str  # what may overlap it: all global buffers (empty), or its own alloca alone
-    base: str  # pointer to the first element; empty until it is needed
-    dtype: DType
-    size_bytes: int  # of an element
-    register: bool
-
-
-class Place(NamedTuple):
-    """What a load reads or a store writes: lanes side by side from `pointer + offset`."""
-
-    pointer: str
-    offset: int  # bytes
-    lanes: int
-    used: int  # leading lanes that touch memory
 
 
 class Steady(NamedTuple):
     """What follows from loop variables alone, and is known as long as they stay what they are."""
 
     values: dict[Expr, Value]
-    pointers: dict[tuple[int, str], tuple[str, int]]  # by the identity of an address, and the base
+    places: dict[tuple[int, str], Place]  # by the identity of an address, and the base
 
     def inside(self, outer: Value | None) -> Steady:
         """For a loop inside, whose end takes back what is added there. `outer` is another meaning of its variable."""
-        return Steady(self.values.copy(), self.pointers.copy()) if outer is None else Steady({}, {})
+        return Steady(self.values.copy(), self.places.copy()) if outer is None else Steady({}, {})
 
 
 def emit(kernel: Kernel, target: Target, symbol: str) -> str:
@@ -94,27 +63,23 @@ def emit(kernel: Kernel, target: Target, symbol: str) -> str:
 
 
 class _Function:
-    """The text of one phase, written front to back but for the heads of loops, which are filled in as needed."""
+    """The text of one phase."""
 
     def __init__(self, book: AddressBook, buffers: tuple[Buffer, ...], target: Target) -> None:
         self._book = book
         self._registers = target.vector_registers
         self._x86_bits = target.vector_bits if target.triple.startswith("x86_64") else 0
         self._masks = self._x86_bits >= 512  # whether the machine has masked loads and stores
+        self._listing = Listing()
+        self._once = self._listing.once
         self._ahead: dict[int, dict[Expr, Value]] = {}  # identity of a store -> what is known of its value, as `_memo`
         self._memo: dict[Expr, Value] = {}  # of the statement that is written
         self._steady = Steady({}, {})
-        self._names = 0
+        self._contents = Contents()
         self._vars: dict[str, Value] = {}
         self._arguments = {buffer.name: number for number, buffer in enumerate(buffers)}
-        self._buffers = {buffer.name: _seen(buffer, "") for buffer in buffers}
+        self._buffers = {buffer.name: Memory.of(buffer) for buffer in buffers}
         self._allocas: dict[int, str] = {}  # identity of an Alloc -> pointer
-        self._frame: list[str] = []  # allocas
-        self._heads: list[list[str]] = [[]]  # by depth
-        self._lines: list[str] = []
-        self._parts: list[list[str]] = [self._frame, self._heads[0], self._lines]
-        self._found: dict[str, str] = {}  # instruction -> name, for depths below LOCAL
-        self._enter("%entry")
 
     def text(self, name: str, phase: Stmt) -> str:
         """The whole function."""
@@ -125,9 +90,8 @@ class _Function:
             case _:
                 note = ""
                 self._statement(phase)
-        lines = "\n".join(chain.from_iterable(self._parts))
         head = f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{"
-        return f"{note}{head}\nentry:\n{lines}\n  ret void\n}}"
+        return f"{note}{head}\nentry:\n{self._listing}\n  ret void\n}}"
 
     # Statements.
 
@@ -138,8 +102,9 @@ class _Function:
             case Prefetch():
                 self._prefetch(stmt)
             case Block(body):
-                for part, ahead in parts(body, _is_long, self._registers):
-                    self._compute(ahead)
+                for part, ahead in parts(body, is_expandable, self._registers):
+                    if ahead:
+                        self._compute(ahead)
                     for inner in part:
                         self._statement(inner)
             case For(kind=LoopKind.PARALLEL):
@@ -160,27 +125,14 @@ class _Function:
 
     def _loop(self, var: str, first: str, last: str, body: Stmt) -> None:
         """Run `body` for var = first .. last - 1. Only the range of a parallel loop may be empty."""
-        entry, header, after = self._block, self._name("b"), self._name("b")
-        if first == "0":
-            self._lines.append(f"  br label {header}")
-        else:
-            some = self._once(f"icmp slt i64 {first}, {last}", LOCAL)
-            self._lines.append(f"  br i1 {some}, label {header}, label {after}")
-        counter, outer, around, top = self._name("i"), self._vars.get(var), self._steady, [""]
-        self._steady = around.inside(outer)
-        self._heads.append([])
-        self._vars[var] = Value(counter, DType.I64, 1, len(self._heads) - 1)
-        self._lines = []
-        self._parts += [top, self._heads[-1], self._lines]
-        self._enter(header)
-        self._statement(body)
-        following = self._once(f"add nuw nsw i64 {counter}, 1", LOCAL)
-        again = self._once(f"icmp ne i64 {following}, {last}", LOCAL)
-        self._lines += [f"  br i1 {again}, label {header}, label {after}", f"{after[1:]}:"]
-        top[0] = f"{header[1:]}:\n  {counter} = phi i64 [ {first}, {entry} ], [ {following}, {self._block} ]"
-        self._heads.pop()
+        outer, around = self._vars.get(var), self._steady
+        with self._listing.loop(first, last, is_empty=first != "0") as counter:
+            self._steady = around.inside(outer)
+            self._vars[var] = counter
+            self._forget()
+            self._statement(body)
         self._bind(var, outer, around)
-        self._enter(after)
+        self._forget()
 
     def _branch(self, condition: Expr, then: Stmt) -> None:
         self._memo.clear()
@@ -189,27 +141,37 @@ class _Function:
             if value.number:
                 self._statement(then)
             return
-        inside, after = self._name("b"), self._name("b")
-        self._lines += [f"  br i1 {value.text}, label {inside}, label {after}", f"{inside[1:]}:"]
-        self._enter(inside)
-        self._statement(then)
-        self._lines += [f"  br label {after}", f"{after[1:]}:"]
-        self._enter(after)
+        with self._listing.branch(value.text):
+            self._forget()
+            self._statement(then)
+        self._forget()
+
+    def _forget(self) -> None:
+        """In another basic block, what was known of this one is so no more."""
+        self._contents = Contents()
+        self._memo = {}
+
+    def _bind(self, var: str, value: Value | None, around: Steady) -> None:
+        """Give a name back the meaning that it has outside a loop."""
+        self._steady = around
+        if value is None:
+            self._vars.pop(var, None)
+        else:
+            self._vars[var] = value
 
     def _allocate(self, stmt: Alloc, buffer: Buffer, body: Stmt) -> None:
         pointer = self._allocas.get(id(stmt))
         if pointer is None:
-            pointer = self._allocas[id(stmt)] = self._name("m")
-            kind = memory_type(buffer.dtype)
-            self._frame.append(f"  {pointer} = alloca [{prod(buffer.shape)} x {kind}], align 64")
+            pointer = self._listing.alloca(prod(buffer.shape), memory_type(buffer.dtype))
+            self._allocas[id(stmt)] = pointer
         outer = self._buffers.get(buffer.name)
-        self._buffers[buffer.name] = _seen(buffer, pointer)
+        self._buffers[buffer.name] = Memory.of(buffer, pointer)
         shared = buffer.scope is Scope.SHARED  # stays on the stack, where those of other times may share its place
         if shared:
-            self._lines.append(f"  call void @llvm.lifetime.start.p0(ptr {pointer})")
+            self._listing.lines.append(f"  call void @llvm.lifetime.start.p0(ptr {pointer})")
         self._statement(body)
         if shared:
-            self._lines.append(f"  call void @llvm.lifetime.end.p0(ptr {pointer})")
+            self._listing.lines.append(f"  call void @llvm.lifetime.end.p0(ptr {pointer})")
         if outer is None:
             del self._buffers[buffer.name]
         else:
@@ -242,7 +204,7 @@ class _Function:
         place = self._place(memory, self._book.address(Load(stmt.tensor, stmt.index, memory.dtype), memory.buffer))
         # To be read, into all levels of cache, as data.
         where = self._at(place.pointer, place.offset)
-        self._lines.append(f"  call void @llvm.prefetch.p0(ptr {where}, i32 0, i32 3, i32 1)")
+        self._listing.lines.append(f"  call void @llvm.prefetch.p0(ptr {where}, i32 0, i32 3, i32 1)")
 
     # Memory.
 
@@ -253,24 +215,33 @@ class _Function:
             memory = self._buffers[name] = memory._replace(base=self._once(f"load ptr, ptr {slot}", 0))
         return memory
 
-    def _pointer(self, memory: Memory, address: Address) -> tuple[str, int]:
-        """A pointer, and the bytes to add to it. What is known furthest outside is added first, constants last."""
+    def _place(self, memory: Memory, address: Address) -> Place:
+        """Where lane 0 of an access is. What is known furthest outside is added first, constants last."""
         key = (id(address), memory.base)
-        known = self._steady.pointers.get(key)
-        if known is not None:
-            return known
-        parts = []
-        offset = address.offset
+        place = self._steady.places.get(key)
+        if place is not None:
+            return place
+        parts: list[tuple[int, int, str]] = []
+        steady, offset = True, address.offset
         for expr, scale in address.terms:
-            value = self._vars[expr.name] if isinstance(expr, Var) else self._value(expr)
+            if isinstance(expr, Var):
+                value = self._vars[expr.name]
+            else:
+                value = self._value(expr)
+                steady = steady and value.depth != LOCAL and not _reads(expr)
             if value.number is None:
                 parts.append((value.depth, scale, value.text))
             else:
                 offset += scale * int(value.number)
-        if len(parts) > 1:
-            parts.sort(key=itemgetter(0))
-        pointer = memory.base
-        for depth, scale, text in parts:
+        pointer = self._moved(memory.base, parts) if parts else memory.base
+        place = Place(pointer, offset, address.lanes, address.used)
+        if steady:
+            self._steady.places[key] = place
+        return place
+
+    def _moved(self, pointer: str, parts: list[tuple[int, int, str]]) -> str:
+        """A pointer moved by multiples of values: by their depths, scales and texts."""
+        for depth, scale, text in sorted(parts, key=itemgetter(0)):
             if scale > 0:
                 pointer = self._once(f"getelementptr [{scale} x i8], ptr {pointer}, i64 {text}", depth)
             else:
@@ -281,13 +252,7 @@ class _Function:
                 # Its pass that rewrites such functions (LSR) takes most of the time of large unrolled bodies, to no
                 # gain where few pointers and constant offsets are all there is.
                 pointer = self._once(f"call ptr @llvm.ptrmask.p0.i64(ptr {pointer}, i64 -1)", depth)
-        if not any(depth == LOCAL for depth, _, _ in parts) and not any(_reads(expr) for expr, _ in address.terms):
-            self._steady.pointers[key] = pointer, offset
-        return pointer, offset
-
-    def _place(self, memory: Memory, address: Address) -> Place:
-        pointer, offset = self._pointer(memory, address)
-        return Place(pointer, offset, address.lanes, address.used)
+        return pointer
 
     def _at(self, pointer: str, offset: int, depth: int = LOCAL) -> str:
         return self._once(f"getelementptr i8, ptr {pointer}, i64 {offset}", depth) if offset else pointer
@@ -300,46 +265,20 @@ class _Function:
         return self._read(memory, self._place(memory, address))
 
     def _read(self, memory: Memory, place: Place) -> Value:
-        known = self._contents.setdefault(memory.space, {})
-        found = known.get(place)
+        found = self._contents.get(memory, place)
         if found is None:
             found = Value(self._fetch(memory, place), memory.dtype, place.lanes, LOCAL)
-            self._learn(memory, place, found)
+            self._contents.read(memory, place, found)
         return found
 
     def _write(self, memory: Memory, place: Place, value: Value) -> None:
-        known = self._contents.setdefault(memory.space, {})
-        if not memory.register or place.pointer != memory.base:
-            known.clear()
-        elif known.pop(place, None) is None:
-            for other in self._overlapping(memory, place):
-                del known[other]
+        self._contents.wrote(memory, place, value)
         self._put(memory, place, value.text)
-        if place.used == place.lanes:
-            self._learn(memory, place, value)
-
-    def _learn(self, memory: Memory, place: Place, value: Value) -> None:
-        """Note what a place holds. The known places of a register buffer are slots that don't overlap."""
-        known = self._contents[memory.space]
-        slot = memory.register and place.pointer == memory.base
-        if place in known or not memory.register or (slot and not self._overlapping(memory, place)):
-            known[place] = value
-
-    def _overlapping(self, memory: Memory, place: Place) -> list[Place]:
-        """The other known slots of a register buffer that share bytes with a slot."""
-        first, span = place.offset, place.lanes * memory.size_bytes
-        grid = self._grids.setdefault(memory.space, span)
-        if grid == span and first % span == 0:
-            return []  # all slots are of this size and next to each other: the common case, and quick
-        self._grids[memory.space] = 0
-        known = self._contents[memory.space]
-        ends = first + span
-        return [p for p in known if p.offset < ends and first < p.offset + p.lanes * memory.size_bytes and p != place]
 
     def _fetch(self, memory: Memory, place: Place) -> str:
         """Load a place: the name of the value."""
         where = self._at(place.pointer, place.offset)
-        return load(memory.dtype, place.lanes, place.used, where, self._masks, self._fresh)
+        return load(memory.dtype, place.lanes, place.used, where, self._masks, self._listing.here)
 
     def _put(self, memory: Memory, place: Place, text: str) -> None:
         """Store a value to a place."""
@@ -347,7 +286,7 @@ class _Function:
         dtype, lanes = memory.dtype, place.lanes
         if dtype is DType.BOOL:
             text = self._once(f"zext {type_name(dtype, lanes)} {text} to {memory_type(dtype, lanes)}", LOCAL)
-        self._lines.append(f"  {store(dtype, lanes, place.used, where, text, self._masks, self._fresh)}")
+        self._listing.lines.append(f"  {store(dtype, lanes, place.used, where, text, self._masks, self._listing.here)}")
 
     def _gather(self, node: Load, memory: Memory, address: Address) -> Value:
         places = self._elements(node, memory, address)
@@ -366,7 +305,7 @@ class _Function:
         """Elements picked out of vectors, whose starts count from the first of these places."""
         starts = (first.offset + start * memory.size_bytes for start in picked.starts)
         vectors = [self._read(memory, first._replace(offset=offset)).text for offset in starts]
-        text = picked.value(memory.dtype, first.lanes, vectors, partial(self._once, depth=LOCAL))
+        text = picked.value(memory.dtype, first.lanes, vectors, self._once)
         return Value(text, memory.dtype, first.lanes, LOCAL)
 
     def _scatter(self, stmt: Store, memory: Memory, address: Address, value: Value) -> None:
@@ -377,10 +316,18 @@ class _Function:
 
     def _elements(self, access: Load | Store, memory: Memory, address: Address) -> list[Place]:
         """The single elements that a vector access touches, one a lane in use."""
-        if address.step is None:
-            return [self._place(memory, element) for element in self._book.elements(access, memory.buffer)]
-        pointer, offset = self._pointer(memory, address)
-        return [Place(pointer, offset + lane * address.step, 1, 1) for lane in range(address.used)]
+        if address.step is not None:
+            pointer, offset, _, used = self._place(memory, address)
+            return [Place(pointer, offset + lane * address.step, 1, 1) for lane in range(used)]
+        elements = self._book.elements(access, memory.buffer)
+        first = self._place(memory, elements[0])
+        places = []
+        for element in elements:
+            if element.terms is elements[0].terms:
+                places.append(first._replace(offset=first.offset + element.offset - elements[0].offset))
+            else:
+                places.append(self._place(memory, element))
+        return places
 
     # Values.
 
@@ -425,10 +372,12 @@ class _Function:
         if node.name in DIVISIONS and not node.dtype.is_float and not args[1].number:
             depth = LOCAL  # it might divide by zero, so it must not leave the condition that it stands under
         scalar_condition = node.name == "select" and first.lanes == 1
-        texts = [self._broadcast(arg, lanes).text for arg in (args[1:] if scalar_condition else args)]
+        wide = args[1:] if scalar_condition else args
+        texts = [arg.text if arg.lanes == lanes else self._broadcast(arg, lanes).text for arg in wide]
         if scalar_condition:
             texts.insert(0, first.text)
-        name = select(node, lanes, texts, first.lanes, self._x86_bits, partial(self._once, depth=depth))
+        place = self._once if depth == LOCAL else partial(self._once, depth=depth)
+        name = select(node, lanes, texts, first.lanes, self._x86_bits, place)
         return Value(name, node.dtype, 1 if across else lanes, depth)
 
     def _broadcast(self, value: Value, lanes: int) -> Value:
@@ -443,55 +392,8 @@ class _Function:
         text = self._once(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer", depth)
         return Value(text, value.dtype, lanes, depth)
 
-    # Text.
-
-    def _once(self, instruction: str, depth: int) -> str:
-        """The name of an instruction's value; the same instruction is written once where it is known."""
-        known = self._local if depth == LOCAL else self._found
-        name = known.get(instruction)
-        if name is None:
-            name = known[instruction] = self._name("v")
-            (self._lines if depth == LOCAL else self._heads[depth]).append(f"  {name} = {instruction}")
-        return name
-
-    def _fresh(self, instruction: str) -> str:
-        """The name of the value of an instruction written here, whatever was written before."""
-        name = self._name("v")
-        self._lines.append(f"  {name} = {instruction}")
-        return name
-
-    def _name(self, letter: str) -> str:
-        self._names += 1
-        return f"%{letter}{self._names}"
-
-    def _enter(self, block: str) -> None:
-        """From here on the lines belong to another basic block."""
-        self._block = block
-        self._local: dict[str, str] = {}  # instruction -> name
-        self._contents: dict[str, dict[Place, Value]] = {}  # by space
-        self._grids: dict[str, int] = {}  # space -> bytes of each known slot, if they lie on a grid; 0 if they don't
-        self._memo = {}
-
-    def _bind(self, var: str, value: Value | None, around: Steady) -> None:
-        """Give a name back the meaning that it has outside a loop."""
-        self._steady = around
-        if value is None:
-            self._vars.pop(var, None)
-        else:
-            self._vars[var] = value
-
 
 @fact
 def _reads(node: Expr) -> bool:
     """Whether a value depends on memory."""
-    return isinstance(node, Load) or any(map(_reads, children(node)))
-
-
-def _is_long(value: Expr) -> bool:
-    """Whether no single instruction computes some op of a value."""
-    return expand(value) is not value
-
-
-def _seen(buffer: Buffer, pointer: str) -> Memory:
-    register = buffer.scope is Scope.REGISTER
-    return Memory(buffer, pointer, pointer, buffer.dtype, buffer.dtype.size_bytes, register)
+    return isinstance(node, Load) or any(map(_reads, node.children))

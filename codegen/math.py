@@ -17,7 +17,7 @@ from math import inf, nan
 from typing import TypeGuard
 
 from .dtype import DType
-from .expr import TRANSCENDENTAL, Const, Expr, Op, children, const, fact, op, transform, walk
+from .expr import TRANSCENDENTAL, Const, Expr, Op, const, fact, op, transform, walk
 
 LARGEST_POWER = 32
 """Constant whole exponents up to this one, negative ones too, become multiplications."""
@@ -25,21 +25,24 @@ LARGEST_POWER = 32
 SMALLEST_NORMAL_BITS = 1 << 23
 
 
-@fact
 def expand(expr: Expr) -> Expr:
     """The expression without transcendental ops. Parts that were shared stay so.
 
     Raises ValueError for dtypes other than F32, save powers that are products.
     """
-    if not _is_expandable(expr):
-        return expr
-    uses = Counter(part for node in walk(expr) for part in children(node))
-    return transform(transform(expr, lambda node: _quotient(node, uses)), _expanded)
+    return _expansion(expr) if is_expandable(expr) else expr
 
 
 @fact
-def _is_expandable(node: Expr) -> bool:
-    return (isinstance(node, Op) and node.name in TRANSCENDENTAL) or any(map(_is_expandable, children(node)))
+def is_expandable(node: Expr) -> bool:
+    """Whether there is a transcendental op inside."""
+    return (isinstance(node, Op) and node.name in TRANSCENDENTAL) or any(map(is_expandable, node.children))
+
+
+@fact
+def _expansion(expr: Expr) -> Expr:
+    uses = Counter(part for node in walk(expr) for part in node.children)
+    return transform(transform(expr, lambda node: _quotient(node, uses)), _expanded)
 
 
 def has_expansion(node: Op) -> bool:
