@@ -15,7 +15,8 @@ not one from nothing.
 
 All of it, 84 cases, takes three and a half to four hours, most of it TVM's. What is measured with this code, machine
 and budget isn't measured again: after Ctrl-C or --within the same command goes on, and at most one case is lost. What
-TVM did depends on its own versions only. Results: bench/results/search.json, and a plot for each number of threads.
+TVM did depends on its own versions, our program there and the processor alone. Results: bench/results/search.json, and
+a plot for each number of threads.
 """
 
 from __future__ import annotations
@@ -57,24 +58,16 @@ class Part:
     measure: Callable[[Plan, str, int], Entry]
     names: Collection[str]
     budgets: tuple[str, ...]
-    threads: Callable[[Sequence[int]], Sequence[int]] = lambda counts: counts
+    only: Callable[[Sequence[int]], int] | None = None  # which of the numbers of threads is measured; None: all
     is_rival: bool = False
-
-
-def _fewest(counts: Sequence[int]) -> Sequence[int]:
-    return [min(counts)]
-
-
-def _most(counts: Sequence[int]) -> Sequence[int]:
-    return [max(counts)]
 
 
 PARTS: Mapping[str, Part] = {
     "ours": Part(ours, WORKLOADS, ("trials", "seconds")),
     "agreement": Part(agreement, WORKLOADS, ("whole_trials", "rounds")),
-    "zero": Part(zero, TASKS, ("whole_trials",), _fewest),
-    "scoring": Part(scoring, WORKLOADS, (), _fewest),
-    "transfer": Part(transfer, ("resnet18 after resnet50",), ("model_trials",), _most),
+    "zero": Part(zero, TASKS, ("whole_trials", "rounds"), only=min),
+    "scoring": Part(scoring, WORKLOADS, (), only=min),
+    "transfer": Part(transfer, ("resnet18 after resnet50",), ("model_trials",), only=max),
     "metaschedule": Part(metaschedule, WORKLOADS, ("rival_trials", "rival_seconds"), is_rival=True),
     "versus": Part(versus, WORKLOADS, ("trials", "seconds", "rival_trials", "rival_seconds", "rounds")),
 }
@@ -162,7 +155,7 @@ def _left(plan: Plan, given: argparse.Namespace) -> Iterator[tuple[str, str, int
         for name in one.names:
             if given.names and not any(text in name for text in given.names):
                 continue
-            for threads in one.threads(sorted(given.threads)):
+            for threads in [one.only(given.threads)] if one.only else sorted(given.threads):
                 if given.again or not plan.entries.has(case(part, name), threads, wanted):
                     yield part, name, threads
 

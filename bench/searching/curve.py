@@ -28,10 +28,10 @@ class Curve:
         """One more trial, which failed where there is no time. Whether it is the fastest so far."""
         self.trials += 1
         self.seconds = max(self.seconds, at_s)
-        better = time_s is not None and time_s < self.best_s
-        if better and time_s is not None:
-            self.points.append(Point(self.trials, at_s, time_s))
-        return better
+        if time_s is None or time_s >= self.best_s:
+            return False
+        self.points.append(Point(self.trials, at_s, time_s))
+        return True
 
     @property
     def best_s(self) -> float:

@@ -151,13 +151,13 @@ def versus(plan: Plan, name: str, threads: int) -> Entry:
             built = plan.folder / rival[f"after_{label}"]["built"]
             if not built.exists():
                 raise Missing(f"{built} is gone: ./dev bench search metaschedule '{name}' --again")
-            samples[f"rival, {label}"] = _sample(other, built=str(built), kind=WORKLOADS[name].kind)
-            schedule = own[label]["schedule"]
-            samples[f"ours, {label}"] = _sample(child, model=model, threads=threads, schedule=schedule, warm=True)
-            samples[f"ours cold, {label}"] = _sample(child, model=model, threads=threads, schedule=schedule, warm=False)
+            theirs = _loaded(other, built=str(built), kind=WORKLOADS[name].kind)
+            samples[f"rival, {label}"] = _sample(other, theirs)
+            loaded = _loaded(child, model=model, threads=threads, schedule=own[label]["schedule"])
+            samples[f"ours, {label}"] = _sample(child, loaded, warm=True)
+            samples[f"ours cold, {label}"] = _sample(child, loaded, warm=False)
         taken = in_turn(samples, plan.budgets.rounds)
     return {
-        "budgets": {"ours": [own["trials"]["curve"]["trials"], own["seconds"]["search_s"]]},
         "times": {label: summary(times_s) for label, times_s in taken.items()},
         "ratios": {
             label: median(taken[f"rival, {label}"]) / median(taken[f"ours, {label}"]) for label in ("trials", "seconds")
@@ -165,10 +165,13 @@ def versus(plan: Plan, name: str, threads: int) -> Entry:
     }
 
 
-def _sample(child: Served, warm: bool | None = None, **what: Any) -> Sample:
-    """What takes a sample of what is loaded now."""
-    number = child.request("load", LOAD_LIMIT_S, **what)["number"]
-    how: dict[str, Any] = {} if warm is None else {"warm": warm}
+def _loaded(child: Served, **what: Any) -> int:
+    """The number of what a process is ready to time."""
+    return int(child.request("load", LOAD_LIMIT_S, **what)["number"])
+
+
+def _sample(child: Served, number: int, **how: Any) -> Sample:
+    """What takes a sample of what is loaded."""
     return lambda: float(child.request("sample", SAMPLE_LIMIT_S, number=number, **how))
 
 

@@ -168,10 +168,7 @@ def test_the_best_of_both_are_timed_in_turn(
     with pytest.raises(Missing, match="ours of"):
         searches.versus(plan, GEMM, 1)
     rival = searches.metaschedule(plan, GEMM, 1)
-    own = {
-        "trials": {"schedule": 5, "curve": {"trials": 64}},
-        "seconds": {"schedule": 5, "search_s": 60.0},
-    }
+    own = {"trials": {"schedule": 5}, "seconds": {"schedule": 5}}
     plan.entries.put(case("ours", GEMM), 1, own)
     plan.entries.put(case("metaschedule", GEMM), 1, rival)
     entry = searches.versus(plan, GEMM, 1)
