@@ -162,6 +162,15 @@ def test_entries_are_kept_in_order_with_a_summary(tmp_path: Path) -> None:
     assert [case for case, _ in Entries(path, ["b", "a"]).of(2)] == ["b", "a"]
 
 
+def test_an_entry_is_what_was_asked_for_under_the_same_settings(tmp_path: Path) -> None:
+    entries = Entries(tmp_path / "models.json", ["a"])
+    entries.put("a", 1, ENTRY | {"trials": 3})
+    entries.put("a", 2, {"error": "it died", "trials": 3})
+    assert entries.has("a", 1, {"trials": 3})
+    assert not entries.has("a", 1, {"trials": 4}) and not entries.has("a", 2, {"trials": 3})
+    assert not entries.has("b", 1, {})
+
+
 def test_models_table() -> None:
     console = Console(record=True, width=120)
     models.show(console, {"threads: 2": [("resnet18", ENTRY), ("mlp", ENTRY | {"peers": {"onnxruntime": 1.0}})]})

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from tunewright.bench import strategies
 from tunewright.bench.replay.cases import Case, case
-from tunewright.bench.replay.comparison import NEAR, Contender, searched, summary
+from tunewright.bench.replay.comparison import NEAR, Contender, Curve, searched, summary
 from tunewright.bench.replay.contenders import Recorded, contenders
 from tunewright.bench.replay.plot import draw_curves
 from tunewright.bench.replay.pool import ReplayPool
@@ -117,6 +121,31 @@ def test_every_contender_searches_alike_each_time(recorded: Sequence[Recorded], 
         assert 0 < curves[name][-1] <= 1
     draw_curves(tmp_path / "curves.svg", {name: curve.tolist() for name, curve in curves.items()})
     assert "taught elsewhere" in (tmp_path / "curves.svg").read_text()
+
+
+def test_what_was_compared_is_kept_while_records_and_code_stay(
+    recorded: list[Recorded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[str] = []
+
+    def counted(*given: Any) -> Curve:
+        searches.append(given[0].name)
+        return searched(*given, trials=64)
+
+    monkeypatch.setattr(strategies, "RESULTS", tmp_path)
+    monkeypatch.setattr(strategies, "searched", counted)
+    monkeypatch.setattr(strategies, "_recorded", lambda console: recorded[:1])
+    console = Console(quiet=True)
+    for names, count in ((["random"], 2), (["random"], 2), (["estimate"], 3)):  # two have it in their names
+        assert strategies._compare(console, names, 1, again=False) == 0
+        assert len(searches) == count
+    found = json.loads((tmp_path / "strategies.json").read_text())["contenders"]
+    assert list(found) == ["random", "estimate", "trees, nothing at random"]
+    strategies._compare(console, ["estimate"], 1, again=True)
+    assert len(searches) == 4
+    monkeypatch.setattr(strategies, "code_sha256", lambda: "another")
+    strategies._compare(console, ["estimate"], 1, again=False)
+    assert list(json.loads((tmp_path / "strategies.json").read_text())["contenders"]) == ["estimate"]
 
 
 def test_a_search_of_a_whole_space_finds_its_best(recorded: Sequence[Recorded]) -> None:
