@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +13,20 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
+from tunewright.db.jobs import Budget
+from tunewright.db.sql_store import open_store
 from tunewright.tuner import InferenceSession, tune
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.jobs.job import Progress
+from tunewright.tuner.jobs.progress import Snapshot
+from tunewright.tuner.jobs.stage import Stage
+from tunewright.tuner.jobs.tenure import holder_name, is_gone
+from tunewright.tuner.jobs.tuning import Opening
+from tunewright.tuner.models.model import open_model
 
 from ..commands import Command
 from .conftest import small_model
+from .told import spec_of
 
 
 def one_node(path: Path, op: str, kind: int = TensorProto.FLOAT, **attributes: Any) -> Path:
@@ -46,6 +57,30 @@ def test_what_is_found_is_used(tmp_path: Path) -> None:
         assert (argument.name, argument.type, argument.shape) == ("x", "tensor(float)", [5, 8])
         [output] = session.run(None, {"x": np.ones((5, 8), np.float32)})
     np.testing.assert_allclose(output.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_who_waits_for_a_dead_process_is_told_how_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNEWRIGHT_LEASE_S", "1")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    gone, here, elsewhere = f"{platform.node()}:{dead.pid}", holder_name(), "elsewhere:1"
+    with open_store(f"sqlite:///{tmp_path / 'tuning.db'}") as store:
+        spec = spec_of(open_model(small_model().SerializeToString()), store)
+        store.jobs.open(spec, "small", Budget(10), gone, 1.0)
+        told: list[str] = []
+        lease = Opening(store.jobs, spec, "small", Budget(10)).lease(told.append)
+    assert lease is not None and set(told) == {gone}
+    assert [is_gone(holder) for holder in (gone, here, elsewhere, "", "none")] == [True, False, False, False, False]
+    seen = {
+        holder: Snapshot.of(Progress(Stage.WAITING, 0, Budget(10), 0.0, (), holder=holder)).at
+        for holder in (gone, here, "")
+    }
+    assert seen == {
+        gone: f"the process that had the same job, {gone}, is gone: its lease ends within 1 s, then this one goes on",
+        here: f"another process is at work on the same job, {here}: waiting for what it finds, "
+        "or 1 s from when it goes silent",
+        "": "another process is at work on the same job: waiting for what it finds, or 1 s from when it goes silent",
+    }
 
 
 @pytest.mark.parametrize(("setting", "word"), [("strategy", "luck"), ("target", "moon"), ("pool", "swimming")])

@@ -54,6 +54,7 @@ class Progress:
     spent_s: float = 0.0  # of searching, over all processes
     fallback: Mapping[str, int] = field(default_factory=dict)  # op -> nodes without a kernel: told once, before the job
     forecast: Forecast | None = None  # None where it is not known what to expect
+    holder: str = ""  # who else has the job, while it waits; empty where that is not known
 
     @property
     def speedup(self) -> float | None:

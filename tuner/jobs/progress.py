@@ -39,7 +39,7 @@ OTHER_LINES = 6
 
 STAGES = {
     Stage.READING: "reading the model",
-    Stage.WAITING: "another process is at work on the same job: waiting for what it finds",
+    Stage.WAITING: "another process is at work on the same job",  # who, and what is waited for: `_waiting`
     Stage.SEARCHING: "searching",
     Stage.CONFIRMING: "timing default and best schedules side by side",
     Stage.RUNNING: "timing the whole model",
@@ -106,6 +106,7 @@ class Snapshot:
             known=sum(row.trials or 0 for row in tasks),
             tasks=tasks,
             taken_at=time.monotonic(),
+            headline=_waiting(progress.holder) if progress.stage is Stage.WAITING else "",
         )
 
 
@@ -156,9 +157,9 @@ class _LiveView:
     def render(self) -> RenderableType:
         last = self._last
         now = time.monotonic()
-        elapsed_s = now - self._started if last is None else last.elapsed_s + now - last.taken_at
         if last is None or not last.tasks:
-            return Text(f"{last.at if last else 'starting'}, {clock(elapsed_s)}")
+            return Text(f"{last.at if last else 'starting'}, {clock(now - self._started)}")
+        elapsed_s = last.elapsed_s + now - last.taken_at
         left = None if last.left_s is None else max(last.left_s - (time.monotonic() - last.taken_at), 0.0)
         parts: list[RenderableType] = [self._table(last)]
         if said := last.note or self._resumed:
@@ -217,6 +218,18 @@ class _LineView:
         if line != self._printed:
             self._print(line)
         self._printed = line
+
+
+def _waiting(holder: str) -> str:
+    """For whom a job waits, and how long that may take."""
+    from .tenure import is_gone  # with what is imported beside it by the time that a job waits
+
+    lease = f"{settings().lease_s:g} s"
+    if is_gone(holder):
+        other = f"the process that had the same job, {printable(holder)}, is gone"
+        return f"{other}: its lease ends within {lease}, then this one goes on"
+    who = f", {printable(holder)}" if holder else ""
+    return f"{STAGES[Stage.WAITING]}{who}: waiting for what it finds, or {lease} from when it goes silent"
 
 
 def _resumed(first: Snapshot) -> str:

@@ -26,6 +26,20 @@ def holder_name() -> str:
     return f"{platform.node() or 'host'}:{os.getpid()}"
 
 
+def is_gone(holder: str) -> bool:
+    """Whether a holder, by that name, was a process of this machine that is no more."""
+    host, _, pid = holder.rpartition(":")
+    if host != holder_name().rpartition(":")[0] or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
+
+
 class Stop(StrEnum):
     """Why work ends before its time."""
 

@@ -89,7 +89,7 @@ def tune(
         store.add_target(machine)
         store.add_tasks(task for task, _ in opened.tasks.values())
         opening = Opening(store.jobs, spec, opened.label, budget)
-        lease = opening.lease(lambda: tell(Progress(Stage.WAITING, 0, budget, 0.0, ())))
+        lease = opening.lease(lambda holder: tell(Progress(Stage.WAITING, 0, budget, 0.0, (), holder=holder)))
         if lease is None:
             return opening.other_report()
         with Tenure(store.jobs, lease, settings().lease_s) as tenure:
@@ -132,7 +132,7 @@ class Opening:
         self._jobs, self._spec, self._label, self._budget = jobs, spec, label, budget
         self._other: Job | None = None  # the one that somebody else has
 
-    def lease(self, tell_waiting: Callable[[], None]) -> Lease | None:
+    def lease(self, tell_waiting: Callable[[str], None]) -> Lease | None:
         """The job, to work on it. None where another process had it and has ended it."""
         while True:
             self._other = self._other or self._unfinished()
@@ -142,7 +142,7 @@ class Opening:
             if lease is not None:  # the other one ended just now, so that this is a new one
                 self._jobs.finish(lease, JobState.CANCELLED)
                 return None
-            tell_waiting()
+            tell_waiting(self._other.holder if self._other else "")
             if self._ended():
                 return None
 
