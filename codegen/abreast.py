@@ -31,12 +31,14 @@ def parts(
     ahead: list[Store] = []
     written: set[str] = set()
     plain = True
+
+    def fits(slow: Store) -> bool:
+        return len(ahead) < registers // REGISTERS and written.isdisjoint(x.tensor for x in loads(slow.value))
+
     for stmt in body:
         after, plain = plain, isinstance(stmt, PLAIN)
         slow = stmt if isinstance(stmt, Store) and is_long(stmt.value) else None
-        apart = not (plain and after)
-        room = len(ahead) < registers // REGISTERS
-        if part and (apart or (slow and not (room and written.isdisjoint(x.tensor for x in loads(slow.value))))):
+        if part and (not (plain and after) or (slow and not fits(slow))):
             yield part, ahead
             part, ahead, written = [], [], set()
         part.append(stmt)

@@ -174,14 +174,18 @@ def _extreme(better: str, dtype: DType, lanes: int, left: str, right: str, emit:
 
 
 def _zip(kind: str, lanes: int, args: Sequence[str], half: int) -> str:
-    picks = ", ".join(f"i32 {half * (lanes // 2) + n // 2 + n % 2 * lanes}" for n in range(lanes))
-    return f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{lanes} x i32> <{picks}>"
+    return f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{lanes} x i32> <{_picks(lanes, half)}>"
+
+
+@cache
+def _picks(lanes: int, half: int) -> str:
+    return ", ".join(f"i32 {half * (lanes // 2) + n // 2 + n % 2 * lanes}" for n in range(lanes))
 
 
 def _fma(dtype: DType, lanes: int, args: Sequence[str], emit: Emit) -> str:
     kind = type_name(dtype, lanes)
     if dtype.is_float:
-        operands = ", ".join(f"{kind} {a}" for a in args)
+        operands = f"{kind} {args[0]}, {kind} {args[1]}, {kind} {args[2]}"
         return emit(f"call {kind} @llvm.fmuladd.{suffix(dtype, lanes)}({operands})")
     return emit(f"add {kind} {emit(f'mul {kind} {args[0]}, {args[1]}')}, {args[2]}")
 

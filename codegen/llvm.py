@@ -42,9 +42,17 @@ class Steady(NamedTuple):
     values: dict[Expr, Value]
     places: dict[tuple[int, str], Place]  # by the identity of an address, and the base
 
-    def inside(self, outer: Value | None) -> Steady:
-        """For a loop inside, whose end takes back what is added there. `outer` is another meaning of its variable."""
-        return Steady(self.values.copy(), self.places.copy()) if outer is None else Steady({}, {})
+    def sizes(self) -> tuple[int, int]:
+        """How much is known."""
+        return len(self.values), len(self.places)
+
+    def shrink(self, sizes: tuple[int, int]) -> None:
+        """Take back what was added since this much was known."""
+        values, places = sizes
+        while len(self.values) > values:
+            self.values.popitem()
+        while len(self.places) > places:
+            self.places.popitem()
 
 
 def emit(kernel: Kernel, target: Target, symbol: str) -> str:
@@ -110,12 +118,12 @@ class _Function:
             case For(kind=LoopKind.PARALLEL):
                 raise ValueError(f"parallel loop {stmt.var} inside a phase")
             case For(var, extent, body, kind) if kind is LoopKind.UNROLL or extent <= 1:
-                outer, around = self._vars.get(var), self._steady
+                outer, around, sizes = self._bind(var)
                 for value in range(extent):
-                    self._steady = around.inside(outer)
                     self._vars[var] = Value(str(value), DType.I64, 1, 0, value)
                     self._statement(body)
-                self._bind(var, outer, around)
+                    self._steady.shrink(sizes)
+                self._release(var, outer, around)
             case For(var, extent, body):
                 self._loop(var, "0", str(extent), body)
             case If(condition, then):
@@ -125,13 +133,13 @@ class _Function:
 
     def _loop(self, var: str, first: str, last: str, body: Stmt) -> None:
         """Run `body` for var = first .. last - 1. Only the range of a parallel loop may be empty."""
-        outer, around = self._vars.get(var), self._steady
+        outer, around, sizes = self._bind(var)
         with self._listing.loop(first, last, is_empty=first != "0") as counter:
-            self._steady = around.inside(outer)
             self._vars[var] = counter
             self._forget()
             self._statement(body)
-        self._bind(var, outer, around)
+        self._steady.shrink(sizes)
+        self._release(var, outer, around)
         self._forget()
 
     def _branch(self, condition: Expr, then: Stmt) -> None:
@@ -151,13 +159,23 @@ class _Function:
         self._contents = Contents()
         self._memo = {}
 
-    def _bind(self, var: str, value: Value | None, around: Steady) -> None:
+    def _bind(self, var: str) -> tuple[Value | None, Steady, tuple[int, int]]:
+        """For a loop, of whose variable there may be another meaning: that, what is known with it, and how much stays.
+
+        What is added inside is taken back when the variable changes. What was known with another meaning is put aside.
+        """
+        outer, around = self._vars.get(var), self._steady
+        if outer is not None:
+            self._steady = Steady({}, {})
+        return outer, around, self._steady.sizes()
+
+    def _release(self, var: str, outer: Value | None, around: Steady) -> None:
         """Give a name back the meaning that it has outside a loop."""
         self._steady = around
-        if value is None:
+        if outer is None:
             self._vars.pop(var, None)
         else:
-            self._vars[var] = value
+            self._vars[var] = outer
 
     def _allocate(self, stmt: Alloc, buffer: Buffer, body: Stmt) -> None:
         pointer = self._allocas.get(id(stmt))
@@ -361,14 +379,19 @@ class _Function:
         first = self._value(node.args[0])
         if node.name == "select" and first.number is not None:
             return self._value(node.args[1 if first.number else 2])
-        args = [first, *map(self._value, node.args[1:])]
+        args = [first]
+        lanes, depth, known = first.lanes, first.depth, first.number is not None
+        for inner in node.args[1:]:
+            arg = self._value(inner)
+            args.append(arg)
+            lanes, depth, known = max(lanes, arg.lanes), max(depth, arg.depth), known and arg.number is not None
         across = node.name in HORIZONTAL
-        numbers = [arg.number for arg in args if arg.number is not None]
-        if len(numbers) == len(args) and not across:
+        if known and not across:
+            numbers = [arg.number for arg in args if arg.number is not None]
             number = evaluated(node.name, [arg.dtype for arg in node.args], numbers, node.dtype)
             return Value(literal(number, node.dtype), node.dtype, 1, 0, number)
-        lanes = node.args[0].lanes if across else max([arg.lanes for arg in args])
-        depth = max([arg.depth for arg in args])
+        if across:
+            lanes = node.args[0].lanes
         if node.name in DIVISIONS and not node.dtype.is_float and not args[1].number:
             depth = LOCAL  # it might divide by zero, so it must not leave the condition that it stands under
         scalar_condition = node.name == "select" and first.lanes == 1
