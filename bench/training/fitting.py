@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tunewright.bench.files import write_whole
 from tunewright.bench.training.tasks import Loops, loops
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
@@ -71,12 +72,12 @@ class Ranking:
 
 def fitted(trials: Sequence[Trials]) -> Learned:
     """A model of these trials, with scales that were measured on a part that another did without."""
-    inner, outer = _halved(trials)
+    inner, outer = _split(trials)
     scales = calibrated(_grown(inner), outer)
     return replace(_grown(trials), scale=scales.scale, spread_scale=scales.spread_scale)
 
 
-def _halved(trials: Sequence[Trials]) -> tuple[list[Trials], list[Trials]]:
+def _split(trials: Sequence[Trials]) -> tuple[list[Trials], list[Trials]]:
     """Four fifths of the tasks, and the rest: by another digit of the key than `is_held_out` looks at."""
     out = [int(each.task.key[:8], 16) % 5 == 0 for each in trials]
     return (
@@ -149,12 +150,8 @@ def write(folder: Path, kind: str, sets: Sets, statuses: Counter[str]) -> dict[s
         "objectives": compared(sets),
         "features_that_count": {NAMES[n]: round(float(gains[n]), 4) for n in np.argsort(-gains)[:20]},
     }
-    folder.mkdir(exist_ok=True)
-    drafts = {f"{kind}.xz": content, f"{kind}.json": f"{json.dumps(card, indent=2)}\n".encode()}
-    for name, text in drafts.items():
-        (folder / f".{name}").write_bytes(text)
-    for name in drafts:  # the card last: it says which model is right
-        (folder / f".{name}").replace(folder / name)
+    write_whole(folder / f"{kind}.xz", content)
+    write_whole(folder / f"{kind}.json", f"{json.dumps(card, indent=2)}\n".encode())
     return card
 
 
