@@ -27,6 +27,9 @@ FRESH_S = 10.0
 
 LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
+FIGURES = ("pairwise", "peak_1", "peak_5")
+"""What is told of a cost model, of all that `costmodel.judging.Quality` has."""
+
 UNSETTLED = 10_000
 """How many of the newest ids of trials are counted anew each time.
 
@@ -96,7 +99,7 @@ class Shared(Collector):
     def _read(self) -> list[Metric]:
         reachable = GaugeMetricFamily("tunewright_database_up", "Whether the database could be read.")
         try:
-            metrics = [*self._jobs(), *self._work(), *self._fleet()]
+            metrics = [*self._jobs(), *self._work(), *self._fleet(), *self._cost_model()]
         except StoreError as error:
             _log.warning("no metrics of the database", extra={"reason": str(error)})
             reachable.add_metric([], 0)
@@ -133,6 +136,20 @@ class Shared(Collector):
         )
         yield _one("tunewright_devices", "Devices of the tuner processes.", len(devices))
         yield _one("tunewright_devices_quarantined", "Devices that failed too often to be used now.", len(resting))
+
+    def _cost_model(self) -> Iterable[Metric]:
+        metric = GaugeMetricFamily(
+            "tunewright_cost_model_quality",
+            "Figures of the newest snapshot on tasks held out, and of what is below it on the same.",
+            labels=["model", "figure"],
+        )
+        for newest in self._store.costs.list(limit=1):
+            for model, name in (("snapshot", "held_out"), ("below", "below")):
+                figures = newest.metrics.get(name) or {}
+                for figure in FIGURES:
+                    if (value := figures.get(figure)) is not None:
+                        metric.add_metric([model, figure], value)
+        yield metric
 
 
 class TrialCounts:

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tunewright.api.logs import configure
 from tunewright.api.metrics import FRESH_S, TrialCounts
+from tunewright.db.cost_models import NewSnapshot
 from tunewright.db.errors import StoreError, Unreachable
 from tunewright.db.fleet import Device
 from tunewright.db.models import TrialRow
@@ -56,6 +57,19 @@ def test_metrics(one, client, kit):
     assert (found["tunewright_devices",], found["tunewright_devices_quarantined",]) == (2, 1)
     assert found["tunewright_event_streams",] == 0
     assert found["tunewright_database_up",] == 1
+
+
+def test_how_good_the_cost_model_is(one, client):
+    figures = {"pairwise": 0.9, "peak_1": 0.95, "peak_5": None, "tasks": 4}
+    metrics = {"held_out": figures, "below": {"pairwise": 0.8}}
+    for content in (b"old", b"new"):
+        one.store.costs.keep(NewSnapshot("cpu", "f", content, 10, 10, metrics if content == b"new" else {}))
+    found = {key: value for key, value in numbers(client).items() if key[0] == "tunewright_cost_model_quality"}
+    assert found == {
+        ("tunewright_cost_model_quality", "pairwise", "snapshot"): 0.9,
+        ("tunewright_cost_model_quality", "peak_1", "snapshot"): 0.95,
+        ("tunewright_cost_model_quality", "below", "pairwise"): 0.8,
+    }
 
 
 def test_metrics_ask_the_database_seldom(one, client, monkeypatch):

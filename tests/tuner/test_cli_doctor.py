@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tunewright.costmodel.features import VERSION
+from tunewright.db.cost_models import NewSnapshot
 from tunewright.db.fleet import Device
 from tunewright.db.inspection import Work
 from tunewright.db.sql_store import open_store
@@ -45,6 +47,30 @@ def test_it_is_fast_and_changes_nothing(command: Command, home: Path) -> None:
     command("doctor")
     assert time.monotonic() - start_s < 2
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_how_good_the_cost_model_is(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shipped,) = checks(command, "cost model")
+    assert re.match(
+        r"base model [0-9a-f]{12} of \d{4}-\d\d-\d\d, from [\d,]+ trials of \d+ tasks: pairwise 0\.", shipped["found"]
+    )
+    with open_store(f"sqlite:///{home / 'tuning.db'}") as store:
+        store.costs.keep(NewSnapshot("cpu", "other features", b"0", 100, 100, {}))
+        assert "another version or base model" in checks(command, "cost model")[1]["found"]
+        store.costs.keep(NewSnapshot("cpu", VERSION, b"1", 100, 100, {"held_out": None, "below": None}))
+        unknown = checks(command, "cost model")[1]["found"]
+        assert "too few tasks to judge it by; jobs use it, lookups pick by the base model alone" in unknown
+        figures = {"tasks": 4, "pairwise": 0.9, "peak_1": 0.95, "peak_5": None, "time_error": 0.2}
+        metrics = {"held_out": figures, "below": figures | {"pairwise": 0.8}}
+        store.costs.keep(NewSnapshot("cpu", VERSION, b"2", 1, 100, metrics))
+    said = "pairwise 0.900, peak_1 0.950, peak_5 -, time_error 0.200 on 4 tasks held out"
+    (_, newest) = checks(command, "cost model")
+    assert (
+        newest["found"].startswith("snapshot 3 of ") and f"from 1 trial: {said} (what is below it: " in newest["found"]
+    )
+    assert newest["found"].endswith("; lookups pick by it too")
+    monkeypatch.setattr(doctor, "base", lambda kind: None)
+    assert checks(command, "cost model")[0]["state"] == "note"
 
 
 def test_the_packages_of_the_service_are_those_that_are_declared() -> None:

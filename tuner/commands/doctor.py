@@ -18,11 +18,15 @@ from rich.console import Console
 
 from tunewright.codegen.build import CACHE_BYTES, BuildError
 from tunewright.codegen.host import available_cores, detect, machine
+from tunewright.costmodel.base import base
 from tunewright.db.errors import StoreError
 from tunewright.db.inspection import Inspection, Work, inspect
+from tunewright.db.reading import open_reader
+from tunewright.db.sql_store import SqlStore
 from tunewright.workers.confine import confinement, landlock_version
 from tunewright.workers.rates import measure
 
+from ..lookup.experience import is_proven, newest_snapshot
 from ..peers import PEERS, how_to_install, is_installed, module_of
 from ..running.image_store import room_bytes
 from ..settings import Settings, settings
@@ -61,6 +65,7 @@ def doctor(db: str | None) -> dict[str, Any]:
         *_packages(),
         *_machine(),
         *_database(db or current.db),
+        *_cost_models(db or current.db, detect().kind),
         _kept("object cache", current.objects, "*.o", lambda _taken, _free: CACHE_BYTES, "the first build makes it"),
         _kept("images", current.images, "*.image", room_bytes, "the first session of Python makes it"),
         *_disk(current.home),
@@ -182,6 +187,49 @@ def _work(work: Work, url: str) -> Iterator[Check]:
         found = f"{device.name} is in quarantine until {until}: {device.reason}"
         mend = "see to the reason; it is tried again then, or when its tunewright work is started anew"
         yield Check("device", "note", found, mend)
+
+
+def _cost_models(url: str, kind: str) -> Iterator[Check]:
+    """The base model, and the newest that the trials of the database taught."""
+    try:
+        shipped = base(kind)
+    except ValueError as error:
+        yield Check("cost model", "fault", f"the base model can't be read: {printable(error)}", "install it anew")
+        return
+    if shipped is None:
+        found = "none for the features of this version: what nobody measured runs on defaults, and searches start cold"
+        yield Check("cost model", "note", found, "./dev bench base_model, in a checkout, makes one")
+    else:
+        card = shipped.card
+        learned = f"{counted(card['learned_from']['trials'], 'trial')} of {card['learned_from']['tasks']} tasks"
+        found = f"base model {shipped.sha256[:12]} of {card['made']}, from {learned}: {_figures(card['quality'])}"
+        yield Check("cost model", "ok", found)
+    with suppress(StoreError), open_reader(url) as store:  # what is wrong with the database is told where it is checked
+        yield from _snapshot(store, kind)
+
+
+def _snapshot(store: SqlStore, kind: str) -> Iterator[Check]:
+    """What the database adds to the base model; nothing where it has too few trials to teach anything."""
+    newest = newest_snapshot(store, kind)
+    if newest is None:
+        if store.costs.list(kind, limit=1):
+            found = "the snapshots in the database are of another version or base model; the next job makes one"
+            yield Check("cost model", "ok", found)
+        return
+    of = f"snapshot {newest.id} of {newest.made_at:%Y-%m-%d %H:%M} UTC, from {counted(newest.trials, 'trial')}"
+    by = "lookups pick by it too" if is_proven(newest) else "jobs use it, lookups pick by the base model alone"
+    own, below = newest.metrics.get("held_out"), newest.metrics.get("below")
+    beside = f" (what is below it: {_figures(below)})" if below else ""
+    yield Check("cost model", "ok", f"{of}: {_figures(own)}{beside}; {by}")
+
+
+def _figures(quality: Mapping[str, Any] | None) -> str:
+    """How well a model did, see docs/costmodel.md."""
+    if quality is None:
+        return "there were too few tasks to judge it by"
+    told = {name: quality.get(name) for name in ("pairwise", "peak_1", "peak_5", "time_error")}
+    said = ", ".join(f"{name} {'-' if value is None else format(value, '.3f')}" for name, value in told.items())
+    return f"{said} on {counted(quality['tasks'], 'task')} held out"
 
 
 def _kept(name: str, folder: Path, pattern: str, room: Callable[[int, int], int], made: str) -> Check:
