@@ -30,8 +30,8 @@ def keep_measured(
 ) -> int:
     """Measure candidates of one task that the database knows, until the deadline by the monotonic clock; how many.
 
-    What is clearly slower than `margin` times the best so far, or than `best_s`, is timed roughly. Ends early where the
-    task has no reference.
+    What is clearly slower than `margin` times the fastest so far, at first `best_s`, is timed roughly. Ends early where
+    the task has no reference.
     """
     added = 0
     for start in range(0, len(candidates), BATCH):
