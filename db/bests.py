@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import Connection, Row, bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from .choice import best_rows
@@ -19,10 +19,12 @@ COPIED = ("target_key", "task_key", "schedule", "sketch", "sketch_version", "med
 STANDING = select(
     select(BestRow.median_s)
     .where(BestRow.target_key == bindparam("target"), BestRow.task_key == bindparam("task"))
-    .scalar_subquery(),
+    .scalar_subquery()
+    .label("best_s"),
     select(func.max(ConfirmationRow.created_at))
     .where(ConfirmationRow.target_key == bindparam("target"), ConfirmationRow.task_key == bindparam("task"))
-    .scalar_subquery(),
+    .scalar_subquery()
+    .label("confirmed_at"),
 )
 """The time of what is best for a task, and when it was last confirmed; null where there is none."""
 
@@ -38,40 +40,46 @@ def note(database: Database, session: Session, pairs: Iterable[tuple[str, str]])
     by_target: dict[str, list[str]] = {}
     for target_key, task_key in sorted(set(pairs)):
         by_target.setdefault(target_key, []).append(task_key)
-    _take_turn(database, session, by_target)
+    _take_turn(database, session.connection(), by_target)
     for target_key, task_keys in by_target.items():
         for keys in batches(task_keys, KEYS_AT_ONCE):
             _choose(database, session, target_key, keys)
 
 
-def note_trial(database: Database, session: Session, values: dict[str, Any]) -> None:
-    """`note` for one OK trial, as it was stored just now: only comparing it with what was best is much cheaper."""
+def note_trial(database: Database, connection: Connection, values: dict[str, Any], standing: Row[Any]) -> None:
+    """`note` for one OK trial, as it was stored just now: only comparing it with what was best is much cheaper.
+
+    `standing` is what `STANDING` said before, in the same transaction.
+    """
     target_key, task_key = values["target_key"], values["task_key"]
-    _take_turn(database, session, {target_key: [task_key]})
-    best_s, confirmed_at = session.connection().execute(STANDING, {"target": target_key, "task": task_key}).one()
+    if not database.is_sqlite:  # others may have stored something since; SQLite has one writer
+        _take_turn(database, connection, {target_key: [task_key]})
+        standing = connection.execute(STANDING, {"target": target_key, "task": task_key}).one()
+    best_s, confirmed_at = standing.best_s, standing.confirmed_at
     is_superseded = confirmed_at is not None and confirmed_at >= values["created_at"]  # while it was being stored
     if is_superseded or best_s == values["median_s"]:  # it depends on more than the times
-        _choose(database, session, target_key, [task_key])
+        with Session(connection) as session:
+            _choose(database, session, target_key, [task_key])
     elif best_s is None or values["median_s"] < best_s:
-        _put(database, session, [{name: values[name] for name in COPIED} | {"is_confirmed": False}])
+        _put(database, connection, [{name: values[name] for name in COPIED} | {"is_confirmed": False}])
 
 
 def _choose(database: Database, session: Session, target_key: str, task_keys: Sequence[str]) -> None:
     """Put there what is best of these tasks."""
     best = best_rows(session, task_keys, target_key)
-    _put(database, session, [_values(best[key]) for key in task_keys if key in best])
+    _put(database, session.connection(), [_values(best[key]) for key in task_keys if key in best])
     gone = [key for key in task_keys if key not in best]
     if gone:
         session.execute(delete(BestRow).where(BestRow.target_key == target_key, BestRow.task_key.in_(gone)))
 
 
-def _take_turn(database: Database, session: Session, by_target: Mapping[str, Sequence[str]]) -> None:
+def _take_turn(database: Database, connection: Connection, by_target: Mapping[str, Sequence[str]]) -> None:
     """Wait for others who change these; SQLite has one writer anyway. Lanes ascend, so nobody waits in a circle."""
     if database.is_sqlite:
         return
     lanes = {_lane(target_key, task_key) for target_key, task_keys in by_target.items() for task_key in task_keys}
     for lane in sorted(lanes):
-        session.connection().execute(select(func.pg_advisory_xact_lock(TURNS, lane)))
+        connection.execute(select(func.pg_advisory_xact_lock(TURNS, lane)))
 
 
 def _lane(target_key: str, task_key: str) -> int:
@@ -84,9 +92,9 @@ def _values(row: Measured) -> dict[str, Any]:
     return {name: getattr(row, name) for name in COPIED} | {"is_confirmed": isinstance(row, ConfirmationRow)}
 
 
-def _put(database: Database, session: Session, values: list[dict[str, Any]]) -> None:
+def _put(database: Database, connection: Connection, values: list[dict[str, Any]]) -> None:
     if not values:
         return
     insert = database.insert(BestRow)
     fresh = {name: insert.excluded[name] for name in (*COPIED[2:], "is_confirmed")}
-    session.connection().execute(insert.on_conflict_do_update(index_elements=COPIED[:2], set_=fresh), values)
+    connection.execute(insert.on_conflict_do_update(index_elements=COPIED[:2], set_=fresh), values)

@@ -56,12 +56,11 @@ def newest_confirmations(session: Session, task_keys: Iterable[str], target_key:
         yield from _rows(session, ConfirmationRow, ids)
 
 
-def trial_moment(session: Session, now: datetime, task_key: str, target_key: str) -> datetime:
+def trial_moment(now: datetime, confirmed_at: datetime | None) -> datetime:
     """When a trial that is stored now was created: after the newest confirmation, whatever clock that came from.
 
     How much after is drawn, since another database that has the confirmation may do the same for the same schedule.
     """
-    confirmed_at = _latest(session, ConfirmationRow, task_key, target_key)
     if confirmed_at is None or confirmed_at < now:
         return now
     return confirmed_at + timedelta(microseconds=random.randint(1, LONGEST_LEAP // timedelta(microseconds=1)))
@@ -71,7 +70,8 @@ def confirmation_moment(session: Session, now: datetime, task_key: str, target_k
     """When a confirmation that is stored now was created: after all that is stored of the task."""
     tables: tuple[type[Measured], ...] = (TrialRow, RepeatRow)
     stored = [_latest(session, row, task_key, target_key) for row in tables]
-    return max([trial_moment(session, now, task_key, target_key), *(moment for moment in stored if moment)])
+    confirmed_at = _latest(session, ConfirmationRow, task_key, target_key)
+    return max([trial_moment(now, confirmed_at), *(moment for moment in stored if moment)])
 
 
 def _latest(session: Session, row: type[Measured], task_key: str, target_key: str) -> datetime | None:

@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Connection, Engine, TextClause, func, literal_column, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session, sessionmaker
+from sqlalchemy.sql.dml import ReturningInsert
 
 from .bell import CHANNEL, Bell
 from .engine import WRITES, clear_errors, shown
@@ -58,7 +59,8 @@ class Database:
             sqlite.insert if self.is_sqlite else postgresql.insert
         )
         self._reads = sessionmaker(engine, expire_on_commit=False)
-        self._writes = sessionmaker(engine.execution_options(**{WRITES: True}))
+        self._writing = engine.execution_options(**{WRITES: True})
+        self._writes = sessionmaker(self._writing)
 
     def __str__(self) -> str:
         return shown(self.engine.url)
@@ -82,21 +84,32 @@ class Database:
         if ANNOUNCED in session.info:
             self.bell.ring()
 
-    def announce(self, session: Session) -> None:
-        """Wake whoever waits for a change of the queue, once the transaction is committed."""
-        if ANNOUNCED in session.info:
-            return
-        session.info[ANNOUNCED] = True
-        if not self.is_sqlite:
-            session.execute(select(func.pg_notify(CHANNEL, "")))
+    @contextmanager
+    def write_plainly(self) -> Iterator[Connection]:
+        """`write` without the mapper, which takes several times as long as a few statements do."""
+        with clear_errors(self.engine.url), self._writing.begin() as connection:
+            try:
+                yield connection
+            finally:
+                is_announced = connection.info.pop(ANNOUNCED, False)  # it outlives the transaction
+        if is_announced:
+            self.bell.ring()
 
-    def now(self, session: Session) -> datetime:
+    def announce(self, transaction: Connection | Session) -> None:
+        """Wake whoever waits for a change of the queue, once the transaction is committed."""
+        if ANNOUNCED in transaction.info:
+            return
+        transaction.info[ANNOUNCED] = True
+        if not self.is_sqlite:
+            transaction.execute(select(func.pg_notify(CHANNEL, "")))
+
+    def now(self, transaction: Connection | Session) -> datetime:
         """The time, UTC, by the clock that all processes of the database share."""
         if self.clock is not None:
             return self.clock()
         if self.is_sqlite:  # all its processes are on one machine
             return datetime.now(UTC)
-        moment: datetime = session.scalars(select(func.clock_timestamp())).one()
+        moment: datetime = transaction.execute(select(func.clock_timestamp())).scalar_one()
         return moment.astimezone(UTC)
 
     def patiently(self, work: Callable[[], Result]) -> Result:
@@ -118,15 +131,22 @@ class Database:
 
     def add(
         self,
-        session: Session,
+        transaction: Connection | Session,
         row: type[Row],
         unique: Iterable[str],
         values: list[dict[str, Any]],
         where: TextClause | None = None,
     ) -> int:
         """Insert what is not there yet by the unique index on these columns (`where`: a partial one); how many."""
+        connection = transaction.connection() if isinstance(transaction, Session) else transaction
+        return len(connection.execute(self.adding(row, unique, where), values).all()) if values else 0
+
+    def adding(
+        self, row: type[Row], unique: Iterable[str], where: TextClause | None = None
+    ) -> ReturningInsert[tuple[Any]]:
+        """The statement of `add`. It returns a row for each that it inserts."""
         insert = self.insert(row).on_conflict_do_nothing(index_elements=list(unique), index_where=where)
-        return len(session.connection().execute(insert.returning(literal_column("1")), values).all()) if values else 0
+        return insert.returning(literal_column("1"))
 
 
 class OnDatabase(Protocol):

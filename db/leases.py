@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy import Row as SqlRow
 from sqlalchemy.orm import Session
 
 from .database import Database
@@ -59,13 +60,11 @@ class Change:
         where it is tried again since the connection was lost between its commit and the answer.
         """
         row = self.session.get(JobRow, lease.job_id, with_for_update=True)
-        if row is not None and row.epoch == lease.epoch:
-            if write is not None and row.written == write:
-                return None
-            if row.leased_until is not None:
-                row.written = row.written if write is None else write
-                return row
-        raise LeaseLost(f"job {lease.job_id} is no longer leased to {lease.holder}")
+        if is_written(row, lease, write):
+            return None
+        if row is not None and write is not None:
+            row.written = write
+        return row
 
     def until(self, lease_s: float) -> datetime:
         """When a lease that begins or is renewed now is over."""
@@ -81,10 +80,9 @@ class Change:
 
     def tell_all(self, row: JobRow, events: Iterable[NewEvent]) -> None:
         """Store events of a job that is locked: so numbers follow the order of commits, without a gap."""
-        for event in events:
+        for values in event_values(row.id, row.events, events, self.now):
             row.events += 1
-            values = {"kind": event.kind.value, "data": dict(event.data), "created_at": self.now}
-            self.session.add(EventRow(job_id=row.id, number=row.events, **values))
+            self.session.add(EventRow(**values))
             self.database.announce(self.session)
 
     def take(self, row: JobRow, holder: str, lease_s: float) -> Lease:
@@ -158,6 +156,24 @@ class Change:
             claim.job_id, claim.epoch = row.id, row.epoch
             return True
         return True
+
+
+def is_written(row: JobRow | SqlRow[Any] | None, lease: Lease, write: str | None) -> bool:
+    """Whether a write was made already: see `Change.held`. `row` is of the job, locked. Raises LeaseLost."""
+    if row is not None and row.epoch == lease.epoch:
+        if write is not None and row.written == write:
+            return True
+        if row.leased_until is not None:
+            return False
+    raise LeaseLost(f"job {lease.job_id} is no longer leased to {lease.holder}")
+
+
+def event_values(job_id: int, before: int, events: Iterable[NewEvent], now: datetime) -> list[dict[str, Any]]:
+    """The columns of EventRows of a job that has `before` events."""
+    return [
+        {"job_id": job_id, "number": number, "kind": event.kind.value, "data": dict(event.data), "created_at": now}
+        for number, event in enumerate(events, before + 1)
+    ]
 
 
 def is_lost(now: datetime) -> ColumnElement[bool]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Engine, Row, Select, Text, bindparam, cast, func, select
+from sqlalchemy import Engine, Row, Select, Text, cast, func, select
 from sqlalchemy import exc as sql
 
 from tunewright.codegen.target import Target
@@ -21,8 +21,8 @@ from tunewright.search_space.schedule import Schedule
 
 from . import exchange
 from .access import Keys
-from .bests import note, note_trial
-from .choice import best_rows, confirmation_moment, newest_confirmations, trial_moment
+from .bests import note
+from .choice import best_rows, confirmation_moment, newest_confirmations
 from .cost_models import CostModels
 from .database import Database, column_of, patient, row_counts
 from .engine import choose_journal, clear_errors, make_engine, make_file, parse_url
@@ -32,10 +32,11 @@ from .jobs import Jobs, Lease, NewEvent
 from .known import Known
 from .leases import changing
 from .models import ConfirmationRow, TargetRow, TaskRow, TrialRow
+from .recording import Recording
 from .schema import HEAD, current_revision, upgrade
 from .sql_access import SqlKeys
 from .sql_cost_models import SqlCostModels
-from .sql_exchange import TRIAL_KEY, Exchange
+from .sql_exchange import Exchange
 from .sql_fleet import SqlFleet
 from .sql_jobs import SqlJobs
 from .sql_known import SqlKnown
@@ -55,9 +56,6 @@ EXAMPLES = select(
     *(getattr(TrialRow, name) for name in TIMING),
 )
 """What `examples` reads of a trial. What the mapper makes of rows takes several times as long."""
-
-NEXT = select(func.coalesce(func.max(TrialRow.ordinal) + 1, 0)).where(TrialRow.job_id == bindparam("job"))
-"""The ordinal of a job's next trial."""
 
 Item = TypeVar("Item")
 
@@ -103,6 +101,7 @@ class SqlStore(Store):
         self.uploads: Uploads = SqlUploads(database)
         self.costs: CostModels = SqlCostModels(database)
         self._exchange = Exchange(database)
+        self._recording = Recording(database)
 
     def __enter__(self) -> Self:
         return self
@@ -182,22 +181,10 @@ class SqlStore(Store):
 
     @patient
     def _record(self, write: str, record: Record, lease: Lease | None, events: Sequence[NewEvent]) -> bool:
-        with self._known(record), changing(self.database) as change:
-            moment = trial_moment(change.session, change.now, record.task_key, record.target_key)
-            values = measured_values(record, moment)
-            job = None
-            if lease is not None:
-                job = change.held(lease, write)
-                if job is None:
-                    return True
-                values |= {"job_id": job.id, "ordinal": change.session.connection().scalar(NEXT, {"job": job.id})}
-            is_new = self.database.add(change.session, TrialRow, TRIAL_KEY, [values]) == 1
-            if is_new and record.measurement.status is Status.OK:
-                note_trial(self.database, change.session, values)
-            if is_new and job is not None:
-                job.updated_at, job.attempts = change.now, 0
-                change.tell_all(job, events)
-            return is_new
+        with self._known(record), self.database.write_plainly() as connection:
+            if lease is None:
+                return self._recording.add(connection, record)
+            return self._recording.add_under(lease, write, connection, record, events)
 
     def confirm(self, record: Record, lease: Lease | None = None, events: Sequence[NewEvent] = ()) -> None:
         exchange.check(record.measurement)

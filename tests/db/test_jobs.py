@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -642,18 +643,18 @@ class TestTriedAgain:
     def twice(self, store, monkeypatch):
         """Make the next write of this thread commit, and then say that the server is away."""
         store.database.patience_s = 5.0
-        write = store.database.write
         left: list[int] = []
 
         @contextmanager
-        def cut_off():
-            with write() as session:
-                yield session
+        def cut_off(write):
+            with write() as transaction:
+                yield transaction
             if threading.get_ident() in left:
                 left.clear()
                 raise Unreachable("the connection was lost")
 
-        monkeypatch.setattr(store.database, "write", cut_off)
+        for way in ("write", "write_plainly"):
+            monkeypatch.setattr(store.database, way, partial(cut_off, getattr(store.database, way)))
         return lambda: left.append(threading.get_ident())
 
     def test_happens_once(self, filled, jobs, samples, target, twice):

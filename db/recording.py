@@ -1,0 +1,93 @@
+"""Recording: how a trial gets into the database. Past the mapper, as a search waits for it after each of its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+
+from tunewright.search_space.measurement import Record, Status
+
+from .bests import STANDING, note_trial
+from .choice import trial_moment
+from .database import Database
+from .jobs import Lease, NewEvent
+from .leases import event_values, is_written
+from .models import EventRow, JobRow, TrialRow
+from .sql_exchange import TRIAL_KEY
+from .translate import measured_values
+
+NEXT = (
+    select(func.coalesce(func.max(TrialRow.ordinal) + 1, 0))
+    .where(TrialRow.job_id == bindparam("job"))
+    .scalar_subquery()
+)
+"""The ordinal of a job's next trial, read where nobody can add another one meanwhile: after the job was locked."""
+
+HELD = (
+    STANDING.add_columns(JobRow.epoch, JobRow.leased_until, JobRow.written, JobRow.events)
+    .where(JobRow.id == bindparam("job"))
+    .with_for_update()
+)
+"""`STANDING`, and of a job, which is locked, what a trial under its lease depends on."""
+
+OF_JOB = update(JobRow).where(JobRow.id == bindparam("job"))
+
+WRITTEN = OF_JOB.values(written=bindparam("write"))
+"""Something came under the lease that was stored already."""
+
+ADVANCED = OF_JOB.values(
+    written=bindparam("write"), updated_at=bindparam("now"), attempts=0, events=bindparam("last_event")
+)
+"""A new trial came under the lease, with events up to this number."""
+
+
+class Recording:
+    """Stores trials, within transactions of others."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._adding = database.adding(TrialRow, TRIAL_KEY)
+        self._adding_next = self._adding.values(ordinal=NEXT)
+
+    def add(self, connection: Connection, record: Record) -> bool:
+        """Store a trial. Whether it was new."""
+        standing = connection.execute(STANDING, {"task": record.task_key, "target": record.target_key}).one()
+        return self._added(connection, record, self._database.now(connection), standing)
+
+    def add_under(
+        self, lease: Lease, write: str, connection: Connection, record: Record, events: Sequence[NewEvent]
+    ) -> bool:
+        """Store a trial of a job, and events with it if it is new; which it is also where this write had been made.
+
+        Raises LeaseLost. `write` is the id of the write: see `Change.held`.
+        """
+        names = {"job": lease.job_id, "task": record.task_key, "target": record.target_key}
+        held = connection.execute(HELD, names).one_or_none()
+        if is_written(held, lease, write):
+            return True
+        assert held is not None
+        now = self._database.now(connection)
+        if not self._added(connection, record, now, held, lease.job_id):
+            connection.execute(WRITTEN, {"job": lease.job_id, "write": write})
+            return False
+        advanced = {"job": lease.job_id, "write": write, "now": now, "last_event": held.events + len(events)}
+        connection.execute(ADVANCED, advanced)
+        if events:
+            connection.execute(insert(EventRow), event_values(lease.job_id, held.events, events, now))
+            self._database.announce(connection)
+        return True
+
+    def _added(
+        self, connection: Connection, record: Record, now: datetime, standing: Row[Any], job_id: int | None = None
+    ) -> bool:
+        """Store a trial, of a job that is locked or of none. Whether it was new."""
+        values, adding = measured_values(record, trial_moment(now, standing.confirmed_at)), self._adding
+        if job_id is not None:
+            values, adding = values | {"job_id": job_id, "job": job_id}, self._adding_next
+        is_new = connection.execute(adding, values).one_or_none() is not None
+        if is_new and record.measurement.status is Status.OK:
+            note_trial(self._database, connection, values, standing)
+        return is_new
