@@ -16,7 +16,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from threading import RLock
 from typing import Any, ClassVar, Self, TypeVar
 from weakref import ref
@@ -28,7 +27,7 @@ from .dtype import DType
 Number = int | float | bool
 Key = tuple[object, ...]
 
-_NODES: dict[Key, ref[Any]] = {}
+_NODES: dict[Key, _Entry] = {}
 """Every node there is, under its class and fields: children and dtypes by identity, which is as good as equality."""
 
 _MAKING = RLock()
@@ -86,8 +85,23 @@ class Arithmetic:
         return op("neg", self)
 
 
+class _Entry(ref[Any]):
+    """A node in the table, and the key it is under there."""
+
+    __slots__ = ("key",)
+
+    key: Key
+
+
 def _nowhere() -> None:
     """What stands in for a reference to a node that there isn't."""
+
+
+def _forget(gone: _Entry, nodes: dict[Key, _Entry] = _NODES, making: RLock = _MAKING) -> None:
+    """Take out a node that is gone, unless there is another one like it by now. Works while Python shuts down."""
+    with making:
+        if nodes.get(gone.key) is gone:
+            del nodes[gone.key]
 
 
 def _made(cls: type[Node], key: Key, children: tuple[Expr, ...], *values: object) -> Node:
@@ -98,15 +112,9 @@ def _made(cls: type[Node], key: Key, children: tuple[Expr, ...], *values: object
             node = object.__new__(cls)
             for put, value in zip(_SLOTS[cls], (children, {}, *values), strict=True):
                 put(node, value)
-            _NODES[key] = ref(node, partial(_forget, key))
+            entry = _NODES[key] = _Entry(node, _forget)
+            entry.key = key
         return node
-
-
-def _forget(key: Key, gone: ref[Any], nodes: dict[Key, ref[Any]] = _NODES, making: RLock = _MAKING) -> None:
-    """Take out a node that is gone, unless there is another one like it by now. Works while Python shuts down."""
-    with making:
-        if nodes.get(key) is gone:
-            del nodes[key]
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)

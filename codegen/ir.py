@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dtype import DType
-from .expr import Expr, substitute
+from .expr import Expr, Substitution
 
 
 class LoopKind(StrEnum):
@@ -175,20 +175,23 @@ class Kernel:
 
 def replaced(stmt: Stmt, values: Mapping[str, Expr]) -> Stmt:
     """The statement with variables replaced in every expression."""
+    return _replaced(stmt, Substitution(values))
+
+
+def _replaced(stmt: Stmt, fresh: Substitution) -> Stmt:
     match stmt:
         case Block(body):
-            return Block(tuple(replaced(part, values) for part in body))
+            return Block(tuple([_replaced(part, fresh) for part in body]))
         case For(var, extent, body, kind):
-            return For(var, extent, replaced(body, values), kind)
+            return For(var, extent, _replaced(body, fresh), kind)
         case If(condition, then):
-            return If(substitute(condition, values), replaced(then, values))
+            return If(fresh(condition), _replaced(then, fresh))
         case Alloc(buffer, body):
-            return Alloc(buffer, replaced(body, values))
+            return Alloc(buffer, _replaced(body, fresh))
         case Prefetch(tensor, index):
-            return Prefetch(tensor, tuple(substitute(e, values) for e in index))
+            return Prefetch(tensor, tuple(map(fresh, index)))
         case Store(tensor, index, value, count):
-            fresh = tuple(substitute(e, values) for e in index)
-            return Store(tensor, fresh, substitute(value, values), count)
+            return Store(tensor, tuple(map(fresh, index)), fresh(value), count)
 
 
 def render(kernel: Kernel) -> str:

@@ -88,6 +88,7 @@ class _Function:
         self._arguments = {buffer.name: number for number, buffer in enumerate(buffers)}
         self._buffers = {buffer.name: Memory.of(buffer) for buffer in buffers}
         self._allocas: dict[int, str] = {}  # identity of an Alloc -> pointer
+        self._cuts: dict[int, list[tuple[list[Stmt], list[Store]]]] = {}  # identity of a Block -> its parts
 
     def text(self, name: str, phase: Stmt) -> str:
         """The whole function."""
@@ -110,7 +111,10 @@ class _Function:
             case Prefetch():
                 self._prefetch(stmt)
             case Block(body):
-                for part, ahead in parts(body, is_expandable, self._registers):
+                cut = self._cuts.get(id(stmt))
+                if cut is None:
+                    cut = self._cuts[id(stmt)] = list(parts(body, is_expandable, self._registers))
+                for part, ahead in cut:
                     if ahead:
                         self._compute(ahead)
                     for inner in part:
@@ -243,14 +247,14 @@ class _Function:
         steady, offset = True, address.offset
         for expr, scale in address.terms:
             if isinstance(expr, Var):
-                value = self._vars[expr.name]
+                text, _, _, depth, number = self._vars[expr.name]
             else:
-                value = self._value(expr)
-                steady = steady and value.depth != LOCAL and not _reads(expr)
-            if value.number is None:
-                parts.append((value.depth, scale, value.text))
+                text, _, _, depth, number = self._value(expr)
+                steady = steady and depth != LOCAL and not _reads(expr)
+            if number is None:
+                parts.append((depth, scale, text))
             else:
-                offset += scale * int(value.number)
+                offset += scale * int(number)
         pointer = self._moved(memory.base, parts) if parts else memory.base
         place = Place(pointer, offset, address.lanes, address.used)
         if steady:

@@ -29,7 +29,7 @@ from ..nests.direction import Direction
 from ..nests.tile import ACC, folded
 from .planes import Planes
 from .window_tile import reciprocal
-from .windows import OWN, around, with_element
+from .windows import OWN, around, folded_with, with_element
 
 LANE = "lane"
 """The variable that becomes the lanes."""
@@ -297,11 +297,10 @@ class PlaneTile:
             joined = there[0][1]
             for _, element in there[1:]:
                 joined = folded(self.stage.combiner, joined, element)
-            return [self._fold((row, number), joined, empty) for row, _ in uses]
+            return [self._fold((row, number), OWN, joined, empty) for row, _ in uses]
         for tap, element in there:
             for row, row_tap in uses:
-                value = with_element(self.held.at((row_tap, tap)), element)
-                steps.append(self._fold((row, number), value, empty))
+                steps.append(self._fold((row, number), self.held.at((row_tap, tap)), element, empty))
         return steps
 
     def _element(self, offset: int, number: int, tap: int) -> Expr | None:
@@ -314,12 +313,12 @@ class PlaneTile:
             self.lines[offset] = Substitution({rows.at: self.top * rows.stride + offset})
         return self.lines[offset](anywhere)
 
-    def _fold(self, place: tuple[int, int], value: Expr, empty: set[tuple[int, int]]) -> Stmt:
+    def _fold(self, place: tuple[int, int], around: Expr, element: Expr, empty: set[tuple[int, int]]) -> Stmt:
         slot = self.slots[place]
         if place in empty:
             empty.remove(place)
-            return Store(ACC, slot.index, value)
-        return Store(ACC, slot.index, folded(self.stage.combiner, slot, value))
+            return Store(ACC, slot.index, with_element(around, element))
+        return Store(ACC, slot.index, folded_with(self.stage.combiner, slot, around, element))
 
     def _written(self, row: int) -> list[Stmt]:
         """Write the results of one row, with what follows them."""

@@ -13,7 +13,7 @@ from tunewright.graph.task import identity
 
 from ..nests.direction import Direction
 from ..nests.tile import ACC, folded
-from .windows import OWN, Plan, around, with_element
+from .windows import OWN, Plan, around, folded_with, with_element
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +176,11 @@ class WindowTile:
                 element = substitute(self.elements[n], places)
                 for row, row_tap in line.windows:
                     if self.found.plain:
-                        steps.append(self._fold((row, number, n), element, empty))
+                        steps.append(self._fold((row, number, n), OWN, element, empty))
                         continue
                     for column, tap in uses:
-                        value = with_element(self._around((*line.taps, row_tap, tap), n), element)
-                        steps.append(self._fold((row, column, n), value, empty))
+                        outside = self._around((*line.taps, row_tap, tap), n)
+                        steps.append(self._fold((row, column, n), outside, element, empty))
         return steps
 
     def _around(self, taps: tuple[int, ...], number: int) -> Expr:
@@ -192,12 +192,12 @@ class WindowTile:
             self.laid[key] = self._laid(substitute(self.around, values), number)
         return self.laid[key]
 
-    def _fold(self, place: tuple[int, int, int], value: Expr, empty: set[Load]) -> Stmt:
+    def _fold(self, place: tuple[int, int, int], around: Expr, element: Expr, empty: set[Load]) -> Stmt:
         slot = self.slots[place]
         if slot in empty:
             empty.remove(slot)
-            return Store(ACC, slot.index, value)
-        return Store(ACC, slot.index, folded(self.stage.combiner, slot, value))
+            return Store(ACC, slot.index, with_element(around, element))
+        return Store(ACC, slot.index, folded_with(self.stage.combiner, slot, around, element))
 
     def _places(self, row: int, column: int) -> dict[str, Expr]:
         """The place of one window, by axes of the output."""

@@ -27,6 +27,7 @@ from tunewright.codegen.expr import (
     fact,
     free_vars,
     loads,
+    op,
     rebuilt,
     transform,
     walk,
@@ -37,7 +38,7 @@ from tunewright.graph.task import Axis, Stage, Task, identity
 from ..nests.direction import AT, Direction, direction_along
 from ..nests.padding import source
 from ..nests.pieces import Piece, pieces
-from ..nests.tile import ACC
+from ..nests.tile import ACC, folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,14 @@ def with_element(around: Expr, element: Expr) -> Expr:
     if _is_around_alone(around):
         return rebuilt(around, tuple(element if part is OWN else part for part in children(around)))
     return transform(around, lambda node: element if node is OWN else node)
+
+
+def folded_with(combiner: str, total: Expr, around: Expr, element: Expr) -> Expr:
+    """`folded` with an element, given what is around it: the product that a sum takes in is not made first."""
+    if combiner == "sum" and isinstance(around, Op) and around.name == "mul" and around.dtype.is_float:
+        left, right = (with_element(part, element) for part in around.args)
+        return op("fma", left, right, total)
+    return folded(combiner, total, with_element(around, element))
 
 
 @fact
