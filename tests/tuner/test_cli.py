@@ -256,6 +256,16 @@ class TestShow:
         assert "--- llvm" in both
         assert "--- assembly" not in both
 
+    def test_what_is_expected_alone(self, report: dict[str, Any], database: str, command: Command) -> None:
+        arguments = ["show", report["tasks"][0]["key"], "--db", database, "--threads", 1, "--prediction"]
+        alone = command(*arguments)
+        assert alone.out == "the cost model knows nothing of this schedule\n"  # of so few trials, and no base model
+        assert "schedule (exact" in alone.err
+        data = command(*arguments, "--json").data
+        assert data["prediction"] is None and not data.keys() & {"ir", "llvm", "assembly"}
+        beside = command(*arguments, "--ir").out
+        assert "--- ir" in beside and "the cost model" in beside and "--- llvm" not in beside
+
     def test_of_a_point(self, report: dict[str, Any], model: Path, command: Command) -> None:
         key = report["tasks"][0]["key"]
         schedule = json.dumps(report["tasks"][0]["schedule"])

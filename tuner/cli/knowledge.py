@@ -89,20 +89,27 @@ def show(
     ir: Annotated[bool, typer.Option("--ir", help="Of the texts only the loop IR.")] = False,
     llvm: Annotated[bool, typer.Option("--llvm", help="Of the texts only that for LLVM.")] = False,
     asm: Annotated[bool, typer.Option("--asm", help="Of the texts only the assembly.")] = False,
+    prediction: Annotated[
+        bool, typer.Option("--prediction", help="Of the texts none: what the cost model expects, and why.")
+    ] = False,
     db: DbOption = None,
     threads: ThreadsOption = None,
     dims: DimOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a task: its space, and the loop IR, LLVM text and assembly of one point."""
+    """Show a task: its space, and the expected time, loop IR, LLVM text and assembly of one point."""
     from ..commands import show as command
 
-    chosen = {name for name, wanted in zip(command.PARTS, (ir, llvm, asm), strict=True) if wanted}
+    texts = {name for name, wanted in zip(command.PARTS, (ir, llvm, asm), strict=True) if wanted}
     with quiet_stdout(as_json):
-        parts = chosen or set(command.PARTS)
+        parts = texts if texts or prediction else set(command.PARTS)
         data = command.show(task, schedule, parts, model, db, parse_dims(dims), threads)
-    if as_json or len(chosen) != 1:
+    if as_json or len(texts) + prediction != 1:
         answer(data, command.render, as_json)
+        return
+    command.render_point(messages(), data)
+    if prediction:
+        answer(data, command.render_prediction)
     else:  # nothing but the text, so that it can go into a file
-        command.render_point(messages(), data)
-        print(command.listing(data, *chosen))
+        command.render_prediction(messages(), data)
+        print(command.listing(data, *texts))

@@ -147,8 +147,9 @@ def _space(space: Space) -> dict[str, Any]:
 
 
 def render(console: Console, data: Mapping[str, Any]) -> None:
-    """The task, the spaces, the schedule, then the texts."""
+    """The task, the spaces, the schedule, what is expected of it, then the texts."""
     render_point(console, data)
+    render_prediction(console, data)
     for part in PARTS:
         if part in data:
             console.print(f"\n--- {part}")
@@ -177,12 +178,13 @@ def render_point(console: Console, data: Mapping[str, Any]) -> None:
             console.print(f"  {name}: {', '.join(map(str, choices))}")
     expected = "" if data["expected_ms"] is None else f", measured {duration(data['expected_ms'])}"
     console.print(f"schedule ({data['match']}{expected}): {Schedule.from_json(data['schedule'])}")
-    if data["prediction"] is not None:
-        _print_prediction(console, data["prediction"])
 
 
-def _print_prediction(console: Console, prediction: Mapping[str, Any]) -> None:
-    """What the cost model expects, and what it says of that."""
+def render_prediction(console: Console, data: Mapping[str, Any]) -> None:
+    """What the cost model expects of the schedule, and why."""
+    if (prediction := data["prediction"]) is None:
+        console.print("the cost model knows nothing of this schedule")
+        return
     spread = 100 * (2 ** prediction["deviation"] - 1)
     console.print(
         f"the cost model expects {duration(prediction['expected_ms'])}, and may be wrong by {spread:.0f}% beside"
