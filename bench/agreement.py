@@ -16,6 +16,7 @@ import numpy as np
 
 from tunewright.bench.light import LIGHT_MODELS, light_model
 from tunewright.codegen.host import detect
+from tunewright.tuner import cli
 from tunewright.tuner.commands.bench import worst_error
 from tunewright.tuner.models.inputs import example_feeds
 from tunewright.tuner.models.model import open_model
@@ -67,4 +68,4 @@ def _files(named: list[str]) -> Iterator[tuple[str, bytes, dict[str, int]]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.guarded(main))

@@ -7,21 +7,24 @@ on all, measured with our own code generator.
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 from tunewright.bench.bandwidth import Traffic, sizes_bytes, streaming_s
 from tunewright.codegen.host import detect, machine
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
+from tunewright.tuner import cli
 from tunewright.tuner.settings import settings
 from tunewright.workers.lock import HostLock
 from tunewright.workers.rates import measure
 
 
-def main() -> None:
+def main() -> int:
     """Print what `limits` measures on 1 to all threads."""
     rates = {str(threads): limits(detect(threads)) for threads in sorted({1, detect().threads})}
     print(json.dumps({"threads": rates, "target": str(detect()), "machine": machine()}, indent=2))
+    return 0
 
 
 def limits(target: Target) -> dict[str, Any]:
@@ -40,4 +43,4 @@ def _gb_s(size_bytes: int, target: Target, pool: ThreadPool) -> dict[str, float]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(cli.guarded(main))

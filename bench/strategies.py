@@ -1,4 +1,4 @@
-"""Search strategies on recorded spaces: `./dev bench strategies [NAME ...] [--record] [--again]`.
+"""Search strategies on recorded spaces: `./dev bench strategies [NAME ...] [--record]`.
 
 Needs build/bench/replay.db, which --record fills: thinned spaces, every legal point of them measured once. Then nothing
 is measured any more, and the same records and code give the same results, so what is there isn't compared again.
