@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from tunewright.tuner.jobs.progress import STAGES, Snapshot, TaskRow
+from tunewright.tuner.jobs.progress import Snapshot, TaskRow
 from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.text import counted, duration, is_clear, printable, ratio, times
 from tunewright.tuner.units import in_s
@@ -116,11 +116,11 @@ class Watched:
             self._confirmed.clear()
 
     @property
-    def _at(self) -> str:
-        """What the job is at, where its stage alone does not say it."""
+    def _part(self) -> str:
+        """How much is done of what the job is at, where events tell."""
         if self._headline or self._stage is not Stage.CONFIRMING or not self._confirmed:
-            return self._headline
-        return f"{STAGES[self._stage]}: {len(self._confirmed)} of {counted(len(self._rows), 'task')}"
+            return ""
+        return f"{len(self._confirmed)} of {counted(len(self._rows), 'task')}"
 
     def snapshot(self) -> Snapshot:
         """The job as it is now."""
@@ -140,7 +140,8 @@ class Watched:
             known=0,
             tasks=tuple(sorted(rows, key=lambda row: -row.weight_s)),
             taken_at=now,
-            headline=self._at,
+            headline=self._headline,
+            part=self._part,
             note=self._note,
         )
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +362,39 @@ def test_lines_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = {"stage": "searching", "speedup": 1.5, "left_s": 40.0, "remaining_gain": 0.015}
     view.show(Watched(Job.from_json(JOB | {"progress": ahead})).snapshot())
     assert lines[1].endswith("1.50x as fast so far, 0 of 100 trials, 0:00 elapsed, about 0:40 left, 1.5% more expected")
+
+
+def test_lines_tell_what_changed_and_no_more_often_than_people_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    [task] = Job.from_json(JOB).tasks
+    job = replace(Job.from_json(JOB), tasks=tuple(replace(task, key=f"{n:064}") for n in range(20)))
+    watched, lines = Watched(job), list[str]()
+    view = progress._LineView(lines.append)
+
+    def tell(number: int, kind: str, **data: Any) -> None:
+        watched.tell(event(number, kind, **data))
+        view.show(watched.snapshot())
+
+    tell(1, "started", holder="h")
+    tell(2, "stage", stage="confirming")
+    before = len(lines)
+    for number in range(20):  # each within a second
+        now[0] += 0.5
+        tell(3 + number, "confirmed", task_key=f"{number:064}", op="Conv", best_ms=1.0, default_ms=2.0)
+    assert 1 <= len(lines) - before <= 2 and "of 20 tasks" in lines[-1]
+    tell(30, "stage", stage="running")
+    before = len(lines)
+    for number in range(20):  # nothing but the time goes on
+        now[0] += 10.0
+        tell(40 + number, "progress", stage="running", trials=0)
+    assert len(lines) == before
+    tell(60, "stage", stage="searching")
+    before = len(lines)
+    for number in range(600):  # twenty minutes
+        now[0] += 2.0
+        tell(61 + number, "progress", stage="searching", trials=number, most_trials=1000)
+    assert 15 < len(lines) - before < 45
 
 
 def test_the_view_bears_nonsense() -> None:

@@ -31,8 +31,8 @@ SNAPSHOT_S = 0.25
 REFRESHES_A_SECOND = 2
 """The screen is drawn on the cores that candidates are timed on."""
 
-LINE_S = 5.0
-"""Between two lines where there is no terminal."""
+LINE_S, LONGEST_LINE_S, LINE_SHARE = 5.0, 60.0, 0.1
+"""Between two lines where there is no terminal: the least, the most, and the share of the time so far."""
 
 OTHER_LINES = 6
 """Lines of the view that are not tasks."""
@@ -81,12 +81,18 @@ class Snapshot:
     tasks: tuple[TaskRow, ...]
     taken_at: float  # time.monotonic()
     headline: str = ""  # what the job is at, where that is no stage
+    part: str = ""  # how much of that is done
     note: str = ""  # what just happened
 
     @property
-    def at(self) -> str:
+    def doing(self) -> str:
         """What the job is at, for people."""
         return self.headline or STAGES[self.stage]
+
+    @property
+    def at(self) -> str:
+        """The same, and how much of it is done."""
+        return f"{self.doing}: {self.part}" if self.part else self.doing
 
     @staticmethod
     def of(progress: Progress) -> Snapshot:
@@ -189,23 +195,26 @@ class _LiveView:
 
 
 class _LineView:
-    """A line at each change of what the job is at, at the first improvement, and every few seconds."""
+    """A line at each change of what the job is at, at the first improvement, and now and then where it got on."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self._print = print_line
         self._last: Snapshot | None = None
         self._shown_at = 0.0
+        self._shown: tuple[object, ...] = ()
         self._printed = ""
 
     def show(self, snapshot: Snapshot) -> None:
         now, last = time.monotonic(), self._last
-        changed = last is None or last.at != snapshot.at
+        changed = last is None or last.doing != snapshot.doing
+        state = snapshot.at, snapshot.trials, snapshot.speedup
         if last is not None and snapshot.note and not last.note:
             self._say(snapshot.note)
         self._last = snapshot
-        if not changed and now - self._shown_at < LINE_S:
+        pause_s = min(max(LINE_S, LINE_SHARE * snapshot.elapsed_s), LONGEST_LINE_S)
+        if not changed and (now - self._shown_at < pause_s or state == self._shown):
             return
-        self._shown_at = now
+        self._shown_at, self._shown = now, state
         if not snapshot.tasks:
             self._say(snapshot.at)
             return
