@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -24,7 +23,8 @@ MOST_FLOPS = 6e8
 LEAST_POINTS = 2_000
 """Results of a task, at least: below that nothing but the call is measured."""
 
-MOST_POINTS = 6_000_000
+MOST_BYTES = 24_000_000
+"""Of the inputs and outputs of a task."""
 
 KERNELS = ((1, 0.35), (3, 0.45), (5, 0.1), (7, 0.1))
 """Extents of the windows of convolutions, and how frequent they are."""
@@ -37,20 +37,25 @@ Loops = tuple[tuple[int, ...], tuple[int, ...], str]
 
 def training_tasks(count: int, seed: int = 0) -> dict[str, Task]:
     """By key: the tasks of all networks of the suite, and `count` random ones, always the same for a seed."""
-    found = dict(chain.from_iterable(map(_quick_tasks, (build() for build in MODELS.values()))))
+    found: dict[str, Task] = {}
+    for build in MODELS.values():
+        found |= _teaching(build())
     wanted = len(found) + count
     for model in _random_models(np.random.default_rng(seed)):
-        found |= {key: task for key, task in _quick_tasks(model) if key not in found}
+        found |= _teaching(model)
         if len(found) >= wanted:
             return dict(list(found.items())[:wanted])
     raise AssertionError("random models have no end")
 
 
-def _quick_tasks(model: bytes) -> Iterator[tuple[str, Task]]:
-    for key, (task, _) in open_model(model).tasks.items():
-        points = sum(stage.points for stage in task.stages if stage.output in {tensor.name for tensor in task.outputs})
-        if task.flops <= MOST_FLOPS and points >= LEAST_POINTS and task.traffic_bytes <= 4 * MOST_POINTS:
-            yield key, task
+def _teaching(model: bytes) -> dict[str, Task]:
+    """The tasks of a model that are neither too large nor too small to learn from."""
+    return {key: task for key, (task, _) in open_model(model).tasks.items() if _teaches(task)}
+
+
+def _teaches(task: Task) -> bool:
+    points = sum(stage.points for stage in task.stages if stage.output in {tensor.name for tensor in task.outputs})
+    return task.flops <= MOST_FLOPS and points >= LEAST_POINTS and task.traffic_bytes <= MOST_BYTES
 
 
 def reserved() -> frozenset[Loops]:

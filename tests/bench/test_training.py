@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tunewright.bench.searching.workloads import WORKLOADS
-from tunewright.bench.training import fitting
+from tunewright.bench.training import fitting, tasks
 from tunewright.bench.training.collecting import chosen, collect
 from tunewright.bench.training.fitting import Sets, write
 from tunewright.bench.training.tasks import FAMILIES, loops, reserved
@@ -60,6 +60,15 @@ def test_random_models_have_tasks_that_can_be_tuned(family: str) -> None:
             assert spaces(task, TARGET)
 
 
+def test_tasks_are_those_of_networks_and_as_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "MODELS", {"mlp": tasks.MODELS["mlp"]})
+    own = set(tasks.training_tasks(0))
+    found = tasks.training_tasks(5)
+    assert own and own < found.keys() and len(found) == len(own) + 5
+    assert list(tasks.training_tasks(5)) == list(found)
+    assert all(task.flops <= tasks.MOST_FLOPS for task in found.values())
+
+
 def test_schedules_are_legal_distinct_and_begin_with_the_defaults() -> None:
     [task] = some_tasks(1)
     offered = spaces(task, TARGET)
@@ -81,18 +90,18 @@ def test_no_model_learns_of_the_workloads() -> None:
 
 def test_from_measured_schedules_to_a_model_and_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "MEMBERS", 2)
-    tasks = some_tasks(24)
+    several = some_tasks(24)
     with open_store("sqlite://") as store:
         for least, most in ((151, inf), (0, 0)):
-            added = [collect(store, Estimating(), task, TARGET, 12) for task in tasks]  # type: ignore[arg-type]
+            added = [collect(store, Estimating(), task, TARGET, 12) for task in several]  # type: ignore[arg-type]
             assert least <= sum(added) <= most
         trials = list(grouped(store.examples("cpu")))
-    first = next(task for task in tasks if not is_held_out(task.key))
+    first = next(task for task in several if not is_held_out(task.key))
     sets = Sets.of(trials, {loops(first)})
     learned, held_out = ({each.task.key for each in part} for part in (sets.learned, sets.held_out))
     assert first.key in held_out and not learned & held_out
     assert {key for key in held_out if not is_held_out(key)} == {
-        task.key for task in tasks if loops(task) == loops(first) and not is_held_out(task.key)
+        task.key for task in several if loops(task) == loops(first) and not is_held_out(task.key)
     }
     card = write(tmp_path, "cpu", sets, Counter(ok=len(trials)))
     assert Learned.read((tmp_path / "cpu.xz").read_bytes(), card["sha256"]).layers[0].members == 2
