@@ -201,7 +201,8 @@ def _cost_models(url: str, kind: str) -> Iterator[Check]:
         yield Check("cost model", "note", found, "./dev bench base_model, in a checkout, makes one")
     else:
         card = shipped.card
-        learned = f"{counted(card['learned_from']['trials'], 'trial')} of {card['learned_from']['tasks']} tasks"
+        trials, tasks = (card["learned_from"][name] for name in ("trials", "tasks"))
+        learned = f"{counted(trials, 'trial')} of {counted(tasks, 'task')}"
         found = f"base model {shipped.sha256[:12]} of {card['made']}, from {learned}: {_figures(card['quality'])}"
         yield Check("cost model", "ok", found)
     with suppress(StoreError), open_reader(url) as store:  # what is wrong with the database is told where it is checked
