@@ -12,7 +12,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 
+from tunewright.codegen.host import detect
 from tunewright.db.sql_store import open_store
+from tunewright.search_space.sketches import spaces
 from tunewright.tuner import cli
 from tunewright.tuner.jobs import tuning
 from tunewright.tuner.jobs.strategies.strategy import STRATEGIES
@@ -255,6 +257,22 @@ class TestShow:
         both = command("show", *arguments, "--llvm", "--ir").out
         assert "--- llvm" in both
         assert "--- assembly" not in both
+
+    def test_what_was_measured_comes_first(self, report: dict[str, Any], database: str, command: Command) -> None:
+        task = report["tasks"][0]
+        arguments = ["show", task["key"], "--db", database, "--threads", 1]
+        for schedule in (json.dumps(task["schedule"]), "best"):
+            measured = command(*arguments, "--schedule", schedule, "--json").data["measured"]
+            assert measured["status"] == "ok" and measured["low_ms"] <= measured["median_ms"] <= measured["high_ms"]
+        out = command(*arguments).out.splitlines()
+        place = next(number for number, line in enumerate(out) if line.startswith("measured "))
+        assert out[place - 1].startswith("schedule (exact)") and out[place + 1].startswith("the cost model")
+        with open_store(database) as store:
+            known = {record.schedule for record in store.records(task["key"], detect(1).key)}
+            [space, *_] = spaces(store.task(task["key"]), detect(1))
+        untried = next(s for s in map(space.schedule, space.points) if s not in known)
+        answer = command(*arguments, "--schedule", json.dumps(untried.to_json()), "--json")
+        assert (answer.data["measured"], answer.data["match"]) == (None, "given")
 
     def test_what_is_expected_alone(self, report: dict[str, Any], database: str, command: Command) -> None:
         arguments = ["show", report["tasks"][0]["key"], "--db", database, "--threads", 1, "--prediction"]

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from tunewright.tuner import text
-from tunewright.tuner.commands import bench, knowledge, tune
+from tunewright.tuner.commands import bench, knowledge, show, tune
 from tunewright.tuner.jobs.report import Ended
 from tunewright.tuner.running.coverage import fallback_share
 
@@ -114,6 +114,19 @@ def test_why_a_search_ended(ended_by: Ended) -> None:
     [line] = [line for line in lines if line.startswith("the search ended: ")]
     assert tune.ENDS[ended_by] in line
     assert "the search ended" not in printed(tune.render, TUNED | {"ended_by": None}, 160)
+
+
+def test_a_prediction_beside_what_was_measured() -> None:
+    because = [{"feature": "level0_volume", "value": 8.0, "log2_speed": -1.0}]
+    data = {"prediction": {"expected_ms": 1.1, "deviation": 0.5, "contributions": because}, "measured": None}
+    lines = printed(show.render_prediction, data, 120).splitlines()
+    assert lines[0] == "the cost model expects 1.10 ms, give or take 41%"
+    assert lines[-1] == "  level0_volume = 8: -50.0%"
+    measured = {"status": "ok", "median_ms": 1.0, "low_ms": 0.9, "high_ms": 1.1}
+    beside = printed(show.render_prediction, data | {"measured": measured}, 120)
+    assert "1.10 ms, give or take 41%, +10% beside what was measured" in beside
+    failed = {"status": "crash", "median_ms": None, "low_ms": None, "high_ms": None}
+    assert "beside" not in printed(show.render_prediction, data | {"measured": failed}, 120)
 
 
 @pytest.mark.parametrize(

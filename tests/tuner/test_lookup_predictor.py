@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunewright.costmodel.judging import is_held_out
+from tunewright.costmodel.judging import MEDIAN_OF_NORMAL, is_held_out
 from tunewright.db.errors import StoreError
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.graph.task import Task
@@ -147,7 +147,8 @@ def test_lookups_pick_by_no_snapshot_of_unknown_worth() -> None:
         assert Learning(unjudged, TARGET, {TASK.key}, seed=0).costs.ready
 
 
-GOOD, BETTER = {"pairwise": 0.8, "peak_1": 0.9}, {"pairwise": 0.85, "peak_1": 0.9}
+GOOD: dict[str, Any] = {"pairwise": 0.8, "peak_1": 0.9}
+BETTER: dict[str, Any] = {"pairwise": 0.85, "peak_1": 0.9}
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,22 @@ def test_lookups_pick_by_what_is_no_worse_than_the_base_model(
     monkeypatch.setattr(experience, "_metrics", lambda trials, below: metrics)
     learn(store, "cpu")
     assert (FixedPredictor(store).pick(TASK, TARGET, set()) is not None) == proven
+
+
+def test_a_prediction_is_no_surer_than_the_model_was_on_tasks_held_out(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = default_schedule(NEAR, TARGET)
+    metrics = {"held_out": BETTER | {"time_error": 1.0}, "below": GOOD}
+    monkeypatch.setattr(experience, "_metrics", lambda trials, below: metrics)
+    learn(store, "cpu")
+    said = predicted(store, NEAR, TARGET, default)  # of whose trials it has learned
+    assert said is not None and said.deviation == pytest.approx(1 / MEDIAN_OF_NORMAL)
+    metrics["held_out"]["time_error"] = None
+    add_trials(store, 60, seed=1)
+    learn(store, "cpu")
+    surer = predicted(store, NEAR, TARGET, default)
+    assert surer is not None and surer.deviation < 1
 
 
 def test_a_snapshot_above_another_base_model_is_not_used(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:

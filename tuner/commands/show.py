@@ -16,14 +16,14 @@ from tunewright.codegen.target import Target
 from tunewright.db.reading import NoDatabase, open_reader
 from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, lower, spaces
 from tunewright.search_space.space import ENUMERABLE, Space
 
 from ..errors import Refused
 from ..jobs.tuning import local_target
-from ..lookup import lookup
+from ..lookup import Match, lookup
 from ..lookup.prediction import predicted
 from ..models.model import open_model
 from ..settings import settings
@@ -55,6 +55,7 @@ def show(
     with _known(db, model) as store:
         task = _task(store, prefix, model, dims)
         chosen, match, expected_s = _schedule(store, task, target, schedule)
+        measured = _measured(store, task, target, chosen)
         prediction = predicted(store, task, target, chosen)
     candidate = Candidate(task, target, chosen)
     try:
@@ -76,6 +77,7 @@ def show(
         "schedule": chosen.to_json(),
         "match": match,
         "expected_ms": in_ms(expected_s),
+        "measured": measured and _measured_json(measured),
         "prediction": prediction.to_json() if prediction else None,
         **{part: views[part]() for part in PARTS if part in parts},
     }
@@ -113,7 +115,7 @@ def _task(store: SqlStore | None, prefix: str, model: Path | None, dims: Mapping
 
 
 def _schedule(store: SqlStore | None, task: Task, target: Target, wanted: str) -> tuple[Schedule, str, float | None]:
-    """The schedule, where it came from, and the seconds measured for it, if it was."""
+    """The schedule, where it came from, and the seconds that it is expected to take, if a lookup says so."""
     match wanted:
         case "best" if store is not None:
             found = lookup(store, [task], target)[task.key]
@@ -122,6 +124,24 @@ def _schedule(store: SqlStore | None, task: Task, target: Target, wanted: str) -
             return default_schedule(task, target), "default", None
         case _:
             return _parsed(wanted), "given", None
+
+
+def _measured(store: SqlStore | None, task: Task, target: Target, schedule: Schedule) -> Measurement | None:
+    """What was measured of it: beside others if it was chosen among them, else alone; None where it was not tried."""
+    if store is None:
+        return None
+    confirmed = store.confirmed_many([task.key], target.key).get(task.key)
+    known = [*([confirmed] if confirmed else []), *store.records(task.key, target.key)]
+    return next((record.measurement for record in known if record.schedule == schedule), None)
+
+
+def _measured_json(measured: Measurement) -> dict[str, Any]:
+    return {
+        "status": measured.status.value,
+        "median_ms": in_ms(measured.median_s),
+        "low_ms": in_ms(measured.low_s),
+        "high_ms": in_ms(measured.high_s),
+    }
 
 
 def _parsed(text: str) -> Schedule:
@@ -176,8 +196,20 @@ def render_point(console: Console, data: Mapping[str, Any]) -> None:
         console.print(f"space of sketch {space['sketch']}.{space['version']}: {size}{legal}")
         for name, choices in space["knobs"].items():
             console.print(f"  {name}: {', '.join(map(str, choices))}")
-    expected = "" if data["expected_ms"] is None else f", measured {duration(data['expected_ms'])}"
-    console.print(f"schedule ({data['match']}{expected}): {Schedule.from_json(data['schedule'])}")
+    console.print(f"schedule ({data['match']}): {Schedule.from_json(data['schedule'])}")
+    if data["measured"] is not None:
+        console.print(_measured_text(data["measured"]))
+    elif data["expected_ms"] is not None and data["match"] != Match.PREDICTED:
+        console.print(f"not measured; by others like it, it takes some {duration(data['expected_ms'])}")
+
+
+def _measured_text(measured: Mapping[str, Any]) -> str:
+    if measured["median_ms"] is None:
+        return f"measured, and failed: {measured['status']}"
+    interval = ""
+    if measured["low_ms"] is not None and measured["high_ms"] is not None:
+        interval = f", the median between {duration(measured['low_ms'])} and {duration(measured['high_ms'])}"
+    return f"measured {duration(measured['median_ms'])}{interval}"
 
 
 def render_prediction(console: Console, data: Mapping[str, Any]) -> None:
@@ -186,9 +218,9 @@ def render_prediction(console: Console, data: Mapping[str, Any]) -> None:
         console.print("the cost model knows nothing of this schedule")
         return
     spread = 100 * (2 ** prediction["deviation"] - 1)
-    console.print(
-        f"the cost model expects {duration(prediction['expected_ms'])}, and may be wrong by {spread:.0f}% beside"
-    )
-    console.print("other schedules of the task; what tells most, and what it does to the speed:")
+    expected_ms, measured_ms = prediction["expected_ms"], (data["measured"] or {}).get("median_ms")
+    off = f", {100 * (expected_ms / measured_ms - 1):+.0f}% beside what was measured" if measured_ms else ""
+    console.print(f"the cost model expects {duration(expected_ms)}, give or take {spread:.0f}%{off}")
+    console.print("what tells most, and what it does to the speed:")
     for one in prediction["contributions"]:
         console.print(f"  {one['feature']} = {one['value']:.4g}: {100 * (2 ** one['log2_speed'] - 1):+.1f}%")

@@ -7,7 +7,7 @@ once for all who use it, and again only when there is much more to learn from.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -63,8 +63,20 @@ def proven(store: Recorded | None, target_kind: str) -> Learned | None:
 
     A job measures what it picks, and learns where that was wrong. Raises StoreError.
     """
+    return _above_base(_proven_snapshot(store, target_kind), target_kind)
+
+
+def proven_quality(store: Recorded | None, target_kind: str) -> Mapping[str, Any] | None:
+    """Figures of what `proven` gives on tasks held out: those of `judging.Quality`. None where nobody knows them."""
+    newest, shipped = _proven_snapshot(store, target_kind), base(target_kind)
+    if newest is not None:
+        return dict(newest.metrics["held_out"])
+    return dict(shipped.card["quality"]) if shipped else None
+
+
+def _proven_snapshot(store: Recorded | None, target_kind: str) -> Snapshot | None:
     newest = newest_snapshot(store, target_kind) if store else None
-    return _above_base(newest if newest is not None and is_proven(newest) else None, target_kind)
+    return newest if newest is not None and is_proven(newest) else None
 
 
 def is_proven(snapshot: Snapshot) -> bool:

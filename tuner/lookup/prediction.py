@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tunewright.codegen.target import Target
+from tunewright.costmodel.judging import MEDIAN_OF_NORMAL
 from tunewright.costmodel.model import Trials
 from tunewright.costmodel.xgb import Contribution, XGBModel
 from tunewright.db.sql_store import SqlStore
@@ -16,7 +17,7 @@ from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import spaces
 
 from ..units import in_ms
-from .experience import proven
+from .experience import proven, proven_quality
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Prediction:
     """What is expected of a schedule without running it, by all that was learned, its task's own trials too."""
 
     time_s: float
-    deviation: float  # of log2 of the time: 0.1 is some 7%
+    deviation: float  # of log2 of the time: 0.1 is some 7%; no less than the model's on tasks held out
     contributions: tuple[Contribution, ...]  # what moves it most, the largest first
 
     def to_json(self) -> dict[str, Any]:
@@ -55,5 +56,15 @@ def predicted(store: SqlStore | None, task: Task, target: Target, schedule: Sche
         except Illegal:
             continue
         [score], [deviation] = model.score(task, target, space, rows), model.deviation(task, target, space, rows)
-        return Prediction(float(np.exp2(-score)), float(deviation), tuple(model.explain(task, target, space, rows)[0]))
+        deviation = max(float(deviation), _usual_deviation(store, target))
+        return Prediction(float(np.exp2(-score)), deviation, tuple(model.explain(task, target, space, rows)[0]))
     return None
+
+
+def _usual_deviation(store: SqlStore | None, target: Target) -> float:
+    """That of predicted times on tasks held out, zero where nobody knows it.
+
+    The members of a model agree on what it has learned from, whether or not they are right.
+    """
+    error = (proven_quality(store, target.kind) or {}).get("time_error")
+    return 0.0 if error is None else float(np.log2(1.0 + error)) / MEDIAN_OF_NORMAL
