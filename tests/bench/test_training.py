@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tunewright.bench.searching.workloads import WORKLOADS
+from tunewright.bench.suite import MODELS
 from tunewright.bench.training import fitting, tasks
 from tunewright.bench.training.collecting import chosen, collect
 from tunewright.bench.training.fitting import Sets, write
@@ -61,7 +62,7 @@ def test_random_models_have_tasks_that_can_be_tuned(family: str) -> None:
 
 
 def test_tasks_are_those_of_networks_and_as_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "MODELS", {"mlp": tasks.MODELS["mlp"]})
+    monkeypatch.setattr(tasks, "MODELS", {"squeezenet": MODELS["squeezenet"]})
     own = set(tasks.training_tasks(0))
     found = tasks.training_tasks(5)
     assert own and own < found.keys() and len(found) == len(own) + 5
