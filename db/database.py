@@ -88,10 +88,9 @@ class Database:
     def write_plainly(self) -> Iterator[Connection]:
         """`write` without the mapper, which takes several times as long as a few statements do."""
         with clear_errors(self.engine.url), self._writing.begin() as connection:
-            try:
-                yield connection
-            finally:
-                is_announced = connection.info.pop(ANNOUNCED, False)  # it outlives the transaction
+            connection.info.pop(ANNOUNCED, None)  # of an earlier transaction, which these outlive
+            yield connection
+            is_announced = ANNOUNCED in connection.info
         if is_announced:
             self.bell.ring()
 
