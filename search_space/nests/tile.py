@@ -6,7 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, Var, const, free_vars, loads, op, substitute, transform
+from tunewright.codegen.expr import (
+    Const,
+    Expr,
+    Load,
+    Op,
+    Ramp,
+    Var,
+    const,
+    free_vars,
+    loads,
+    op,
+    substitute,
+    transform,
+    variables,
+)
 from tunewright.codegen.index import form, vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, LoopKind, Prefetch, Scope, Stmt, Store, replaced
 from tunewright.graph.task import COMBINERS, Axis, identity
@@ -251,7 +265,7 @@ class Tile:
         if not self.spatial_vector:
             return value
         laid = vectorize(value, self.spatial_vector + INNER, const(part.base), self.lanes, part.count)
-        return transform(laid, _read_whole)
+        return laid if part.count is None else transform(laid, _read_whole)
 
     def each(self, value: Expr, write: Callable[[Expr, Part], Stmt]) -> Stmt:
         """`write` for every vector of the tile, with the loads of `value` made as few times as possible."""
@@ -279,7 +293,7 @@ class Tile:
         staged: Staged = {}
         nested = {x for outer in loads(value) for x in loads(*outer.index)}
         for load in loads(value):
-            names = free_vars(load)
+            names = variables(load)
             own = [a for a in self.loops if a + INNER in names]
             vector = self.spatial_vector + INNER in names
             crossed = self._crossed(load)
@@ -309,12 +323,12 @@ class Tile:
         """
         *outer, last = load.index
         lanes = self.spatial_vector + INNER
-        if not self.spatial_vector or lanes not in free_vars(load) or lanes in free_vars(last):
+        if not self.spatial_vector or lanes not in variables(load) or lanes in variables(last):
             return ""
         parts = 4 if self.nest.compact else 2
         for axis in self.loops:
             name = axis + INNER
-            alone = form(last).terms.get(Var(name)) == 1 and name not in free_vars(*outer)
+            alone = form(last).terms.get(Var(name)) == 1 and not any(name in variables(e) for e in outer)
             if alone and parts * self.nest.tile_extent(axis) >= self.lanes and not loads(*load.index):
                 return axis
         return ""
@@ -341,7 +355,7 @@ class Tile:
         if key not in self._fetched:
             if crossed:
                 body = self._transposed(load, place, crossed)
-            elif self.spatial_vector and self.spatial_vector + INNER in free_vars(load):
+            elif self.spatial_vector and self.spatial_vector + INNER in variables(load):
                 body = self.each_vector(load, lambda value, part: self._keep(place, value, part))
             else:
                 body = Store(place.tensor, place.index, load)

@@ -212,6 +212,7 @@ def _panel_rank(task: Task, way: Product) -> int:
     return int(contiguous(way.panel.index, way.vector))
 
 
+@lru_cache(maxsize=256)
 def packable(task: Task, load: Load) -> bool:
     """Whether an operand can be packed when a model is compiled: a constant that nothing else reads."""
     tensor = next((t for t in task.inputs if t.name == load.tensor), None)
