@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task
 from tunewright.search_space.space import Rows, Space
 
-from .loops import LEVELS, Access, Loops, by_vector_axis, product
+from .loops import LEVELS, REMEMBERED, Access, Loops, by_vector_axis, product
 from .roofline import calls, estimate_s, floor_s, operations, registers, shares, step_cycles
 
 OPERANDS = ("out", "a", "b")
@@ -110,9 +111,11 @@ def features(task: Task, target: Target, space: Space, rows: Rows) -> FeatureMat
     values = np.full((len(NAMES), len(rows)), np.nan, np.float32)
     for name, column in shared.items():
         values[_POSITION[name]] = column
-    for axis, members, part in by_vector_axis(tiling, len(rows)):
+    parts = by_vector_axis(tiling, len(rows))
+    for axis, members, part in parts:
+        chosen = members if len(parts) > 1 else slice(None)
         for name, column in _loop_columns(task, Loops(task, target, part, axis)).items():
-            values[_POSITION[name], members] = column
+            values[_POSITION[name], chosen] = column
     return FeatureMatrix(np.ascontiguousarray(values.T))
 
 
@@ -146,6 +149,7 @@ def _mix(task: Task, stage: Stage) -> Mapping[str, float]:
     return counts
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _task_columns(task: Task, target: Target, stage: Stage) -> Columns:
     mix = _mix(task, stage)
     constant_bytes = sum(t.size_bytes for t in task.inputs if t.constant)
@@ -302,12 +306,12 @@ def _estimate_columns(task: Task, loops: Loops) -> Columns:
 
 def _sketch_columns(space: Space, knobs: Mapping[str, NDArray[np.int64]], levels: int) -> Columns:
     digest = hashlib.sha256(space.sketch.encode()).digest()
-    default = dict(space.default.values)
+    default, sizes = dict(space.default.values), {name: _size(values) for name, values in knobs.items()}
     moved, distance = np.zeros(1), np.zeros(1)
     for knob in space.knobs:
-        steps = np.abs(_size(knobs[knob.name]) - _size(default[knob.name]))
+        steps = np.abs(sizes[knob.name] - _size(default[knob.name]))
         moved, distance = moved + (steps > 0), distance + steps
-    seen = {f"knob_{role}": _size(knobs[name]) for name, role in roles(space).items()}
+    seen = {f"knob_{role}": sizes[name] for name, role in roles(space).items()}
     return {
         "sketch_code": float(digest[0]),  # trees tell sketches apart by it, whatever their version
         "sketch_knobs": len(space.knobs),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from math import prod
 
 import numpy as np
@@ -24,6 +24,9 @@ Tile = Mapping[str, Floats]  # axis -> extent
 
 LEVELS = 4
 """Tile levels looked at. A sketch with fewer repeats its outermost, one with more loses those just inside it."""
+
+REMEMBERED = 1000
+"""Stages whose accesses are remembered."""
 
 LINE_BYTES = 64
 """What memory moves at once, on every processor that is tuned for."""
@@ -42,13 +45,20 @@ class Dimension:
         """Whether the index is linear in the axes."""
         return all(self.terms.values())
 
+    @property
+    def is_axis(self) -> bool:
+        """Whether the index is an axis, from wherever on: the places between its ends are as many as its steps."""
+        return len(self.terms) == 1 == len(self.offsets) and abs(next(iter(self.terms.values()))) == 1
+
     def extent(self, tile: Tile) -> Floats:
         """How many places [points] the index takes over a tile: at most those between its ends, or one a step."""
-        steps = product([tile[axis] for axis in self.terms]) * len(self.offsets)
+        steps = product([tile[axis] for axis in self.terms])
+        if len(self.offsets) > 1:
+            steps = steps * len(self.offsets)
         reach: Floats = np.minimum(steps, float(self.size))
-        if not self.regular:
+        if not self.regular or self.is_axis:
             return reach
-        hull = np.full(1, 1.0 + self.offsets[-1] - self.offsets[0])
+        hull: Floats | float = 1.0 + self.offsets[-1] - self.offsets[0]
         for axis, step in self.terms.items():
             hull = hull + abs(step) * (tile[axis] - 1.0)
         return np.asarray(np.minimum(reach, hull))
@@ -101,6 +111,7 @@ class Access:
         return abs(distance)
 
 
+@lru_cache(maxsize=REMEMBERED)
 def accesses(task: Task, stage: Stage, vector_axis: str = "") -> tuple[Access, ...]:
     """What a stage touches: its output, then what it reads along the vector lanes, then the rest; largest first."""
     extents = {axis.name: axis.extent for axis in stage.axes + stage.reduce}
@@ -158,6 +169,7 @@ class Loops:
             {axis: np.minimum(tile[axis].astype(np.float64), extent) for axis, extent in self.whole.items()}
             for tile in _levels(tiling)
         ]
+        self._traffic_bytes: dict[float, Floats] = {}
         self.chunks = np.maximum(tiling.chunks.astype(np.float64), 1.0)
         self.vector_axis = vector_axis
         self.accesses = accesses(task, stage, vector_axis)
@@ -236,6 +248,11 @@ class Loops:
 
         Nothing moves if the whole fits.
         """
+        if cache_bytes not in self._traffic_bytes:
+            self._traffic_bytes[cache_bytes] = self._traffic(cache_bytes)
+        return self._traffic_bytes[cache_bytes]
+
+    def _traffic(self, cache_bytes: float) -> Floats:
         usable = 0.8 * cache_bytes  # the rest goes to streams passing through and to unlucky placement
         traffic = self.moved_bytes[0]
         for moved, footprint in zip(self.moved_bytes[1:], self.footprints_bytes[1:-1], strict=True):
