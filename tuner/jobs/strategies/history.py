@@ -26,6 +26,7 @@ class History:
         self._times_s: dict[tuple[int, int], float] = {}  # (space, code) -> seconds, inf if it failed
         self._rows: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._taken: list[set[int]] = [set() for _ in self.spaces]  # codes asked for or measured
+        self._asked: dict[Schedule, Point] = {}  # and not measured yet
         for record in records:
             if (record.task_key, record.target_key) == (task_key, target_key):
                 try:
@@ -56,7 +57,7 @@ class History:
 
     def tell(self, schedule: Schedule, measurement: Measurement) -> None:
         """Add what came of a schedule. Of several measurements the fastest counts. Raises Illegal."""
-        number, row = self.locate(schedule)
+        number, row = self._asked.pop(schedule, None) or self.locate(schedule)
         code = int(self.spaces[number].codes(row[None])[0])
         time_s = measurement.median_s if measurement.status is Status.OK else None
         point = number, code
@@ -71,6 +72,7 @@ class History:
             space = self.spaces[number]
             self._taken[number].add(int(space.codes(row[None])[0]))
             schedules.append(space.schedule(row))
+            self._asked[schedules[-1]] = number, row
         return schedules
 
     def defaults(self) -> list[Point]:
