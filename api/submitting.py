@@ -14,7 +14,7 @@ from tunewright.tuner.cli.answers import Interrupted, messages
 from tunewright.tuner.commands import tune
 from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.jobs.progress import showing
+from tunewright.tuner.jobs.view import showing
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import clock, counted, gain, percent, printable, ratio
 

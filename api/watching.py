@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from tunewright.tuner.jobs.progress import Snapshot, TaskRow
 from tunewright.tuner.jobs.stage import Stage
+from tunewright.tuner.jobs.view import Snapshot, TaskRow
 from tunewright.tuner.text import counted, duration, is_clear, printable, ratio, times
 from tunewright.tuner.units import in_s
 

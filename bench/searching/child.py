@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tunewright.codegen.target import Target
     from tunewright.graph.task import Task
     from tunewright.search_space.schedule import Schedule
-    from tunewright.tuner.jobs.job import Progress
+    from tunewright.tuner.jobs.progress import Progress
     from tunewright.workers.check import Loaded
 
 SCORED = 4096

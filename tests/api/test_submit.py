@@ -26,7 +26,7 @@ from tunewright.api.watching import Watched
 from tunewright.db.jobs import EventKind, JobState, NewEvent
 from tunewright.graph.structure import strip
 from tunewright.tuner.cli.app import PANELS, Program
-from tunewright.tuner.jobs import progress
+from tunewright.tuner.jobs import view as views
 from tunewright.tuner.models.model import open_model
 
 from ..commands import Command, commands
@@ -352,9 +352,9 @@ def test_the_view_begins_where_the_job_stands() -> None:
 
 
 def test_lines_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    monkeypatch.setattr(views, "LINE_S", 0.0)
     lines: list[str] = []
-    view = progress._LineView(lines.append)
+    view = views._LineView(lines.append)
     one = Watched(Job.from_json(JOB | {"progress": {"stage": "searching", "speedup": 0.995}})).snapshot()
     view.show(one)
     view.show(one)
@@ -370,7 +370,7 @@ def test_lines_tell_what_changed_and_no_more_often_than_people_read(monkeypatch:
     [task] = Job.from_json(JOB).tasks
     job = replace(Job.from_json(JOB), tasks=tuple(replace(task, key=f"{n:064}") for n in range(20)))
     watched, lines = Watched(job), list[str]()
-    view = progress._LineView(lines.append)
+    view = views._LineView(lines.append)
 
     def tell(number: int, kind: str, **data: Any) -> None:
         watched.tell(event(number, kind, **data))

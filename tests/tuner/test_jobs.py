@@ -20,7 +20,8 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.jobs.job import Progress, TuningJob
+from tunewright.tuner.jobs.job import TuningJob
+from tunewright.tuner.jobs.progress import Progress
 from tunewright.tuner.jobs.report import Ended, Report
 from tunewright.tuner.jobs.scheduling.scheduler import SMALLEST
 from tunewright.tuner.jobs.stage import Stage

@@ -17,11 +17,11 @@ from tunewright.db.jobs import Budget
 from tunewright.db.sql_store import open_store
 from tunewright.tuner import InferenceSession, tune
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.jobs.job import Progress
-from tunewright.tuner.jobs.progress import Snapshot
+from tunewright.tuner.jobs.progress import Progress
 from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.jobs.tenure import holder_name, is_gone
 from tunewright.tuner.jobs.tuning import Opening
+from tunewright.tuner.jobs.view import Snapshot
 from tunewright.tuner.models.model import open_model
 
 from ..commands import Command

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from ..jobs.progress import watching
 from ..jobs.report import Ended
+from ..jobs.view import watching
 from ..text import counted, duration, gain, is_clear, printable, ratio, share, slow_nodes, slow_share, times, uses
 from .tables import is_wide, key_letters, new_table, print_table
 
@@ -23,7 +23,7 @@ ENDS: Mapping[str | None, str] = {
 """Why a search ended, for people."""
 
 if TYPE_CHECKING:
-    from ..jobs.job import Progress
+    from ..jobs.progress import Progress
 
 
 def tune(console: Console, model: Path, **settings: Any) -> dict[str, Any]:

@@ -6,14 +6,13 @@ All state is in the database: a job whose process is killed at any moment goes o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
-from math import inf, isfinite
-from typing import Any
+from math import inf
 
 from tunewright.codegen.target import Target
-from tunewright.db.jobs import Budget, EventKind, Job, JobSpec, JobState, NewEvent
+from tunewright.db.jobs import EventKind, Job, JobSpec, JobState, NewEvent
 from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Status
@@ -22,13 +21,13 @@ from tunewright.workers.pool import Pool
 from tunewright.workers.rates import Rates, measure
 
 from ..lookup import TRANSFERRED, lookup
-from ..models.assembly import Assembly, total_s
+from ..models.assembly import Assembly
 from ..settings import settings
 from .claims import Claims
 from .confirming import Confirming
 from .learning import Learning
+from .progress import Progress, Watch
 from .report import Ended, Report, TaskReport
-from .scheduling.forecast import Forecast
 from .search import Assignment, Search
 from .stage import Stage
 from .task_state import TaskState
@@ -37,75 +36,6 @@ from .whole_model import ModelTimes, Timing, Variant, is_here
 
 STRATEGY = "evolutionary"
 """Where the settings of a job name none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a job stands, after each trial."""
-
-    stage: Stage
-    trials: int
-    budget: Budget
-    elapsed_s: float  # in this process
-    tasks: Sequence[TaskState]
-    assembly: Assembly = field(default_factory=Assembly)  # of the tasks, by their number
-    earlier: int = 0  # trials of the job before this process
-    last: tuple[TaskState, Schedule, Measurement] | None = None
-    spent_s: float = 0.0  # of searching, over all processes
-    fallback: Mapping[str, int] = field(default_factory=dict)  # op -> nodes without a kernel: told once, before the job
-    forecast: Forecast | None = None  # None where it is not known what to expect
-    holder: str = ""  # who else has the job, while it waits; empty where that is not known
-
-    @property
-    def speedup(self) -> float | None:
-        """Time of all tasks apart on their defaults over that of those chosen on their best; None while not known."""
-        default_s = total_s(self.assembly.apart, [task.default_s for task in self.tasks])
-        best_s = total_s(self.chosen, [task.best_s for task in self.tasks])
-        return default_s / best_s if default_s and best_s else None
-
-    @property
-    def chosen(self) -> list[int]:
-        """How often the model would run each task, as things stand."""
-        return self.assembly.uses([task.known_s for task in self.tasks])
-
-    @property
-    def left_s(self) -> float | None:
-        """Expected seconds until the search ends: by trials, by time or as too little more is expected."""
-        left_s = min(self.budget.seconds - self.spent_s, self._lasts_s)
-        return max(left_s, 0.0) if isfinite(left_s) else None
-
-    @property
-    def _lasts_s(self) -> float:
-        trials_left = self.budget.trials - self.trials
-        if self.forecast is not None:
-            return self.forecast.lasts_s(trials_left, self.budget.until)
-        if self.trials > self.earlier:
-            return self.elapsed_s / (self.trials - self.earlier) * trials_left
-        return inf
-
-    @property
-    def remaining_gain(self) -> float | None:
-        """How much faster the rest of the search is expected to make the whole model: 0.02 is 2%. None: not known."""
-        if self.forecast is None:
-            return None
-        left_s = self.left_s
-        return self.forecast.speedup(inf if left_s is None else left_s, self.budget.trials - self.trials)
-
-    def to_json(self) -> dict[str, Any]:
-        """For people who watch: plain data."""
-        return {
-            "stage": self.stage.value,
-            "trials": self.trials,
-            "most_trials": self.budget.trials,
-            "spent_s": self.spent_s,
-            "left_s": self.left_s,
-            "speedup": self.speedup,
-            "remaining_gain": self.remaining_gain,
-            "chosen": self.chosen,
-        }
-
-
-Watch = Callable[[Progress], None]
 
 
 class TuningJob:

@@ -21,7 +21,8 @@ from ..arguments import checked_dims, checked_threads, real_number, whole_number
 from ..errors import Refused
 from ..models.model import Model, open_model
 from ..settings import PATIENCE_S, settings
-from .job import Progress, TuningJob, Watch
+from .job import TuningJob
+from .progress import Progress, Watch
 from .report import Report
 from .stage import Stage
 from .strategies.strategy import STRATEGIES
