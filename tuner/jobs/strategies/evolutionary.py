@@ -104,7 +104,7 @@ class Herd:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class Scored:
     """Scored fresh points of one space."""
 
     number: int  # of the space
@@ -146,13 +146,13 @@ class Evolutionary:
         wanted = n - len(schedules)
         if wanted:
             herds = self._bred(self._herds(policy.population, rng), rng)
-            pools = [self._hoped(herd) for herd in _foremost(herds, FOREMOST + n)]
-            drawn = int(self._explored(pools) * wanted + rng.random())
+            scored = [self._hoped(herd) for herd in _foremost(herds, FOREMOST + n)]
+            drawn = int(self._explored(scored) * wanted + rng.random())
             near = int(policy.descent * (wanted - drawn)) if history.measured >= policy.descent_from else 0
             schedules += history.take(self._picked(self._around(), near)) if near else []
-            pools = [self._fresh(pool) for pool in pools]
-            schedules += history.take(self._picked(pools, n - drawn - len(schedules)))
-            self._next = self._expected([self._fresh(pool).scores for pool in pools])
+            scored = [self._fresh(one) for one in scored]
+            schedules += history.take(self._picked(scored, n - drawn - len(schedules)))
+            self._next = self._expected([self._fresh(one).scores for one in scored])
             schedules += history.take(history.draw(n - len(schedules), rng))
         return schedules
 
@@ -186,11 +186,11 @@ class Evolutionary:
         highest = max((float(part.max()) for part in scores if len(part)), default=-np.inf)
         return highest - (float(np.median(too_high)) if len(too_high) else 0.0)
 
-    def _explored(self, pools: Sequence[Pool]) -> float:
+    def _explored(self, scored: Sequence[Scored]) -> float:
         """The share drawn at random: what a model is wrong about shows only there, unless it knows where it may be."""
         if not self._model.ready:
             return self._policy.untaught
-        doubts = any(np.any(pool.hopes > pool.scores) for pool in pools)
+        doubts = any(np.any(one.hopes > one.scores) for one in scored)
         return 0.0 if doubts else self._policy.explored
 
     def _scores(self, number: int, rows: Rows) -> Scores:
@@ -198,27 +198,27 @@ class Evolutionary:
             return np.empty(0)
         return self._model.score(self._task, self._target, self._history.spaces[number], rows)
 
-    def _hoped(self, herd: Herd) -> Pool:
+    def _hoped(self, herd: Herd) -> Scored:
         if not len(herd.rows):
-            return Pool(herd.number, herd.rows, herd.scores, herd.scores)
+            return Scored(herd.number, herd.rows, herd.scores, herd.scores)
         doubts = self._model.deviation(self._task, self._target, self._history.spaces[herd.number], herd.rows)
-        return Pool(herd.number, herd.rows, herd.scores, herd.scores + self._policy.kappa * doubts)
+        return Scored(herd.number, herd.rows, herd.scores, herd.scores + self._policy.kappa * doubts)
 
-    def _fresh(self, pool: Pool) -> Pool:
-        """What is left of a pool after some of its points were taken."""
-        left = self._history.is_fresh(pool.number, pool.rows)
-        return Pool(pool.number, pool.rows[left], pool.scores[left], pool.hopes[left])
+    def _fresh(self, scored: Scored) -> Scored:
+        """Those that were not taken since."""
+        left = self._history.is_fresh(scored.number, scored.rows)
+        return Scored(scored.number, scored.rows[left], scored.scores[left], scored.hopes[left])
 
-    def _around(self) -> list[Pool]:
+    def _around(self) -> list[Scored]:
         """The neighbours of the fastest points of all spaces: descent along one knob at a time."""
         fastest = self._history.fastest(POLISHED)
-        pools = []
+        scored = []
         for number, space in enumerate(self._history.spaces):
             rows = [row for where, row in fastest if where == number]
             if rows:
                 near = self._history.fresh(number, space.neighbours(np.array(rows)))
-                pools.append(self._hoped(Herd(number, near, self._scores(number, near), is_whole=False)))
-        return pools
+                scored.append(self._hoped(Herd(number, near, self._scores(number, near), is_whole=False)))
+        return scored
 
     def _herds(self, population: int, rng: np.random.Generator) -> list[Herd]:
         """The first points, of each space: all where they are few, of the large ones `population` together."""
@@ -267,18 +267,18 @@ class Evolutionary:
         scores = np.concatenate([herd.scores, self._scores(herd.number, children)])
         return Herd(herd.number, np.concatenate([herd.rows, children]), scores, herd.is_whole)
 
-    def _picked(self, pools: Sequence[Pool], count: int) -> list[Point]:
+    def _picked(self, scored: Sequence[Scored], count: int) -> list[Point]:
         """The highest hopes one by one; each pick lowers those of its neighbours, so that a batch isn't one hill."""
-        hopes = np.concatenate([np.empty(0), *(pool.hopes for pool in pools)])
-        starts = np.cumsum([0, *(len(pool.rows) for pool in pools)])
+        hopes = np.concatenate([np.empty(0), *(one.hopes for one in scored)])
+        starts = np.cumsum([0, *(len(one.rows) for one in scored)])
         step = self._policy.crowding * float(np.std(hopes)) if len(hopes) else 0.0
         points: list[Point] = []
         for _ in range(min(count, len(hopes))):
             best = int(np.argmax(hopes))
             which = int(np.searchsorted(starts, best, side="right")) - 1
-            pool, row = pools[which], pools[which].rows[best - starts[which]]
-            points.append((pool.number, row))
-            near = np.sum(pool.rows != row, axis=1) <= 1
+            one, row = scored[which], scored[which].rows[best - starts[which]]
+            points.append((one.number, row))
+            near = np.sum(one.rows != row, axis=1) <= 1
             hopes[starts[which] : starts[which + 1]][near] -= step
             hopes[best] = -np.inf
         return points
