@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .expr import Const, Expr, Load, Op, Ramp, Var, const, fact, op
+from .expr import Const, Expr, Load, Op, Ramp, Var, const, op
 from .index import Form, form
 from .ir import Buffer, Store
+from .nodes import fact
 
 
 class Address(NamedTuple):

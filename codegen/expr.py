@@ -1,11 +1,9 @@
 """The expression language: what an op or a kernel computes, element by element.
 
-Five nodes: `Const`, `Var`, `Ramp`, `Load`, `Op`. An op's meaning in numpy is a row of `OPS`, so one table serves the
-oracle, the interpreter and constant folding.
+Five nodes: `Const`, `Var`, `Ramp`, `Load`, `Op`. What an op means is a row of `meaning.OPS`.
 
-Nodes are immutable, and no two are alike: making one that there is already gives that one. So equal means identical,
-hashing is free, an expression is a DAG whose equal parts are shared, and whatever follows from a node alone is worked
-out once for all that contain it (`fact`). Walks memoise by identity (`transform` does).
+Nodes are immutable, and no two are alike (`nodes`): an expression is a DAG whose equal parts are shared. Walks memoise
+by identity (`transform` does).
 
 Vectors: a value has `lanes`; a scalar met by a vector is broadcast. Only `Ramp` makes lanes out of scalars, so a
 `Load` whose last index is `Ramp(base, lanes)` reads consecutive elements, and any other vector index is a gather.
@@ -13,43 +11,24 @@ Vectors: a value has `lanes`; a scalar met by a vector is broadcast. Only `Ramp`
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import RLock
-from typing import Any, ClassVar, Self, TypeVar
-from weakref import ref
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from .dtype import DType
-
-Number = int | float | bool
-Key = tuple[object, ...]
-
-_NODES: dict[Key, _Entry] = {}
-"""Every node there is, under its class and fields: children and dtypes by identity, which is as good as equality."""
-
-_MAKING = RLock()
-"""Held to add a node or to take one out, so that threads don't make two alike."""
-
-Node = TypeVar("Node", bound="Arithmetic")
+from .meaning import OPS, Number, computed, evaluated, fits
+from .nodes import TABLE, Node, fact, make, nowhere
 
 
-class Arithmetic:
+class Arithmetic(Node):
     """What nodes have in common. The operators fold constants, so that index expressions stay small."""
 
-    __slots__ = ("__weakref__", "children", "facts")
-    __match_args__: tuple[str, ...] = ()
+    __slots__ = ()
 
     children: tuple[Expr, ...]
     """The expressions directly inside."""
-
-    facts: dict[Callable[..., Any], Any]
-    """What was worked out about the node: see `fact`."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(getattr(self, name) for name in self.__match_args__)
 
     def __add__(self, other: Expr | Number) -> Expr:
         return op("add", self, other)
@@ -85,38 +64,6 @@ class Arithmetic:
         return op("neg", self)
 
 
-class _Entry(ref[Any]):
-    """A node in the table, and the key it is under there."""
-
-    __slots__ = ("key",)
-
-    key: Key
-
-
-def _nowhere() -> None:
-    """What stands in for a reference to a node that there isn't."""
-
-
-def _forget(gone: _Entry, nodes: dict[Key, _Entry] = _NODES, making: RLock = _MAKING) -> None:
-    """Take out a node that is gone, unless there is another one like it by now. Works while Python shuts down."""
-    with making:
-        if nodes.get(gone.key) is gone:
-            del nodes[gone.key]
-
-
-def _made(cls: type[Node], key: Key, children: tuple[Expr, ...], *values: object) -> Node:
-    """The node of a class with these values of its fields. `key` tells it from all others."""
-    with _MAKING:
-        node: Node | None = _NODES.get(key, _nowhere)()
-        if node is None:
-            node = object.__new__(cls)
-            for put, value in zip(_SLOTS[cls], (children, {}, *values), strict=True):
-                put(node, value)
-            entry = _NODES[key] = _Entry(node, _forget)
-            entry.key = key
-        return node
-
-
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class Const(Arithmetic):
     """A literal. Its value has the type that its dtype has in Python."""
@@ -130,8 +77,8 @@ class Const(Arithmetic):
         value = float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else int(value)
         # Of floats, zeros of either sign are two, and NaN is one.
         key = (cls, repr(value) if dtype.is_float else value, id(dtype))
-        found: Self | None = _NODES.get(key, _nowhere)()
-        return found or _made(cls, key, (), value, dtype)
+        found: Self | None = TABLE.get(key, nowhere)()
+        return found or make(cls, key, (), value, dtype)
 
     def __str__(self) -> str:
         return repr(self.value)
@@ -148,8 +95,8 @@ class Var(Arithmetic):
 
     def __new__(cls, name: str) -> Self:
         key = (cls, name)
-        found: Self | None = _NODES.get(key, _nowhere)()
-        return found or _made(cls, key, (), name)
+        found: Self | None = TABLE.get(key, nowhere)()
+        return found or make(cls, key, (), name)
 
     def __str__(self) -> str:
         return self.name
@@ -166,8 +113,8 @@ class Ramp(Arithmetic):
 
     def __new__(cls, base: Expr, lanes: int) -> Self:
         key = (cls, id(base), lanes)
-        found: Self | None = _NODES.get(key, _nowhere)()
-        return found or _made(cls, key, (base,), base, lanes)
+        found: Self | None = TABLE.get(key, nowhere)()
+        return found or make(cls, key, (base,), base, lanes)
 
     def __str__(self) -> str:
         return f"{self.base}:+{self.lanes}"
@@ -188,10 +135,10 @@ class Load(Arithmetic):
 
     def __new__(cls, tensor: str, index: tuple[Expr, ...], dtype: DType, count: int | None = None) -> Self:
         key = (cls, tensor, id(dtype), count, *map(id, index))
-        found: Self | None = _NODES.get(key, _nowhere)()
+        found: Self | None = TABLE.get(key, nowhere)()
         if found is None:
             lanes = max([i.lanes for i in index], default=1)
-            found = _made(cls, key, index, tensor, index, dtype, count, lanes)
+            found = make(cls, key, index, tensor, index, dtype, count, lanes)
         return found
 
     def __str__(self) -> str:
@@ -201,7 +148,7 @@ class Load(Arithmetic):
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class Op(Arithmetic):
-    """`name` of `OPS` applied to `args`, element by element."""
+    """`name` of `meaning.OPS` applied to `args`, element by element."""
 
     name: str
     args: tuple[Expr, ...]
@@ -210,10 +157,10 @@ class Op(Arithmetic):
 
     def __new__(cls, name: str, args: tuple[Expr, ...], dtype: DType) -> Self:
         key = (cls, name, id(dtype), *map(id, args))
-        found: Self | None = _NODES.get(key, _nowhere)()
+        found: Self | None = TABLE.get(key, nowhere)()
         if found is None:
             lanes = 1 if name in HORIZONTAL else max([a.lanes for a in args])
-            found = _made(cls, key, args, name, args, dtype, lanes)
+            found = make(cls, key, args, name, args, dtype, lanes)
         return found
 
     def __str__(self) -> str:
@@ -226,26 +173,6 @@ class Op(Arithmetic):
 
 Expr = Const | Var | Ramp | Load | Op
 NODES = (Const, Var, Ramp, Load, Op)
-
-_SLOTS: Mapping[type[Any], tuple[Callable[[Any, Any], None], ...]] = {
-    cls: tuple([getattr(cls, name).__set__ for name in ("children", "facts", *cls.__slots__)]) for cls in NODES
-}
-"""What sets the fields of a frozen node."""
-
-Fact = TypeVar("Fact")
-
-
-def fact(function: Callable[[Expr], Fact]) -> Callable[[Expr], Fact]:
-    """A function of a node alone, worked out once in the life of the node. Not for what may be None."""
-
-    def known(node: Expr) -> Fact:
-        found: Fact | None = node.facts.get(function)
-        if found is None:
-            found = node.facts[function] = function(node)
-        return found
-
-    return known
-
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
@@ -263,74 +190,6 @@ ZIPS = frozenset({"zip_low", "zip_high"})
 """Ops that take lanes from two vectors in turn: from their lower halves, from their upper halves."""
 
 
-EIGHTHS = (0, -289342, -509968, -655657, -719629, -694486, -572163, -343865)
-"""What is added to k << 20 to give the bits of 2^(k/8 - 127) as a float32, by the lowest three bits of k."""
-
-
-def _erf(x: Any) -> Any:
-    from math import erf
-
-    return np.vectorize(erf, otypes=[np.float64])(x).astype(np.asarray(x).dtype)
-
-
-def _zipped(a: Any, b: Any, half: int) -> Any:
-    lanes = np.stack(np.broadcast_arrays(a, b), -1)
-    middle = lanes.shape[-2] // 2
-    kept = lanes[..., middle:, :] if half else lanes[..., :middle, :]
-    return kept.reshape(*lanes.shape[:-2], 2 * middle)
-
-
-def _truncated(a: Any, b: Any) -> Any:
-    if np.issubdtype(np.asarray(a).dtype, np.floating):
-        return np.divide(a, b)
-    quotient = np.floor_divide(np.abs(a), np.abs(b))
-    return np.where((np.asarray(a) < 0) != (np.asarray(b) < 0), -quotient, quotient)
-
-
-OPS: Mapping[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": _truncated,  # IEEE for floats, towards zero for integers as in C
-    "floordiv": np.floor_divide,  # index arithmetic: dividend >= 0, divisor > 0
-    "mod": np.mod,  # likewise
-    "min": np.minimum,
-    "max": np.maximum,
-    "neg": np.negative,
-    "abs": np.abs,
-    "sqrt": np.sqrt,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,  # half to even
-    "fma": lambda a, b, c: a * b + c,  # the machine may round once instead of twice
-    "exp": np.exp,
-    "log": np.log,
-    "erf": _erf,
-    "tanh": np.tanh,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "pow": np.power,
-    "lt": np.less,
-    "le": np.less_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "not": np.logical_not,
-    "select": np.where,
-    "shl": np.left_shift,
-    "shr": np.right_shift,  # arithmetic
-    "cast": lambda x: x,  # the dtype of the node converts; floats go to integers towards zero
-    "bitcast": lambda x: x,  # same width, same bits
-    "exp2_bits": lambda k: np.left_shift(k, 20) + np.array(EIGHTHS, np.int32)[np.bitwise_and(k, 7)],
-    "hsum": lambda x: np.sum(x, axis=-1, keepdims=True),
-    "hmax": lambda x: np.max(x, axis=-1, keepdims=True),
-    "hmin": lambda x: np.min(x, axis=-1, keepdims=True),
-    "hprod": lambda x: np.prod(x, axis=-1, keepdims=True),
-    "zip_low": lambda a, b: _zipped(a, b, 0),
-    "zip_high": lambda a, b: _zipped(a, b, 1),
-}
-"""Every op and its meaning on numpy arrays (lanes are the last axis)."""
-
 UNARY = HORIZONTAL | {
     "neg", "abs", "sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid", "not", "cast", "bitcast",
     "exp2_bits",
@@ -338,7 +197,7 @@ UNARY = HORIZONTAL | {
 
 
 def arity(name: str) -> int:
-    """How many arguments an op of `OPS` takes."""
+    """How many arguments an op of `meaning.OPS` takes."""
     return 1 if name in UNARY else 3 if name in ("fma", "select") else 2
 
 
@@ -361,21 +220,8 @@ def const(value: Number, dtype: DType | None = None) -> Const:
     return Const(value, dtype)
 
 
-LIMITS: Mapping[DType, tuple[int, int]] = {
-    dtype: (0, 1) if dtype is DType.BOOL else (int(np.iinfo(dtype.value).min), int(np.iinfo(dtype.value).max))
-    for dtype in DType
-    if not dtype.is_float
-}
-"""The least and the largest value of each dtype of whole numbers, and of BOOL."""
-
 SAFE = 1e38
 """Floats below it are no more than any dtype can hold."""
-
-
-def fits(value: int, dtype: DType) -> bool:
-    """Whether an integer dtype, or BOOL, holds the value."""
-    least, largest = LIMITS[dtype]
-    return least <= value <= largest
 
 
 def op(name: str, *args: Expr | Arithmetic | Number, dtype: DType | None = None) -> Expr:
@@ -446,42 +292,9 @@ def _identity(name: str, left: Expr, right: Expr, dtype: DType) -> Expr:
     return Op(name, (left, right), dtype)
 
 
-INDEXING: Mapping[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "lt": operator.lt,
-    "le": operator.le,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "min": min,
-    "max": max,
-}
-"""Arithmetic on indices, without the cost of numpy's scalars."""
-
-
-def evaluated(name: str, kinds: Sequence[DType], numbers: Sequence[Number], dtype: DType) -> Number:
-    """The value of an op, to a dtype, on numbers of these dtypes."""
-    quick = INDEXING.get(name)
-    if quick and kinds[0] is DType.I64:
-        result: Number = quick(*numbers)
-        if fits(int(result), DType.I64):
-            return result
-    with np.errstate(all="ignore"):
-        values = [kind.numpy.type(number) for kind, number in zip(kinds, numbers, strict=True)]
-        found: Number = _computed(name, dtype, values).item()
-    return found
-
-
 def apply(node: Op, *values: Any) -> Any:
     """The numpy meaning of one op on the values of its arguments, in the dtype of the node."""
-    return _computed(node.name, node.dtype, values)
-
-
-def _computed(name: str, dtype: DType, values: Sequence[Any]) -> Any:
-    if name == "bitcast":
-        return np.asarray(values[0]).view(dtype.numpy)
-    return np.asarray(OPS[name](*values)).astype(dtype.numpy, copy=False)
+    return computed(node.name, node.dtype, values)
 
 
 def children(node: Expr) -> tuple[Expr, ...]:

@@ -22,7 +22,6 @@ from .expr import (
     Ramp,
     Var,
     const,
-    fact,
     op,
     rebuilt,
     substitute,
@@ -30,6 +29,7 @@ from .expr import (
     walk,
 )
 from .interval import UNBOUNDED, UNKNOWN, Interval, compared, computed, difference, saturated, type_range
+from .nodes import fact
 
 Ranges = Mapping[str, Interval]
 

@@ -16,7 +16,8 @@ from functools import cache
 from math import nan
 
 from .dtype import DType
-from .expr import COMPARISONS, EIGHTHS, ZIPS, Number, Op
+from .expr import COMPARISONS, ZIPS, Op
+from .meaning import EIGHTHS, Number
 
 Emit = Callable[[str], str]
 """Places an instruction and answers with the name of its value."""

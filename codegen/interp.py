@@ -1,8 +1,8 @@
 """What a kernel means: an interpreter that checks every access.
 
 A kernel is translated to Python once and then run, vectors as one-dimensional numpy arrays. The text consists of names
-made here; those of the kernel never enter it. Arithmetic is that of `expr.OPS`, written with Python's operators where
-numpy gives them the same meaning, because they are several times faster on single elements.
+made here; those of the kernel never enter it. Arithmetic is that of `OPS`, written with Python's operators where numpy
+gives them the same meaning, because they are several times faster on single elements.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dtype import DType
-from .expr import HORIZONTAL, INFIX, OPS, Const, Expr, Load, Op, Ramp, Var, apply
+from .expr import HORIZONTAL, INFIX, Const, Expr, Load, Op, Ramp, Var, apply
 from .index import contiguous
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Stmt, Store
+from .meaning import OPS
 
 Array = NDArray[np.generic]
 

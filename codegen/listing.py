@@ -12,7 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from .dtype import DType
-from .expr import Number
+from .meaning import Number
 
 LOCAL = 1 << 30
 """The depth of a value that only its own basic block knows. Loops count from 1, and 0 is the whole function."""

@@ -26,11 +26,13 @@ from .accesses import Picked, load, store
 from .address import Address, AddressBook
 from .contents import Contents, Memory, Place
 from .dtype import DType
-from .expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var, evaluated, fact
+from .expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
 from .instructions import literal, memory_type, select, splat, type_name
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
 from .listing import LOCAL, Listing, Value
 from .math import expand, is_expandable
+from .meaning import evaluated
+from .nodes import fact
 from .target import Target
 
 DIVISIONS = frozenset({"div", "floordiv", "mod"})

@@ -17,7 +17,8 @@ from math import inf, nan
 from typing import TypeGuard
 
 from .dtype import DType
-from .expr import TRANSCENDENTAL, Const, Expr, Op, const, fact, op, transform, walk
+from .expr import TRANSCENDENTAL, Const, Expr, Op, const, op, transform, walk
+from .nodes import fact
 
 LARGEST_POWER = 32
 """Constant whole exponents up to this one, negative ones too, become multiplications."""

@@ -14,7 +14,6 @@ from .dtype import DType
 from .expr import (
     COMPARISONS,
     HORIZONTAL,
-    OPS,
     TRANSCENDENTAL,
     ZIPS,
     Expr,
@@ -24,12 +23,13 @@ from .expr import (
     Var,
     arity,
     children,
-    fact,
     walk,
 )
 from .index import Domain, contiguous
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Stmt, Store
 from .math import has_expansion
+from .meaning import OPS
+from .nodes import fact
 
 FLOATS = frozenset({DType.F32, DType.F64})
 INTEGERS = frozenset({DType.I64, DType.I32, DType.I8, DType.U8})

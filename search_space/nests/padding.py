@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tunewright.codegen.expr import Const, Expr, Load, Number, Op, Var, substitute, transform
+from tunewright.codegen.expr import Const, Expr, Load, Op, Var, substitute, transform
 from tunewright.codegen.index import Domain, Ranges, linear, simplify
+from tunewright.codegen.meaning import Number
 from tunewright.graph.task import Task
 
 from .pieces import Piece

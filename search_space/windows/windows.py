@@ -24,7 +24,6 @@ from tunewright.codegen.expr import (
     Op,
     Var,
     children,
-    fact,
     free_vars,
     loads,
     op,
@@ -33,6 +32,7 @@ from tunewright.codegen.expr import (
     walk,
 )
 from tunewright.codegen.index import linear
+from tunewright.codegen.nodes import fact
 from tunewright.graph.task import Axis, Stage, Task, identity
 
 from ..nests.direction import AT, Direction, direction_along

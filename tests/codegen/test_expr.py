@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import (
     HORIZONTAL,
-    OPS,
     Const,
     Load,
     Op,
@@ -23,7 +22,6 @@ from tunewright.codegen.expr import (
     children,
     const,
     evaluate,
-    fact,
     free_vars,
     from_json,
     loads,
@@ -33,6 +31,8 @@ from tunewright.codegen.expr import (
     transform,
     walk,
 )
+from tunewright.codegen.meaning import OPS
+from tunewright.codegen.nodes import fact
 
 i, j = Var("i"), Var("j")
 

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import COMPARISONS, HORIZONTAL, OPS, ZIPS, Load, Op, Ramp, Var, arity, const, evaluate, op
+from tunewright.codegen.expr import COMPARISONS, HORIZONTAL, ZIPS, Load, Op, Ramp, Var, arity, const, evaluate, op
 from tunewright.codegen.interp import BoundsError, RaceError, UndefinedRead, run
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Scope, Store
+from tunewright.codegen.meaning import OPS
 from tunewright.codegen.verify import VerifyError, verify
 
 F32, I64 = DType.F32, DType.I64

@@ -14,7 +14,6 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import (
     COMPARISONS,
     HORIZONTAL,
-    OPS,
     TRANSCENDENTAL,
     ZIPS,
     Load,
@@ -28,6 +27,7 @@ from tunewright.codegen.expr import (
     op,
 )
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Store
+from tunewright.codegen.meaning import OPS
 from tunewright.codegen.target import Target
 
 F32, F64, I64, I32, I8, U8, BOOL = DType

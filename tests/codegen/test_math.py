@@ -7,7 +7,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from tunewright.codegen import expr
+from tunewright.codegen import meaning
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import TRANSCENDENTAL, Load, Op, Ramp, Var, const, evaluate, op, substitute, walk
 from tunewright.codegen.math import expand
@@ -26,7 +26,7 @@ def fused(a, b, c):
 def _fma(request, monkeypatch):
     """Both meanings of fma that a machine may give it."""
     if request.param == "fused":
-        monkeypatch.setitem(expr.OPS, "fma", fused)
+        monkeypatch.setitem(meaning.OPS, "fma", fused)
 
 
 @pytest.fixture(params=[1, 8], autouse=True)
@@ -221,7 +221,7 @@ def test_expansions_are_short_and_branch_free():
 
 
 def test_vectors_expand_to_vectors():
-    lanes = Load("x", (expr.Ramp(const(0), 8),), DType.F32)
+    lanes = Load("x", (Ramp(const(0), 8),), DType.F32)
     assert all(expand(op(name, lanes)).lanes == 8 for name in ("exp", "log", "erf", "tanh", "sigmoid"))
 
 
