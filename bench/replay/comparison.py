@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tunewright.costmodel.model import CostModel, Trials
 from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.jobs.strategies.problem import Problem
 from tunewright.tuner.jobs.strategies.strategy import StrategyFactory
 
 from .cases import Case
@@ -44,7 +45,7 @@ class Contender:
 def searched(case: Case, records: Sequence[Record], contender: Contender, seed: int, trials: int = TRIALS) -> Curve:
     """One search of a case by records of all of its points, as a job would do it."""
     model = contender.model(case, seed)
-    strategy = contender.strategy(case.task, case.target, case.spaces, model, seed)
+    strategy = contender.strategy(Problem.of(case.task, case.target, case.spaces, model, seed))
     done: list[tuple[Schedule, Measurement]] = []
     with ReplayPool(case.target, records) as pool:
         while len(done) < trials:

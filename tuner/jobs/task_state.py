@@ -17,6 +17,7 @@ from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.search_space.space import Space
 
+from .strategies.problem import Problem
 from .strategies.strategy import STRATEGIES, Strategy
 
 FINALISTS = 3
@@ -65,7 +66,7 @@ class TaskState:
     ) -> TaskState:
         """What is known before the first trial of this process. `strategy` is a name out of `STRATEGIES`."""
         records, offered = list(records), spaces(task, target)
-        made = STRATEGIES[strategy](task, target, offered, costs, seed, records)
+        made = STRATEGIES[strategy](Problem.of(task, target, offered, costs, seed, records))
         state = TaskState(task, occurrences, default_schedule(task, target), offered, made)
         for record in records:
             state._add(record.schedule, record.measurement)

@@ -6,21 +6,20 @@ finds 96.9% of the best speed in 16 trials. They are of models that were taught 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.target import Target
-from tunewright.costmodel.model import CostModel, Scores
-from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Measurement, Record
+from tunewright.costmodel.model import Scores
+from tunewright.search_space.measurement import Measurement
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.space import Rows, Space
+from tunewright.search_space.space import Rows
 
 from .draft import drafted
-from .history import History, Point
+from .history import Point
+from .problem import Problem
 
 Places = NDArray[np.int64]  # positions in a list of points
 
@@ -122,26 +121,14 @@ class Evolutionary:
     offspring it has.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        target: Target,
-        spaces: Sequence[Space],
-        model: CostModel,
-        seed: int,
-        records: Iterable[Record] = (),
-        policy: Policy = POLICY,
-    ) -> None:
-        self._task = task
-        self._target = target
-        self._model = model
-        self._policy = policy
-        self._history = History(spaces, task.key, target.key, records)
-        self._seed = (seed, int(task.key[:16], 16))
+    def __init__(self, problem: Problem, policy: Policy = POLICY) -> None:
+        self._problem, self._policy = problem, policy
+        self._task, self._target = problem.task, problem.target
+        self._model, self._history = problem.model, problem.history
         self._next: float | None = None  # the highest score of what was not picked last; none while nothing was
 
     def ask(self, n: int) -> list[Schedule]:
-        history, policy, rng = self._history, self._policy, self._rng()
+        history, policy, rng = self._history, self._policy, self._problem.rng()
         schedules = history.take(history.defaults()[:n])
         wanted = n - len(schedules)
         if wanted:
@@ -165,13 +152,9 @@ class Evolutionary:
         if not self._model.ready or not np.isfinite(best_s):
             return None
         if self._next is None:  # only defaults were asked for: a glance shows whether there seems to be more
-            glanced = self._herds(GLANCED, self._rng())
+            glanced = self._herds(GLANCED, self._problem.rng())
             self._next = self._expected([self._unmeasured(herd).scores for herd in glanced])
         return self._next + float(np.log2(best_s)) if np.isfinite(self._next) else None
-
-    def _rng(self) -> np.random.Generator:
-        """Drawn from what is known alone, not from earlier draws: a resumed search has the same randomness."""
-        return np.random.default_rng([*self._seed, self._history.measured, self._history.pending])
 
     def _expected(self, scores: Sequence[Scores]) -> float:
         """The highest of scores, put right by what the trials of the task came to; -inf where there are none.

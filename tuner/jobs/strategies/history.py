@@ -57,7 +57,7 @@ class History:
 
     def tell(self, schedule: Schedule, measurement: Measurement) -> None:
         """Add what came of a schedule. Of several measurements the fastest counts. Raises Illegal."""
-        number, row = self._asked.pop(schedule, None) or self.locate(schedule)
+        number, row = self._asked.pop(schedule) if schedule in self._asked else self.locate(schedule)
         code = int(self.spaces[number].codes(row[None])[0])
         time_s = measurement.median_s if measurement.status is Status.OK else None
         point = number, code

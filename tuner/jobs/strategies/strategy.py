@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from tunewright.codegen.target import Target
-from tunewright.costmodel.model import CostModel
-from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Measurement, Record
+from tunewright.search_space.measurement import Measurement
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.space import Space
 
 from .evolutionary import Evolutionary
+from .problem import Problem
 from .random import Random
 
 
@@ -44,21 +41,8 @@ class Strategy(Protocol):
         ...
 
 
-class StrategyFactory(Protocol):
-    """How every strategy is constructed."""
-
-    def __call__(
-        self,
-        task: Task,
-        target: Target,
-        spaces: Sequence[Space],
-        model: CostModel,
-        seed: int,
-        records: Iterable[Record] = (),
-    ) -> Strategy:
-        """`records` are what is already measured; those of other tasks and targets are passed over."""
-        ...
-
+StrategyFactory = Callable[[Problem], Strategy]
+"""How every strategy is made."""
 
 STRATEGIES: Mapping[str, StrategyFactory] = {"evolutionary": Evolutionary, "random": Random}
 """Every strategy by its name on the command line."""
