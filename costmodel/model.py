@@ -78,30 +78,6 @@ class CostModel(Protocol):
         ...
 
 
-class RandomModel:
-    """Scores that mean nothing: the control that every other model has to beat."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._seed = np.uint64(seed)
-
-    @property
-    def ready(self) -> bool:
-        return False
-
-    def fit(self, trials: Sequence[Trials]) -> None:
-        pass
-
-    def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
-        # splitmix64 of the point's code: the same point has the same score whatever is scored beside it.
-        z = (space.codes(rows).view(np.uint64) + self._seed) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return (z >> np.uint64(11)).astype(np.float64) / 2.0**53
-
-    def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
-        return np.zeros(len(rows))
-
-
 class AnalyticModel:
     """The estimate of `roofline`, from the loops and the target's numbers alone: nothing to learn."""
 

@@ -12,7 +12,7 @@ from tunewright.costmodel import labels
 from tunewright.costmodel.base import base
 from tunewright.costmodel.forest import Forest, Growth
 from tunewright.costmodel.learned import Learned
-from tunewright.costmodel.model import AnalyticModel, RandomModel, Trials
+from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.search_space.measurement import Record
 from tunewright.tuner.jobs.strategies.evolutionary import POLICY, Evolutionary
@@ -97,7 +97,7 @@ def contenders(recorded: Sequence[Recorded]) -> Mapping[str, Contender]:
         "bred from others": replace(bred, draft=0.0),
     }
     return {
-        "random": Contender(Random, lambda case, seed: RandomModel(seed)),
+        "random": Contender(Random, lambda case, seed: AnalyticModel()),
         "estimate": Contender(Evolutionary, lambda case, seed: AnalyticModel()),
         "trees": Contender(Evolutionary, lambda case, seed: XGBModel(seed=seed)),
         "trees, nothing at random": Contender(

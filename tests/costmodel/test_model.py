@@ -7,7 +7,7 @@ import pytest
 
 from tunewright.costmodel import labels, xgb
 from tunewright.costmodel.metrics import pairwise_accuracy, peak
-from tunewright.costmodel.model import AnalyticModel, RandomModel, Trials
+from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
@@ -31,6 +31,16 @@ def trials(task, target, space, count, seed=0, fail=0.0):
     rows = space.sample(count, rng)
     times_s = made_up_time_s(task, space, rows)
     return Trials(task, target, space, rows, np.where(rng.random(len(rows)) < fail, np.inf, times_s))
+
+
+class RandomModel(AnalyticModel):
+    """Scores that mean nothing, by splitmix64: the same point has the same score whatever is scored beside it."""
+
+    def score(self, task, target, space, rows):
+        z = (space.codes(rows).view(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return (z >> np.uint64(11)).astype(np.float64) / 2.0**53
 
 
 @pytest.fixture(params=[RandomModel, AnalyticModel, XGBModel])

@@ -12,12 +12,13 @@ import pytest
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
 from tunewright.codegen.target import Target
-from tunewright.costmodel.model import AnalyticModel, RandomModel, Trials
+from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.space import Knob, Space, Tiling
+from tunewright.tuner.jobs.strategies.problem import Problem
 from tunewright.tuner.jobs.strategies.strategy import STRATEGIES
 
 TARGET = Target("cpu", "x86_64-unknown-linux-gnu", "made-up", "", 256, 16, 2, 32 << 10, 1 << 20, 16 << 20)
@@ -106,7 +107,7 @@ def factory(request):
 @pytest.fixture
 def make(factory):
     def build(spaces=SPACES, seed=0, records=(), model=None):
-        return factory(TASK, TARGET, spaces, model or AnalyticModel(), seed, records)
+        return factory(Problem.of(TASK, TARGET, spaces, model or AnalyticModel(), seed, records))
 
     return build
 
@@ -220,7 +221,8 @@ import importlib.util, sys
 spec = importlib.util.spec_from_file_location("strategy_suite", sys.argv[1])
 suite = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(suite)
-strategy = suite.STRATEGIES[sys.argv[2]](suite.TASK, suite.TARGET, suite.SPACES, suite.AnalyticModel(), 5)
+problem = suite.Problem.of(suite.TASK, suite.TARGET, suite.SPACES, suite.AnalyticModel(), 5)
+strategy = suite.STRATEGIES[sys.argv[2]](problem)
 for _ in range(2):
     asked = strategy.ask(20)
     strategy.tell([(schedule, suite.measure(schedule)) for schedule in asked])
@@ -249,7 +251,7 @@ def best_s(records):
 
 
 def maker(name):
-    return lambda spaces, seed, records, model: STRATEGIES[name](TASK, TARGET, spaces, model, seed, records)
+    return lambda spaces, seed, records, model: STRATEGIES[name](Problem.of(TASK, TARGET, spaces, model, seed, records))
 
 
 def test_the_model_led_search_beats_chance():
@@ -263,8 +265,15 @@ def test_the_model_led_search_beats_chance():
         assert led < 1.15 * floor_s
 
 
+class Clueless(AnalyticModel):
+    """Scores that mean nothing."""
+
+    def score(self, task, target, space, rows):
+        return np.sin(1e3 * space.codes(rows))
+
+
 def test_a_useless_model_does_no_harm():
-    strategy = maker("evolutionary")((SMALL,), 0, [], RandomModel())
+    strategy = maker("evolutionary")((SMALL,), 0, [], Clueless())
     found = [measure(s).median_s for s in strategy.ask(len(SMALL.points))]
     assert min(found) == min(time_s(SMALL.schedule(row)) for row in SMALL.points)
 
