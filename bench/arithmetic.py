@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from math import prod
 
 from tunewright.codegen.expr import Expr, Load, Op, Var, free_vars, walk
-from tunewright.codegen.index import vectorize
+from tunewright.codegen.lanes import vectorize
 from tunewright.codegen.math import expand
 from tunewright.graph.task import Stage, Task
 

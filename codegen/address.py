@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .expr import Const, Expr, Load, Op, Ramp, Var, const, op
+from .expr import Expr, Load, Ramp
 from .index import Form, form
 from .ir import Buffer, Store
-from .nodes import fact
+from .lanes import lanes_of
 
 
 class Address(NamedTuple):
@@ -48,7 +48,7 @@ def _elements(access: Load | Store, strides: Sequence[int], size_bytes: int) -> 
     parts = [(i, form(i)) if i.lanes == 1 else (i, None) for i in access.index]
     found: list[Address] = []
     for lane in range(used):
-        total, offset = _sum([part or _lanes(i)[lane] for i, part in parts], strides, size_bytes)
+        total, offset = _sum([part or lanes_of(i)[lane] for i, part in parts], strides, size_bytes)
         terms = tuple(total.items())
         if found and found[0].terms == terms:
             terms = found[0].terms
@@ -70,33 +70,6 @@ def _sum(parts: Iterable[Form], strides: Sequence[int], size_bytes: int) -> tupl
             else:
                 del terms[atom]
     return terms, offset
-
-
-@fact
-def _lanes(index: Expr) -> tuple[Form, ...]:
-    """Each lane of a vector index."""
-    return tuple([form(_lane(index, lane, {})) for lane in range(index.lanes)])
-
-
-def _lane(node: Expr, lane: int, done: dict[Expr, Expr]) -> Expr:
-    """One lane of an expression, as a scalar expression."""
-    if node.lanes == 1:
-        return node
-    found = done.get(node)
-    if found is None:
-        match node:
-            case Ramp(base):
-                found = base + lane
-            case Load(count=count) if count is not None and lane >= count:
-                found = const(0, node.dtype)
-            case Load(tensor, index, dtype):
-                found = Load(tensor, tuple(_lane(i, lane, done) for i in index), dtype)
-            case Op(name, args, dtype):
-                found = op(name, *(_lane(a, lane, done) for a in args), dtype=dtype)
-            case Const() | Var():
-                found = node
-        done[node] = found
-    return found
 
 
 class AddressBook:

@@ -1,4 +1,4 @@
-"""Index arithmetic: affine forms, intervals, simplification, and laying expressions along vector lanes.
+"""Index arithmetic: affine forms, intervals, and simplification.
 
 Everything rests on `Form`, an integer expression as an exact sum of multiples of atoms, and on `Domain`, what is known
 about the variables. Equal atoms of a sum cancel before intervals are taken, which is what makes tiled indices come out
@@ -24,8 +24,6 @@ from .expr import (
     const,
     op,
     rebuilt,
-    substitute,
-    variables,
     walk,
 )
 from .interval import UNBOUNDED, UNKNOWN, Interval, compared, computed, difference, saturated, type_range
@@ -470,36 +468,3 @@ def _residue(inner: Expr, divisor: int, domain: Domain) -> Expr | None:
         case Op("mod", (deeper, Const(int(first)))) if first % divisor == 0:
             return op("mod", deeper, divisor)
     return None
-
-
-def vectorize(expr: Expr, var: str, base: Expr, lanes: int, count: int | None = None) -> Expr:
-    """A scalar expression for `lanes` neighbouring values of a variable at once, from `base` upwards.
-
-    A load whose last index moves one by one with the variable, and whose other indices don't, becomes contiguous; one
-    that does not mention the variable stays scalar; any other becomes a gather. `count` (None: all) is how many
-    leading lanes may touch memory, and is given to every vector load. Raises ValueError if there are vectors already.
-    """
-    ramp = Ramp(base, lanes)
-    axis = Var(var)
-    done: dict[Expr, Expr] = {axis: ramp}
-
-    def load(node: Load) -> Load:
-        *outer, last = node.index
-        total = form(last)
-        others = [atom for atom in total.terms if atom is not axis]
-        if total.terms.get(axis) == 1 and not any(var in variables(e) for e in (*outer, *others)):
-            return Load(node.tensor, (*outer, Ramp(substitute(last, {var: base}), lanes)), node.dtype, count)
-        return Load(node.tensor, tuple(map(go, node.index)), node.dtype, count)
-
-    def go(node: Expr) -> Expr:
-        found = done.get(node)
-        if found is None:
-            if var not in variables(node):
-                return node
-            found = load(node) if isinstance(node, Load) else rebuilt(node, tuple(map(go, node.children)))
-            done[node] = found
-        return found
-
-    if expr.lanes > 1:
-        raise ValueError(f"{expr} is a vector already")
-    return go(expr)

@@ -49,7 +49,6 @@ A key begins with the class. Children are part of it by identity, which is as go
 _MAKING = RLock()
 """Held to add a node or to take one out, so that threads don't make two alike."""
 
-
 _SETTERS: dict[type[Node], list[Callable[[Node, object], None]]] = {}
 
 

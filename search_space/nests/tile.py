@@ -21,8 +21,9 @@ from tunewright.codegen.expr import (
     transform,
     variables,
 )
-from tunewright.codegen.index import form, vectorize
+from tunewright.codegen.index import form
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, LoopKind, Prefetch, Scope, Stmt, Store, replaced
+from tunewright.codegen.lanes import vectorize
 from tunewright.graph.task import COMBINERS, Axis, identity
 
 from .nest import Edge, Nest, Run, reading

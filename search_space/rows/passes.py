@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, free_vars, loads, op, substitute, transform
-from tunewright.codegen.index import vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Prefetch, Scope, Stmt, Store, replaced
+from tunewright.codegen.lanes import vectorize
 from tunewright.graph.task import COMBINERS, identity
 
 from ..nests.pieces import Piece

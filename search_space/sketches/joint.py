@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Var, const, op, substitute, transform
-from tunewright.codegen.index import vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Scope, Stmt, Store
+from tunewright.codegen.lanes import vectorize
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 

@@ -21,8 +21,9 @@ from tunewright.codegen.expr import (
     transform,
     variables,
 )
-from tunewright.codegen.index import Ranges, simplify, vectorize
+from tunewright.codegen.index import Ranges, simplify
 from tunewright.codegen.ir import Alloc, Block, Buffer, If, Prefetch, Scope, Stmt, Store
+from tunewright.codegen.lanes import vectorize
 from tunewright.graph.task import identity
 
 from ..nests.direction import Direction

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby, product
 
 from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, const, free_vars, op, substitute, transform
-from tunewright.codegen.index import Ranges, simplify, vectorize
+from tunewright.codegen.index import Ranges, simplify
 from tunewright.codegen.ir import Alloc, Block, Buffer, If, Scope, Stmt, Store
+from tunewright.codegen.lanes import vectorize
 from tunewright.graph.task import identity
 
 from ..nests.direction import Direction

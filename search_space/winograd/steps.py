@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op, substitute, transform
-from tunewright.codegen.index import vectorize
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, LoopKind, Packing, Scope, Stmt, Store, replaced
+from tunewright.codegen.lanes import vectorize
 from tunewright.graph.task import Axis, Stage, Task
 
 from ..nests.loops import lower

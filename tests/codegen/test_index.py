@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Load, Op, Ramp, Var, const, evaluate, loads, op
-from tunewright.codegen.index import Domain, Linear, bounds, build, contiguous, form, linear, simplify, vectorize
+from tunewright.codegen.index import Domain, Linear, bounds, build, contiguous, form, linear, simplify
+from tunewright.codegen.lanes import vectorize
 
 a, b, p, i = Var("a"), Var("b"), Var("p"), Var("i")
 

@@ -1,0 +1,67 @@
+"""Lanes: scalar expressions laid along the lanes of vectors, and single lanes of vectors as scalar expressions."""
+
+from __future__ import annotations
+
+from .expr import Const, Expr, Load, Op, Ramp, Var, const, op, rebuilt, substitute, variables
+from .index import Form, form
+from .nodes import fact
+
+
+def vectorize(expr: Expr, var: str, base: Expr, lanes: int, count: int | None = None) -> Expr:
+    """A scalar expression for `lanes` neighbouring values of a variable at once, from `base` upwards.
+
+    A load whose last index moves one by one with the variable, and whose other indices don't, becomes contiguous; one
+    that does not mention the variable stays scalar; any other becomes a gather. `count` (None: all) is how many
+    leading lanes may touch memory, and is given to every vector load. Raises ValueError if there are vectors already.
+    """
+    ramp = Ramp(base, lanes)
+    axis = Var(var)
+    done: dict[Expr, Expr] = {axis: ramp}
+
+    def load(node: Load) -> Load:
+        *outer, last = node.index
+        total = form(last)
+        others = [atom for atom in total.terms if atom is not axis]
+        if total.terms.get(axis) == 1 and not any(var in variables(e) for e in (*outer, *others)):
+            return Load(node.tensor, (*outer, Ramp(substitute(last, {var: base}), lanes)), node.dtype, count)
+        return Load(node.tensor, tuple(map(go, node.index)), node.dtype, count)
+
+    def go(node: Expr) -> Expr:
+        found = done.get(node)
+        if found is None:
+            if var not in variables(node):
+                return node
+            found = load(node) if isinstance(node, Load) else rebuilt(node, tuple(map(go, node.children)))
+            done[node] = found
+        return found
+
+    if expr.lanes > 1:
+        raise ValueError(f"{expr} is a vector already")
+    return go(expr)
+
+
+@fact
+def lanes_of(index: Expr) -> tuple[Form, ...]:
+    """The affine form of each lane of a vector index."""
+    return tuple([form(_lane(index, lane, {})) for lane in range(index.lanes)])
+
+
+def _lane(node: Expr, lane: int, done: dict[Expr, Expr]) -> Expr:
+    """One lane of an expression, as a scalar expression."""
+    if node.lanes == 1:
+        return node
+    found = done.get(node)
+    if found is None:
+        match node:
+            case Ramp(base):
+                found = base + lane
+            case Load(count=count) if count is not None and lane >= count:
+                found = const(0, node.dtype)
+            case Load(tensor, index, dtype):
+                found = Load(tensor, tuple(_lane(i, lane, done) for i in index), dtype)
+            case Op(name, args, dtype):
+                found = op(name, *(_lane(a, lane, done) for a in args), dtype=dtype)
+            case Const() | Var():
+                found = node
+        done[node] = found
+    return found
