@@ -157,7 +157,7 @@ class Domain:
     ranges: Ranges
     limits: tuple[tuple[Form, int], ...] = ()
     count: int | None = None
-    _done: dict[int, tuple[Expr, Interval]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _done: dict[Expr, Interval] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def empty(self) -> bool:
@@ -198,18 +198,17 @@ class Domain:
 
     def interval(self, node: Expr) -> Interval:
         """As `bounds`, with unknown ends at plus or minus UNBOUNDED."""
-        if id(node) not in self._done:
-            total = form(node) if node.dtype is DType.I64 else Form({node: 1}, 0)
-            atomic = total.constant == 0 and len(total.terms) == 1 and node in total.terms
-            self._keep(node, type_range(node.dtype))  # sound, should a limit lead back to this node
-            if atomic:
-                self._keep(node, saturated(self._atom(node)))
-            if self.limits or not atomic:
-                self._keep(node, self.interval_of(total))
-        return self._done[id(node)][1]
-
-    def _keep(self, node: Expr, found: Interval) -> None:
-        self._done[id(node)] = (node, found)  # the node too, so that its id stays its own
+        found = self._done.get(node)
+        if found is not None:
+            return found
+        total = form(node) if node.dtype is DType.I64 else Form({node: 1}, 0)
+        atomic = total.constant == 0 and len(total.terms) == 1 and node in total.terms
+        self._done[node] = type_range(node.dtype)  # sound, should a limit lead back to this node
+        if atomic:
+            self._done[node] = saturated(self._atom(node))
+        if self.limits or not atomic:
+            self._done[node] = self.interval_of(total)
+        return self._done[node]
 
     def interval_of(self, total: Form) -> Interval:
         """The interval of a form."""

@@ -22,8 +22,8 @@ from .expr import (
     Ramp,
     Var,
     arity,
-    children,
-    walk,
+    loads,
+    variables,
 )
 from .index import Domain, contiguous
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Stmt, Store
@@ -191,9 +191,10 @@ class _Place:
             raise self.fail(access, f"there is no buffer {access.tensor}")
         if len(access.index) != len(buffer.shape):
             raise self.fail(access, f"{len(access.index)} indices for the {len(buffer.shape)} dimensions of {buffer}")
-        lanes = max((i.lanes for i in access.index), default=1)
-        if any(i.lanes not in (1, lanes) for i in access.index):
-            raise self.fail(access, f"indices of {[i.lanes for i in access.index]} lanes")
+        counts = [i.lanes for i in access.index]
+        lanes = max(counts, default=1)
+        if lanes > 1 and not {1, lanes}.issuperset(counts):
+            raise self.fail(access, f"indices of {counts} lanes")
         if access.count is not None and not (lanes > 1 and 1 <= access.count <= lanes):
             raise self.fail(access, f"count {access.count} of {lanes} lanes")
         if buffer.scope is Scope.REGISTER:
@@ -203,11 +204,12 @@ class _Place:
         return buffer
 
     def register(self, access: Load | Store, lanes: int) -> None:
-        for node in walk(*access.index):
-            if isinstance(node, Load):
-                raise self.fail(access, f"a register's index depends on {node}")
-            if isinstance(node, Var) and self.loops[node.name] is not LoopKind.UNROLL:
-                raise self.fail(access, f"a register's index depends on {node.name}, whose loop is not unrolled")
+        for node in loads(*access.index):
+            raise self.fail(access, f"a register's index depends on {node}")
+        for index in access.index:
+            for name in variables(index):
+                if self.loops[name] is not LoopKind.UNROLL:
+                    raise self.fail(access, f"a register's index depends on {name}, whose loop is not unrolled")
         if lanes > 1 and not contiguous(access.index):
             raise self.fail(access, "a register vector must be consecutive elements")
 
@@ -227,28 +229,30 @@ class _Place:
 
     def values(self, *roots: Expr) -> None:
         """Check every node of expressions, parts before what they are part of."""
+        passed = self.passed
         for node in roots:
-            if node not in self.passed:
-                self.values(*children(node))
+            if node not in passed:
+                if node.children:
+                    self.values(*node.children)
                 self.value(node)
-                self.passed.add(node)
+                passed.add(node)
 
     def value(self, node: Expr) -> None:
         match node:
-            case Var(name):
-                if name not in self.loops:
-                    raise self.fail(node, "there is no loop of that variable")
-            case Ramp(base, lanes):
-                if base.lanes != 1 or lanes < 2 or base.dtype is not DType.I64:
-                    raise self.fail(node, f"{lanes} lanes from a base of {base.lanes} lanes of {base.dtype}")
-            case Load():
-                buffer = self.access(node)
-                if node.dtype is not buffer.dtype:
-                    raise self.fail(node, f"reads {node.dtype} from {buffer}")
             case Op():
                 fault = _fault(node)
                 if fault:
                     raise self.fail(node, fault)
+            case Load():
+                buffer = self.access(node)
+                if node.dtype is not buffer.dtype:
+                    raise self.fail(node, f"reads {node.dtype} from {buffer}")
+            case Ramp(base, lanes):
+                if base.lanes != 1 or lanes < 2 or base.dtype is not DType.I64:
+                    raise self.fail(node, f"{lanes} lanes from a base of {base.lanes} lanes of {base.dtype}")
+            case Var(name):
+                if name not in self.loops:
+                    raise self.fail(node, "there is no loop of that variable")
 
 
 @fact
@@ -256,12 +260,12 @@ def _fault(node: Expr) -> str:
     """What is wrong with an op, wherever it stands; empty if nothing is."""
     if not isinstance(node, Op):
         return ""
-    kinds = [a.dtype for a in node.args]
+    kinds: list[DType] = [a.dtype for a in node.args]
     if node.name not in OPS or len(kinds) != arity(node.name):
         return f"no op {node.name} of {len(kinds)} arguments"
     counts = [a.lanes for a in node.args]
     lanes = max(counts)
-    if any(count not in (1, lanes) for count in counts):
+    if lanes > 1 and not {1, lanes}.issuperset(counts):
         return f"arguments of {counts} lanes"
     if node.name in HORIZONTAL and lanes == 1:
         return "there are no lanes to join"
