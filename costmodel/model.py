@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -46,6 +46,14 @@ class Trials:
         matrix = np.array(rows, np.int64).reshape(len(rows), len(space.knobs))
         spans = np.array(spans_s, np.float64).reshape(len(rows), 2)
         return Trials(task, target, space, matrix, np.array(times_s, np.float64), spans)
+
+    def followed_by(self, others: Trials) -> Trials:
+        """These and others of the same space. The intervals of both are known, or of neither."""
+        spans_s = None
+        if self.spans_s is not None and others.spans_s is not None:
+            spans_s = np.concatenate([self.spans_s, others.spans_s])
+        rows, times_s = np.concatenate([self.rows, others.rows]), np.concatenate([self.times_s, others.times_s])
+        return replace(self, rows=rows, times_s=times_s, spans_s=spans_s)
 
 
 class CostModel(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tunewright.costmodel.model import AnalyticModel
+from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -104,3 +104,21 @@ def test_what_is_said_of_a_schedule(store: SqlStore) -> None:
 def test_the_analytic_model_can_not_tell_how_wrong_it_is() -> None:
     [space, *_] = spaces(TASK, TARGET)
     assert AnalyticModel().deviation(TASK, TARGET, space, space.row(space.default)[None]).tolist() == [0.0]
+
+
+def test_each_fit_is_to_all_trials_so_far(store: SqlStore, monkeypatch) -> None:
+    learned = Learning(store, TARGET, {TASK.key}, seed=0)
+    state = state_of(TASK, learned)
+    fits: list[list[Trials]] = []
+    monkeypatch.setattr(learned.costs, "fit", fits.append)
+    for count in (learning.REFIT, 2 * learning.REFIT):
+        told(state, learned, count)
+        learned.refit([state])
+    for space, trials in zip(state.spaces, fits[-1], strict=True):
+        whole = Trials.of(TASK, TARGET, space, state.measured.values())
+        assert trials.space is space
+        assert trials.rows.tolist() == whole.rows.tolist()
+        assert trials.times_s.tolist() == whole.times_s.tolist()
+        assert trials.spans_s is not None and whole.spans_s is not None
+        assert trials.spans_s.tolist() == whole.spans_s.tolist()
+    assert sum(len(each.times_s) for each in fits[-1]) == 3 * learning.REFIT

@@ -29,6 +29,8 @@ class Learning:
         self.costs = XGBModel(experience(store, target.kind), seed)
         self._store, self._target = store, target
         self._others = _others(store, target, task_keys)
+        self._own: dict[str, list[Trials]] = {}  # of the job's tasks by their keys, at the last fit
+        self._seen: dict[str, int] = {}  # how many of these there were, with those that are in no space any more
         self._new, self._known = REFIT, 0  # trials since the last fit, and at it
 
     def note(self, trials: int) -> None:
@@ -39,13 +41,19 @@ class Learning:
         """Learn from all trials, if there are enough new ones."""
         if self._new < max(REFIT, REFIT_SHARE * self._known):
             return
-        own = [
-            Trials.of(state.task, self._target, space, state.measured.values())
-            for state in states
-            for space in state.spaces
-        ]
+        own = [trials for state in states for trials in self._trials(state)]
         self.costs.fit([*self._others, *own])
         self._new, self._known = 0, sum(len(each.times_s) for each in (*self._others, *own))
+
+    def _trials(self, state: TaskState) -> list[Trials]:
+        """Those of a task of the job, by space. Those that were known at the last fit are at hand."""
+        at_hand = self._own.get(state.task.key) or [
+            Trials.of(state.task, self._target, space, ()) for space in state.spaces
+        ]
+        new = list(islice(state.measured.values(), self._seen.get(state.task.key, 0), None))  # the latest come last
+        own = [each.followed_by(Trials.of(state.task, self._target, each.space, new)) for each in at_hand]
+        self._own[state.task.key], self._seen[state.task.key] = own, len(state.measured)
+        return own
 
     def keep(self, job_id: int | None) -> None:
         """Have other jobs know what this one has learned, where that is much."""
