@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, or_, select, update
 from sqlalchemy import Row as SqlRow
 from sqlalchemy.orm import Session
 
@@ -22,6 +22,22 @@ BACKOFF_S = 2.0
 """How long a job is left alone, about, after the second loss in a row; twice as long after each further one."""
 
 LONGEST_BACKOFF_S = 60.0
+
+HELD_BY = select(JobRow.target_key, JobRow.epoch, JobRow.leased_until, JobRow.written).where(
+    JobRow.id == bindparam("job")
+)
+"""Under which lease a job is."""
+
+HELD = HELD_BY.with_for_update()
+"""The same, of a job that is locked by it."""
+
+IS_NAMED = ClaimRow.task_key == bindparam("task"), ClaimRow.target_key == bindparam("target")
+
+CLAIM = select(ClaimRow.job_id, ClaimRow.epoch).where(*IS_NAMED).with_for_update()
+"""Who has a task, the claim being locked."""
+
+CLAIMED = update(ClaimRow).where(*IS_NAMED).values(job_id=bindparam("by"), epoch=bindparam("since"))
+"""A claim goes over to another epoch, of this job or another one."""
 
 
 @contextmanager
@@ -53,7 +69,7 @@ class Change:
             raise Conflict(f"job {job_id} is {row.state} already")
         return row
 
-    def held(self, lease: Lease, write: str | None = None) -> JobRow | None:
+    def held(self, lease: Lease, write: str) -> JobRow | None:
         """The job of a lease, locked. Raises LeaseLost.
 
         `write` is the id of what is to be written: None is returned where just that is written already, which happens
@@ -62,7 +78,7 @@ class Change:
         row = self.session.get(JobRow, lease.job_id, with_for_update=True)
         if is_written(row, lease, write):
             return None
-        if row is not None and write is not None:
+        if row is not None:
             row.written = write
         return row
 
@@ -139,33 +155,42 @@ class Change:
                 row.result = None if result is None else dict(result)
                 self.tell(row, EventKind(state.value))
 
-    def claim(self, row: JobRow, task_key: str) -> bool:
-        """Have a task for the epoch of a job that is locked. False where another lease in force has it."""
-        mine = {"task_key": task_key, "target_key": row.target_key, "job_id": row.id, "epoch": row.epoch}
-        while not self.database.add(self.session, ClaimRow, ["task_key", "target_key"], [mine]):
-            claim = self.session.get(ClaimRow, (task_key, row.target_key), with_for_update=True)
-            if claim is None:  # it was let go of in between
-                continue
-            if claim.job_id != row.id:
-                # Read after the claim was locked: what is in force now, not when this transaction began.
-                other = self.session.execute(
-                    select(JobRow.epoch, JobRow.leased_until).where(JobRow.id == claim.job_id)
-                ).one()
-                if other.epoch == claim.epoch and other.leased_until is not None and other.leased_until > self.now:
-                    return False
-            claim.job_id, claim.epoch = row.id, row.epoch
-            return True
-        return True
+
+def claimed(database: Database, connection: Connection, lease: Lease, task_key: str) -> bool:
+    """Have a task for the epoch of a job. False where another lease in force has it. Raises LeaseLost."""
+    job = connection.execute(HELD, {"job": lease.job_id}).one_or_none()
+    if job is None or is_written(job, lease, None):
+        raise lost(lease)
+    names = {"task": task_key, "target": job.target_key}
+    mine = {"task_key": task_key, "target_key": job.target_key, "job_id": lease.job_id, "epoch": lease.epoch}
+    while not database.add(connection, ClaimRow, ["task_key", "target_key"], [mine]):
+        claim = connection.execute(CLAIM, names).one_or_none()
+        if claim is None:  # it was let go of in between
+            continue
+        if claim.job_id != lease.job_id:
+            # Read after the claim was locked: what is in force now, not when this transaction began.
+            other = connection.execute(HELD_BY, {"job": claim.job_id}).one()
+            is_leased = other.leased_until is not None and other.leased_until > database.now(connection)
+            if other.epoch == claim.epoch and is_leased:
+                return False
+        connection.execute(CLAIMED, names | {"by": lease.job_id, "since": lease.epoch})
+        break
+    return True
 
 
-def is_written(row: JobRow | SqlRow[Any] | None, lease: Lease, write: str | None) -> bool:
+def is_written(row: JobRow | SqlRow[*tuple[Any, ...]] | None, lease: Lease, write: str | None) -> bool:
     """Whether a write was made already: see `Change.held`. `row` is of the job, locked. Raises LeaseLost."""
     if row is not None and row.epoch == lease.epoch:
         if write is not None and row.written == write:
             return True
         if row.leased_until is not None:
             return False
-    raise LeaseLost(f"job {lease.job_id} is no longer leased to {lease.holder}")
+    raise lost(lease)
+
+
+def lost(lease: Lease) -> LeaseLost:
+    """To be raised where somebody else has the job, or nobody."""
+    return LeaseLost(f"job {lease.job_id} is no longer leased to {lease.holder}")
 
 
 def event_values(job_id: int, before: int, events: Iterable[NewEvent], now: datetime) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy import exc as sql
 from sqlalchemy.orm import Session
 
@@ -34,10 +34,13 @@ from .jobs import (
     Trial,
     Wish,
 )
-from .leases import Change, changing, may_be_taken
+from .leases import Change, changing, claimed, may_be_taken
 from .models import IS_UNFINISHED, ClaimRow, EventRow, JobRow, JobTaskRow, SubmissionRow, TargetRow, TrialRow
 from .schema import LOCK
 from .translate import clean, to_event, to_job, to_record
+
+RELEASED = delete(ClaimRow).where(ClaimRow.job_id == bindparam("job"), ClaimRow.epoch == bindparam("epoch"))
+"""The claims of a lease are over."""
 
 Result = TypeVar("Result")
 
@@ -198,18 +201,16 @@ class SqlJobs(Jobs):
     @patient
     def claim(self, lease: Lease, task_key: str) -> bool:
         try:
-            with changing(self.database) as change:
-                row = change.held(lease)
-                return row is not None and change.claim(row, task_key)
+            with self.database.write_plainly() as connection:
+                return claimed(self.database, connection, lease, task_key)
         except sql.IntegrityError as error:
             raise NotFound(f"{self.database}: there is no task {task_key}") from error
 
     @patient
     def release_claims(self, lease: Lease) -> None:
-        with changing(self.database) as change:
-            mine = delete(ClaimRow).where(ClaimRow.job_id == lease.job_id, ClaimRow.epoch == lease.epoch)
-            change.session.execute(mine)
-            self.database.announce(change.session)
+        with self.database.write_plainly() as connection:
+            connection.execute(RELEASED, {"job": lease.job_id, "epoch": lease.epoch})
+            self.database.announce(connection)
 
     # Steering
 
