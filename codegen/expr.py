@@ -297,11 +297,6 @@ def apply(node: Op, *values: Any) -> Any:
     return computed(node.name, node.dtype, values)
 
 
-def children(node: Expr) -> tuple[Expr, ...]:
-    """The expressions directly inside a node."""
-    return node.children
-
-
 def walk(*roots: Expr) -> Iterator[Expr]:
     """Every node of a DAG once, parents before children."""
     seen: set[Expr] = set()

@@ -18,7 +18,6 @@ from tunewright.codegen.expr import (
     Load,
     Op,
     Var,
-    children,
     const,
     free_vars,
     loads,
@@ -134,7 +133,7 @@ def inlined(first: Group, then: Group, tensor: str) -> Group | None:
     group = Group(first.nodes | then.nodes, tensors, tuple(stages), then.outputs)
     if factor is not None:
         for product in products:
-            left, right = (isinstance(x, Load) and x.tensor == tensor for x in children(product.body))
+            left, right = (isinstance(x, Load) and x.tensor == tensor for x in product.body.children)
             group = _scaled(group, product.output, factor * factor if left and right else factor)
     return group
 
@@ -487,7 +486,7 @@ def _tree_size(body: Expr) -> int:
 
     def go(node: Expr) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = 1 + sum(map(go, children(node)))
+            sizes[id(node)] = 1 + sum(map(go, node.children))
         return sizes[id(node)]
 
     return go(body)

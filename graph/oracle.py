@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Op, children, evaluate, free_vars, loads, walk
+from tunewright.codegen.expr import Expr, Load, Op, evaluate, free_vars, loads, walk
 from tunewright.codegen.index import linear
 
 from .ir import Array
@@ -266,7 +266,7 @@ def _read(expr: Expr) -> set[str]:
     """The tensors whose values go into an expression, other than through an index."""
     if isinstance(expr, Load):
         return {expr.tensor}
-    return {name for part in children(expr) for name in _read(part)}
+    return {name for part in expr.children for name in _read(part)}
 
 
 def _example(tensor: Tensor, use: _Use, rng: np.random.Generator) -> Array:

@@ -24,7 +24,6 @@ from tunewright.codegen.expr import (
     Load,
     Op,
     Var,
-    children,
     free_vars,
     from_json,
     loads,
@@ -349,7 +348,7 @@ def _renamed(root: Expr, tensors: Mapping[str, str], axes: Mapping[str, str]) ->
 
     def go(node: Expr) -> Expr:
         if node not in done:
-            done[node] = named(node, tuple(map(go, children(node))))
+            done[node] = named(node, tuple(map(go, node.children)))
         return done[node]
 
     def named(node: Expr, parts: tuple[Expr, ...]) -> Expr:

@@ -23,7 +23,6 @@ from tunewright.codegen.expr import (
     Load,
     Op,
     Var,
-    children,
     free_vars,
     loads,
     op,
@@ -160,7 +159,7 @@ def with_element(around: Expr, element: Expr) -> Expr:
     if around is OWN:
         return element
     if _is_around_alone(around):
-        return rebuilt(around, tuple(element if part is OWN else part for part in children(around)))
+        return rebuilt(around, tuple(element if part is OWN else part for part in around.children))
     return transform(around, lambda node: element if node is OWN else node)
 
 
@@ -175,7 +174,7 @@ def folded_with(combiner: str, total: Expr, around: Expr, element: Expr) -> Expr
 @fact
 def _is_around_alone(node: Expr) -> bool:
     """Whether an element is nowhere but directly inside."""
-    return all(part is OWN or OWN not in loads(part) for part in children(node))
+    return all(part is OWN or OWN not in loads(part) for part in node.children)
 
 
 def _with_neighbours(piece: Piece, channels: str) -> list[Piece]:
@@ -273,4 +272,4 @@ def _outside_loads(value: Expr) -> list[str]:
         return []
     if isinstance(value, Var):
         return [value.name]
-    return [name for part in children(value) for name in _outside_loads(part)]
+    return [name for part in value.children for name in _outside_loads(part)]

@@ -16,10 +16,10 @@ from tunewright.codegen.expr import (
     Load,
     Op,
     Ramp,
+    Substitution,
     Var,
     apply,
     arity,
-    children,
     const,
     evaluate,
     free_vars,
@@ -29,6 +29,7 @@ from tunewright.codegen.expr import (
     substitute,
     to_json,
     transform,
+    variables,
     walk,
 )
 from tunewright.codegen.meaning import OPS
@@ -107,6 +108,22 @@ def test_transform_shares_and_leaves_alone_what_does_not_change():
     moved = substitute(root, {"j": const(2)})
     assert isinstance(moved, Op) and moved.args[1] is shared
     assert free_vars(moved) == ["i"]
+
+
+def test_substitution_replaces_what_roots_share_once():
+    shared = op("mul", i, 3)
+    x, y = Load("x", (shared,), DType.F32), Load("y", (shared + j,), DType.F32)
+    moved = Substitution({"i": j + 1})
+    assert moved(x).children[0] is moved(y).children[0].children[0]
+    assert moved(y) is substitute(y, {"i": j + 1})
+    untouched = Load("z", (j,), DType.F32)
+    assert moved(untouched) is untouched
+    assert variables(moved(x + y)) == {"j"} and variables(const(3)) == frozenset()
+
+
+def test_indices_beyond_64_bits_wrap_as_those_of_machines_do():
+    assert op("mul", const(2**62), 4) == const(0)
+    assert op("lt", const(2**62), 2**62 + 1) == const(True)
 
 
 def test_loads_and_lanes():
@@ -234,7 +251,7 @@ def test_a_fact_is_worked_out_once_and_forgotten_with_its_node():
     @fact
     def size(node):
         asked.append(str(node))
-        return 1 + sum(map(size, children(node)))
+        return 1 + sum(map(size, node.children))
 
     name = "only here"
     assert size(Var(name) + Var(name)) == 3
