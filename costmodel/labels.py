@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
 
 from .features import features
 from .forest import Values
@@ -19,7 +23,17 @@ Place = tuple[str, str]
 
 def place(trials: Trials) -> Place:
     """Of the trials of a space."""
-    return trials.task.key, trials.target.key
+    return place_of(trials.task, trials.target)
+
+
+def place_of(task: Task, target: Target) -> Place:
+    """Of all trials of a task on a target."""
+    return task.key, _target_key(target)
+
+
+@lru_cache(maxsize=100)
+def _target_key(target: Target) -> str:
+    return target.key  # which a target works out each time
 
 
 def comparable(trials: Sequence[Trials]) -> list[Trials]:

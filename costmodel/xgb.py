@@ -129,7 +129,7 @@ class XGBModel:
     def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         if self._learned is None:
             return self._untaught.score(task, target, space, rows)
-        spot = task.key, target.key
+        spot = labels.place_of(task, target)
         default = self._anchors[spot] if spot in self._anchors else self._origin(task, target)[1]
         return np.asarray(self._gains(task, target, space, rows).mean(axis=0) - default)
 
@@ -175,7 +175,7 @@ class XGBModel:
 
         Ranks of one task mean nothing beside those of another, nor those of one member beside another's.
         """
-        spot = task.key, target.key
+        spot = labels.place_of(task, target)
         if (known := self._origins.get(spot)) is None:
             known = self._origins[spot] = self._default(task, target)
             while len(self._origins) > ORIGINS:
