@@ -219,7 +219,7 @@ def _level_columns(level: int, loops: Loops) -> Columns:
     for position, name in enumerate(OPERANDS):
         access = loops.accesses[position] if position < len(loops.accesses) else None
         box = loops.boxes[level][position] if access else []
-        columns[f"log_bytes_{name}"] = _log(access.lines_bytes(box)) if access else -1.0
+        columns[f"log_bytes_{name}"] = _log(loops.parts_bytes[level][position]) if access else -1.0
         columns[f"log_reuse_{name}"] = _log(volume / product(box)) if access else -1.0
     return {f"level{level}_{name}": column for name, column in columns.items()}
 

@@ -5,7 +5,7 @@ An `Access` says which elements of a tensor a stage touches; with the extents of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from math import prod
@@ -32,7 +32,7 @@ LINE_BYTES = 64
 """What memory moves at once, on every processor that is tuned for."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dimension:
     """How the index of one dimension of an access moves with the axes of the stage."""
 
@@ -40,12 +40,12 @@ class Dimension:
     terms: Mapping[str, int]  # axis -> how far one step of it moves the index; 0 where that isn't regular
     offsets: tuple[int, ...]  # constant parts of the loads, ascending
 
-    @property
+    @cached_property
     def regular(self) -> bool:
         """Whether the index is linear in the axes."""
         return all(self.terms.values())
 
-    @property
+    @cached_property
     def is_axis(self) -> bool:
         """Whether the index is an axis, from wherever on: the places between its ends are as many as its steps."""
         return len(self.terms) == 1 == len(self.offsets) and abs(next(iter(self.terms.values()))) == 1
@@ -64,7 +64,7 @@ class Dimension:
         return np.asarray(np.minimum(reach, hull))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Access:
     """The elements of one tensor that a stage reads or writes; loads that differ by constants only are one access."""
 
@@ -73,7 +73,7 @@ class Access:
     constant: bool
     dimensions: tuple[Dimension, ...]
 
-    @property
+    @cached_property
     def axes(self) -> frozenset[str]:
         """The axes that decide which elements."""
         return frozenset(axis for dimension in self.dimensions for axis in dimension.terms)
@@ -90,10 +90,16 @@ class Access:
         """Places [points] that the index of each dimension takes over a tile."""
         return [dimension.extent(tile) for dimension in self.dimensions]
 
-    def stretched(self, extents: Sequence[Floats], axis: str, tile: Tile) -> list[Floats]:
-        """The extents over `tile`, given those over one that differs in `axis` alone."""
-        pairs = zip(self.dimensions, extents, strict=True)
-        return [dimension.extent(tile) if axis in dimension.terms else extent for dimension, extent in pairs]
+    def stretched(self, extents: Sequence[Floats], whole: Sequence[Floats], axis: str, tile: Tile) -> Iterator[Floats]:
+        """The extents over `tile`, given those over one that differs in `axis` alone, and those over the whole.
+
+        Along that axis the tile is as long as the whole.
+        """
+        for dimension, extent, longest in zip(self.dimensions, extents, whole, strict=True):
+            if axis not in dimension.terms:
+                yield extent
+            else:
+                yield longest if len(dimension.terms) == 1 else dimension.extent(tile)
 
     def lines_bytes(self, extents: Sequence[Floats]) -> Floats:
         """Bytes [points] of the cache lines that hold a box of these extents."""
@@ -191,7 +197,14 @@ class Loops:
     @cached_property
     def footprints_bytes(self) -> list[Floats]:
         """Of all accesses together, per level, and last of the whole."""
-        return list(map(self._lines_bytes, self.boxes))
+        return [np.asarray(sum(parts)) for parts in self.parts_bytes]
+
+    @cached_property
+    def parts_bytes(self) -> list[list[Floats]]:
+        """Of each access, per level, and last of the whole."""
+        return [
+            [access.lines_bytes(box) for access, box in zip(self.accesses, boxes, strict=True)] for boxes in self.boxes
+        ]
 
     @cached_property
     def passes_at(self) -> list[Floats]:
@@ -229,19 +242,20 @@ class Loops:
         return list(map(self._moved_bytes, range(LEVELS), axes))
 
     def _moved_bytes(self, level: int, next_axes: Sequence[str]) -> Floats:
-        tile, boxes, passes = self.tiles[level], self.boxes[level], self.passes_at[level]
+        tile, passes = self.tiles[level], self.passes_at[level]
         moved = self.footprints_bytes[level] * passes
         for axis in next_axes:
             if self.whole[axis][0] > 1:
                 row = {**tile, axis: self.whole[axis]}
                 runs = passes / np.ceil(self.whole[axis] / tile[axis])
-                longer = [access.stretched(box, axis, row) for access, box in zip(self.accesses, boxes, strict=True)]
-                moved = np.minimum(moved, self._lines_bytes(longer) * runs)
+                moved = np.minimum(moved, np.asarray(sum(self._rows_bytes(level, axis, row))) * runs)
         return moved
 
-    def _lines_bytes(self, boxes: Sequence[Sequence[Floats]]) -> Floats:
-        parts = [access.lines_bytes(box) for access, box in zip(self.accesses, boxes, strict=True)]
-        return np.asarray(sum(parts))
+    def _rows_bytes(self, level: int, axis: str, row: Tile) -> Iterator[Floats]:
+        """Of each access over the tiles of a level in a row along an axis."""
+        known = zip(self.accesses, self.boxes[level], self.boxes[-1], self.parts_bytes[level], strict=True)
+        for access, box, whole, part in known:
+            yield part if axis not in access.axes else access.lines_bytes([*access.stretched(box, whole, axis, row)])
 
     def traffic_bytes(self, cache_bytes: float) -> Floats:
         """Bytes that pass into a cache of this size in one warm run: the least of the levels whose tiles fit.
