@@ -191,7 +191,8 @@ def _replaced(stmt: Stmt, fresh: Substitution) -> Stmt:
         case Prefetch(tensor, index):
             return Prefetch(tensor, tuple(map(fresh, index)))
         case Store(tensor, index, value, count):
-            return Store(tensor, tuple(map(fresh, index)), fresh(value), count)
+            place, new = tuple(map(fresh, index)), fresh(value)
+            return stmt if place == index and new is value else Store(tensor, place, new, count)
 
 
 def render(kernel: Kernel) -> str:

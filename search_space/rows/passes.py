@@ -23,7 +23,7 @@ from tunewright.graph.task import COMBINERS, identity
 
 from ..nests.pieces import Piece
 from ..nests.tile import folded
-from .rows import at_row
+from .rows import at_row, places_of
 from .steps import COLUMN, Plan, Step
 
 GROUP, LINE = "group", "line"
@@ -101,11 +101,13 @@ class Passes:
 
     def _each_line(self, body: Stmt) -> Stmt:
         """A body for each row of the group."""
+        if self.group == 1:
+            return replaced(body, {**places_of(self.plan.rows, Var(GROUP)), LINE: const(0)})
         row = Var(GROUP) * self.group + Var(LINE)
         body = at_row(self.plan.rows, row, body)
         if self.plan.row_count % self.group:
             body = If(op("lt", row, self.plan.row_count), body)
-        return For(LINE, self.group, body) if self.group > 1 else replaced(body, {LINE: const(0)})
+        return For(LINE, self.group, body)
 
     def _cleared(self, steps: Sequence[Step]) -> Iterator[Stmt]:
         """Rows that there are not have partial results too, of which nothing comes."""

@@ -78,8 +78,13 @@ def row_loop(rows: Sequence[Axis], together: int, body: Stmt) -> Stmt:
 
 def at_row(rows: Sequence[Axis], row: Expr, body: Stmt) -> Stmt:
     """`body` at one of all rows by its number."""
+    return replaced(body, places_of(rows, row))
+
+
+def places_of(rows: Sequence[Axis], row: Expr) -> dict[str, Expr]:
+    """The place along each axis of one of all rows by its number."""
     numbers = digits(row, [axis.extent for axis in rows])
-    return replaced(body, {axis.name: number for axis, number in zip(rows, numbers, strict=True)})
+    return {axis.name: number for axis, number in zip(rows, numbers, strict=True)}
 
 
 def row_group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:
