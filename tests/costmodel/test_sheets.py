@@ -99,8 +99,7 @@ def test_scores_are_those_of_features_and_trees_alone(conv, space_of, target, mo
         model.fit([trials(task, target, space, count)])
         for some in (rows[:50], rows[20:]):  # at the second time most are known
             scores = model.score(task, target, space, some)
-            if model.ready:
-                learned = model._learned
+            if (learned := model._learned) is not None:
                 ranks = learned.members(features(task, target, space, some).values) - learned.members(default)
                 gains = np.asarray(learned.scale * ranks, np.float64)
                 np.testing.assert_allclose(np.diff(scores), np.diff(gains.mean(axis=0)), rtol=1e-12)
