@@ -40,9 +40,9 @@ class Trials:
                 rows.append(space.row(schedule))
             except Illegal:
                 continue
-            ok = measurement.status is Status.OK and measurement.median_s is not None
-            times_s.append(measurement.median_s if ok else np.inf)
-            spans_s.append((measurement.low_s, measurement.high_s) if ok else (np.inf, np.inf))
+            time_s, *span_s = _times_s(measurement)
+            times_s.append(time_s)
+            spans_s.append(span_s)
         matrix = np.array(rows, np.int64).reshape(len(rows), len(space.knobs))
         spans = np.array(spans_s, np.float64).reshape(len(rows), 2)
         return Trials(task, target, space, matrix, np.array(times_s, np.float64), spans)
@@ -54,6 +54,14 @@ class Trials:
             spans_s = np.concatenate([self.spans_s, others.spans_s])
         rows, times_s = np.concatenate([self.rows, others.rows]), np.concatenate([self.times_s, others.times_s])
         return replace(self, rows=rows, times_s=times_s, spans_s=spans_s)
+
+
+def _times_s(measurement: Measurement) -> tuple[float, float, float]:
+    """The time and the ends of its interval; inf of a failure. An end that an import lacks is taken to be the time."""
+    time_s, low_s, high_s = measurement.median_s, measurement.low_s, measurement.high_s
+    if measurement.status is not Status.OK or time_s is None:
+        return np.inf, np.inf, np.inf
+    return time_s, time_s if low_s is None else low_s, time_s if high_s is None else high_s
 
 
 class CostModel(Protocol):

@@ -110,6 +110,27 @@ def test_trials_of_measurements(conv, space_of, target):
     assert Trials.of(task, target, space, []).rows.shape == (0, len(space.knobs))
 
 
+def test_a_time_without_an_interval_teaches_as_any_other(conv, space_of, target):
+    task = conv()
+    space = space_of(task)
+    known = trials(task, target, space, 40)
+    measured = [
+        (space.schedule(row), Measurement(Status.OK, (time_s,), time_s))
+        for row, time_s in zip(known.rows, known.times_s, strict=True)
+    ]
+    found = Trials.of(task, target, space, measured)
+    np.testing.assert_array_equal(found.spans_s, np.stack([known.times_s, known.times_s], axis=1))
+    half = Measurement(Status.OK, (2e-3,), 2e-3, high_s=3e-3)
+    assert Trials.of(task, target, space, [(space.default, half)]).spans_s.tolist() == [[2e-3, 3e-3]]
+    model, exact = XGBModel(), XGBModel()
+    model.fit([found])
+    exact.fit([known])
+    assert model.ready
+    np.testing.assert_allclose(
+        model.score(task, target, space, known.rows), exact.score(task, target, space, known.rows), rtol=1e-6
+    )
+
+
 def test_labels_are_relative_to_the_best_of_a_task(conv, space_of, target):
     task, other = conv(), conv(size=14)
     space = space_of(task)
