@@ -41,8 +41,9 @@ class Learned:
 
     layers: tuple[Forest, ...] = field(repr=False)
     reach: Forest | None = field(repr=False)
-    scale: float = 0.5  # both are measured on tasks held out; this is what it is for most models
-    spread_scale: float = 1.0  # deviation of errors, in deviations between members
+    # Both scales are measured on tasks held out; 0.5 is what it is for most models.
+    scale: float = field(default=0.5, kw_only=True)
+    spread_scale: float = field(default=1.0, kw_only=True)  # deviation of errors, in deviations between members
 
     def members(self, values: Values) -> Members:
         """The rank by each member [members, points]. A layer of one member adds the same to all."""
@@ -95,7 +96,8 @@ class Learned:
             rest = rest[size:]
         layers = int(data["layers"])
         reach = forests[layers] if len(forests) > layers else None
-        return Learned(tuple(forests[:layers]), reach, float(data["scale"]), float(data["spread_scale"]))
+        scales = {name: float(data[name]) for name in ("scale", "spread_scale")}
+        return Learned(tuple(forests[:layers]), reach, **scales)
 
 
 def _unpacked(content: bytes) -> bytes:

@@ -89,7 +89,7 @@ class XGBModel:
         speeds, groups = labels.speeds(sets), labels.groups(sets)
         if self._suffices(speeds, len(np.unique(groups))):
             self._own = self._layer(sets, speeds, groups)
-            alone = Learned((self._own,), None, ALONE_SCALE)
+            alone = Learned((self._own,), None, scale=ALONE_SCALE)
             self._learned = self._before.with_layer(self._own) if self._before else alone
         self._anchors = self._anchored(trials)
 

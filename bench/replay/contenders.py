@@ -76,7 +76,7 @@ def _learned(trials: Sequence[Trials]) -> Learned:
     forest = Forest.fit(
         labels.features_of(sets), labels.speeds(sets), labels.groups(sets), GROWTH, members=MEMBERS, seed=0
     )
-    return Learned((forest,), None, SPREAD_SCALE)
+    return Learned((forest,), None, spread_scale=SPREAD_SCALE)
 
 
 def contenders(recorded: Sequence[Recorded]) -> Mapping[str, Contender]:

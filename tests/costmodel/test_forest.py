@@ -94,6 +94,13 @@ def test_a_model_as_bytes_is_the_same_model(model):
     assert (again.scale, again.spread_scale) == (0.3, 1.5)
 
 
+def test_a_scale_is_given_by_its_name(data):
+    with pytest.raises(TypeError):
+        Learned((fitted(data),), None, 2.0)
+    found = Learned((fitted(data),), None, spread_scale=2.0)
+    assert (found.scale, found.spread_scale) == (0.5, 2.0)
+
+
 def test_only_the_bytes_that_are_known_are_read(model):
     content = model.write()
     with pytest.raises(ValueError, match="not the one with digest"):
