@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.bench.entries import Entries, Entry, code_sha256
+from tunewright.bench.entries import Entries, Entry, base_model_sha256, code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, model_file, stay_in_folder
 from tunewright.codegen.host import detect, machine
 from tunewright.tuner.commands import tune
@@ -70,9 +70,10 @@ class Campaign:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What an entry depends on beside the code."""
+        """What an entry depends on."""
         budget = {"trials": self.trials, "minutes": self.minutes}
-        return {"against": list(self.peers), "budget": budget, "machine": machine(), "code_sha256": code_sha256()}
+        product = {"code_sha256": code_sha256(), "base_model_sha256": base_model_sha256()}
+        return {"against": list(self.peers), "budget": budget, "machine": machine()} | product
 
 
 def parse(

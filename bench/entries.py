@@ -11,6 +11,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from tunewright.bench.files import ROOT, write_whole
+from tunewright.costmodel.base import base
 
 SHAPING = ("codegen", "graph", "search_space", "workers", "costmodel", "tuner")
 """The folders whose code decides how fast a model runs."""
@@ -57,14 +58,20 @@ class Entries:
 
 
 @cache
-def code_sha256() -> str:
-    """A digest of the code that decides how fast a model runs: which state of it an entry is of."""
+def code_sha256(folders: tuple[str, ...] = SHAPING) -> str:
+    """A digest of the code in these folders: which state of it an entry is of."""
     digest = hashlib.sha256()
-    for folder in SHAPING:
+    for folder in folders:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in (".py", ".ll"):
                 digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def base_model_sha256() -> str | None:
+    """The digest of the base model that searches begin with, which is no code; None where there is none."""
+    known = base("cpu")
+    return known.sha256 if known else None
 
 
 def best_peer(entry: Mapping[str, Any]) -> tuple[str, float] | None:

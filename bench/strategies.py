@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from tunewright.bench.campaign import wide_console
-from tunewright.bench.entries import code_sha256
+from tunewright.bench.entries import base_model_sha256, code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder, write_whole
 from tunewright.bench.keeping import LIMITS
 from tunewright.bench.replay.cases import cases
@@ -33,6 +33,9 @@ from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import share
 from tunewright.workers.local import LocalPool
+
+REPLAY = ("bench/replay",)
+"""The folder of what compares, which no digest of the product has."""
 
 DATABASE = f"sqlite:///{FOLDER / 'replay.db'}"
 
@@ -73,14 +76,13 @@ def _record(console: Console, seconds: float) -> int:
 
 
 def _compare(console: Console, names: Sequence[str], seeds: int, *, again: bool) -> int:
-    """1 if nothing is recorded. What was compared before on other records, or by other code, is dropped."""
+    """1 if nothing is recorded. What was compared before in another `_state` is dropped."""
     recorded = _recorded(console)
     if not recorded:
         console.print("nothing is recorded: ./dev bench strategies --record")
         return 1
     path = RESULTS / "strategies.json"
-    points = {each.case.name: len(each.records) for each in recorded}
-    state = {"points": points, "seeds": seeds, "trials": TRIALS, "machine": machine(), "code_sha256": code_sha256()}
+    state = _state(recorded, seeds)
     known = json.loads(path.read_text()) if path.exists() else {}
     found: dict[str, Any] = known["contenders"] if state.items() <= known.items() else {}
     ways = contenders(recorded)
@@ -97,6 +99,19 @@ def _compare(console: Console, names: Sequence[str], seeds: int, *, again: bool)
     draw_curves(path.with_suffix(".svg"), {name: entry["curve"] for name, entry in found.items()})
     show(console, found)
     return 0
+
+
+def _state(recorded: Sequence[Recorded], seeds: int) -> dict[str, Any]:
+    """What a comparison depends on."""
+    return {
+        "points": {each.case.name: len(each.records) for each in recorded},
+        "seeds": seeds,
+        "trials": TRIALS,
+        "machine": machine(),
+        "code_sha256": code_sha256(),
+        "replay_sha256": code_sha256(REPLAY),
+        "base_model_sha256": base_model_sha256(),
+    }
 
 
 def _recorded(console: Console) -> list[Recorded]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tunewright.bench.entries import Entries, Entry, code_sha256
+from tunewright.bench.entries import Entries, Entry, base_model_sha256, code_sha256
 from tunewright.bench.files import FOLDER, ROOT, file_name, model_file
 from tunewright.bench.rivals.environment import tvm_python
 from tunewright.bench.rivals.process import Served
@@ -53,7 +53,7 @@ class Plan:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What an entry of ours depends on."""
-        return {"machine": machine(), "code_sha256": code_sha256()}
+        return {"machine": machine(), "code_sha256": code_sha256(), "base_model_sha256": base_model_sha256()}
 
     @cached_property
     def hardware(self) -> dict[str, Any]:

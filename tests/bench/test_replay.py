@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,17 @@ import pytest
 from rich.console import Console
 
 from tunewright.bench import strategies
+from tunewright.bench.entries import code_sha256
 from tunewright.bench.replay.cases import Case, case
 from tunewright.bench.replay.comparison import NEAR, Contender, Curve, searched, summary
-from tunewright.bench.replay.contenders import Recorded, contenders
+from tunewright.bench.replay.contenders import SPREAD_SCALE, Elsewhere, Recorded, contenders
 from tunewright.bench.replay.plot import draw_curves
 from tunewright.bench.replay.pool import ReplayPool
 from tunewright.bench.replay.recording import missing, record
 from tunewright.bench.replay.thinning import thinned
 from tunewright.bench.suite.network import Network
 from tunewright.codegen.target import Target
+from tunewright.costmodel.learned import Learned
 from tunewright.db.sql_store import open_store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
@@ -143,9 +145,22 @@ def test_what_was_compared_is_kept_while_records_and_code_stay(
     assert list(found) == ["random", "estimate", "trees, nothing at random"]
     strategies._compare(console, ["estimate"], 1, again=True)
     assert len(searches) == 4
-    monkeypatch.setattr(strategies, "code_sha256", lambda: "another")
-    strategies._compare(console, ["estimate"], 1, again=False)
-    assert list(json.loads((tmp_path / "strategies.json").read_text())["contenders"]) == ["estimate"]
+    changes: list[tuple[str, Callable[..., str]]] = [
+        ("code_sha256", lambda *folders: "another" if folders else code_sha256()),  # only what is compared with
+        ("code_sha256", lambda *folders: "another"),
+        ("base_model_sha256", lambda: "another"),
+    ]
+    for count, (name, changed) in enumerate(changes, 5):
+        monkeypatch.setattr(strategies, name, changed)
+        strategies._compare(console, ["estimate"], 1, again=False)
+        assert len(searches) == count
+        assert list(json.loads((tmp_path / "strategies.json").read_text())["contenders"]) == ["estimate"]
+
+
+def test_what_is_taught_elsewhere_spreads_as_far_as_its_errors(recorded: Sequence[Recorded]) -> None:
+    learned = Elsewhere(recorded).model(recorded[0].case, seed=0)._learned
+    assert learned is not None
+    assert (learned.scale, learned.spread_scale) == (Learned((), None).scale, SPREAD_SCALE)
 
 
 def test_a_search_of_a_whole_space_finds_its_best(recorded: Sequence[Recorded]) -> None:
