@@ -10,7 +10,7 @@ from typing import Any
 
 from tunewright.bench.entries import Entries, Entry, mean
 
-from .plan import of_part
+from .plan import Budgets, of_part
 
 RATE, AS_FAST, NEAR_TRIALS, NEAR_S = 25.0, 1.0, 20.0, 10.0
 PAIRWISE, PEAK_1, PEAK_5 = 0.90, 0.90, 0.97
@@ -61,11 +61,21 @@ def _rates(ours: Mapping[str, Entry], rival: Mapping[str, Entry]) -> Goal:
 
 
 def _versus(versus: Mapping[str, Entry]) -> Iterator[Goal]:
-    texts = {"trials": "speed after 64 trials / after its 256, the lowest", "seconds": "after 60 s / after its 600 s"}
-    for label, text in texts.items():
-        ratios = {name: entry["ratios"][label] for name, entry in versus.items()}
-        middle = mean(list(ratios.values()))
-        yield _least(text, ratios, AS_FAST, f"geometric mean {middle:.2f}" if middle else "")
+    ratios: dict[str, dict[str, float]] = {text: {} for text in _budgeted(Budgets()).values() if not versus}
+    for name, entry in versus.items():
+        for label, text in _budgeted(Budgets(**entry["budget"])).items():
+            ratios.setdefault(text, {})[name] = entry["ratios"][label]
+    for text, found in ratios.items():
+        middle = mean(list(found.values()))
+        yield _least(text, found, AS_FAST, f"geometric mean {middle:.2f}" if middle else "")
+
+
+def _budgeted(spent: Budgets) -> dict[str, str]:
+    """The texts of what is compared after so many trials, and after so long."""
+    return {
+        "trials": f"speed after {spent.trials} trials / after its {spent.rival_trials}, the lowest",
+        "seconds": f"speed after {spent.seconds:g} s / after its {spent.rival_seconds:g} s, the lowest",
+    }
 
 
 def _near(ours: Mapping[str, Entry]) -> Iterator[Goal]:

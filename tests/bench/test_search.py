@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tunewright.bench import search, turns
+from tunewright.bench import entries, search, turns
 from tunewright.bench.entries import Entries
 from tunewright.bench.files import ROOT
 from tunewright.bench.rivals.process import Served, ServedError, TimeOver
@@ -80,8 +80,8 @@ def served(tmp_path: Path) -> Callable[[str], Served]:
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     order = [case(part, name) for part, one in search.PARTS.items() for name in one.names]
-    entries = Entries(tmp_path / "search.json", order)
-    return Plan(tmp_path / "build", entries, Budgets(rival_trials=4, rival_seconds=5.0, rounds=3), lambda line: None)
+    kept = Entries(tmp_path / "search.json", order)
+    return Plan(tmp_path / "build", kept, Budgets(rival_trials=4, rival_seconds=5.0, rounds=3), lambda line: None)
 
 
 def asked(**changes: Any) -> Namespace:
@@ -267,6 +267,14 @@ def test_a_case_is_measured_once(plan: Plan, monkeypatch: pytest.MonkeyPatch) ->
     assert list(search._left(plan, asked(part="metaschedule", again=True))) == [("metaschedule", GEMM, 1)]
 
 
+def test_another_base_model_makes_our_results_stale_and_no_rivals(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {part: search.settings(plan, part) for part in search.PARTS}
+    monkeypatch.setattr(entries, "base", lambda kind: None)
+    other = Plan(plan.folder, plan.entries, plan.budgets, plan.say)
+    changed = {part for part, known in before.items() if search.settings(other, part) != known}
+    assert changed == {part for part, one in search.PARTS.items() if not one.is_rival}
+
+
 def test_goals_of_nothing() -> None:
     found = goals(Entries(Path("/nowhere/search.json"), []), 1)
     assert {goal.met for goal in found} == {None}
@@ -283,7 +291,10 @@ def test_goals_of_results(plan: Plan) -> None:
     put(case("ours", second), 1, {"seconds": searched, "near": worse})
     put(case("metaschedule", first), 1, {"trials_a_second": 1.0, "curve": curve(2.0).to_json()})
     put(case("metaschedule", second), 1, {"trials_a_second": 2.0, "curve": curve(2.0).to_json()})
-    put(case("versus", first), 1, {"ratios": {"trials": 1.1, "seconds": 1.2}})
+    budget = {"trials": 64, "seconds": 60.0, "rival_trials": 256, "rival_seconds": 600.0, "rounds": 15}
+    put(case("versus", first), 1, {"ratios": {"trials": 1.1, "seconds": 1.2}, "budget": budget})
+    longer = budget | {"trials": 32, "rival_seconds": 900.0}
+    put(case("versus", second), 1, {"ratios": {"trials": 0.9, "seconds": 1.3}, "budget": longer})
     put(case("zero", first), 1, {"share": 0.8, "default_share": 0.5})
     put(case("zero", second), 1, {"share": 0.95, "default_share": 0.5})
     put(case("scoring", first), 1, {"slowest": 120_000.0})
@@ -296,6 +307,9 @@ def test_goals_of_results(plan: Plan) -> None:
     rate = found["trials a second / MetaSchedule's, the lowest"]
     assert (rate.figure, rate.met, rate.where) == (20.0, False, second)
     assert found["speed after 64 trials / after its 256, the lowest"].met
+    assert found["speed after 60 s / after its 600 s, the lowest"].figure == 1.2
+    assert found["speed after 32 trials / after its 256, the lowest"].met is False
+    assert found["speed after 60 s / after its 900 s, the lowest"].where == second
     assert found["trials to 95% of the own best, median"].figure == 21
     assert found["seconds to 95% of the own best, median"].met
     assert found["share of the tuned best with no trial, geometric mean"].met
