@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from .features import features
-from .forest import Values
+from .features import NAMES, features
+from .forest import RANKS, Forest, Growth, Labels, Members, Values
 from .model import Trials
 
 Place = tuple[str, str]
@@ -36,11 +36,57 @@ def _target_key(target: Target) -> str:
     return target.key  # which a target works out each time
 
 
-def comparable(trials: Sequence[Trials]) -> list[Trials]:
-    """The trials of tasks that have more than one, for a single one is the best of its task whatever it is.
+def _seen(trials: Trials) -> Values:
+    return features(trials.task, trials.target, trials.space, trials.rows).values
 
-    In an order that doesn't depend on how they arrived, so that sums in the trees round alike.
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Trials as trees learn them, in an order that doesn't depend on how they arrived, so that sums round alike.
+
+    Only of tasks that have more than one, for a single one is the best of its task whatever it is.
     """
+
+    sets: Sequence[Trials]
+    values: Values  # of all of them
+    speeds: Labels  # best time of the task / time, in (0, 1]; of failures 0
+    groups: NDArray[np.int64]  # the number of the task and target, ascending: what can be ranked
+
+    @staticmethod
+    def of(trials: Sequence[Trials], seen: Callable[[Trials], Values] = _seen) -> Lesson:
+        """What these trials teach. `seen` gives what a model sees of points: their features, by default worked out."""
+        sets = _comparable(trials)
+        values = np.concatenate([np.empty((0, len(NAMES)), np.float32), *map(seen, sets)])
+        return Lesson(sets, values, _speeds(sets), _groups(sets))
+
+    @property
+    def teaches(self) -> bool:
+        """Whether any schedule is better than another."""
+        return len(self.speeds) > 0 and bool(self.speeds.min() < self.speeds.max())
+
+    @property
+    def tasks(self) -> int:
+        """How many there are, one on two targets twice."""
+        return len(np.unique(self.groups))
+
+    def forest(
+        self,
+        growth: Growth,
+        *,
+        members: int,
+        seed: int,
+        threads: int = 1,
+        before: Members | None = None,
+        objective: str = RANKS,
+    ) -> Forest:
+        """Trees that have learned it: see `Forest.fit`."""
+        return Forest.fit(
+            self.values, self.speeds, self.groups, growth,
+            members=members, seed=seed, threads=threads, before=before, objective=objective,
+        )  # fmt: skip
+
+
+def _comparable(trials: Sequence[Trials]) -> list[Trials]:
     count = Counter(spot for each in trials for spot in [place(each)] * len(each.times_s))
     sets = []
     for each in sorted(trials, key=lambda t: (place(t), t.space.sketch, t.space.version)):
@@ -51,25 +97,17 @@ def comparable(trials: Sequence[Trials]) -> list[Trials]:
     return sets
 
 
-def features_of(sets: Sequence[Trials]) -> Values:
-    """What a model sees of all trials in their order."""
-    return np.concatenate([features(t.task, t.target, t.space, t.rows).values for t in sets])
-
-
-def speeds(sets: Sequence[Trials]) -> NDArray[np.float32]:
-    """Best time / time of all trials in their order, in (0, 1]; of failures 0.
-
-    It has no unit and no size, so trials of all tasks and shapes teach one model.
-    """
+def _speeds(sets: Sequence[Trials]) -> Labels:
+    """They have no unit and no size, so trials of all tasks and shapes teach one model."""
     times_s = [_undisturbed_s(each) for each in sets]
     best_s: dict[Place, float] = {}
     for each, known_s in zip(sets, times_s, strict=True):
         best_s[place(each)] = min(best_s.get(place(each), np.inf), float(known_s.min(initial=np.inf)))
-    labels = [np.empty(0)]
+    parts = [np.empty(0)]
     for each, known_s in zip(sets, times_s, strict=True):
         ok = np.isfinite(known_s)
-        labels.append(np.divide(best_s[place(each)], known_s, out=np.zeros(len(ok)), where=ok))
-    return np.concatenate(labels).astype(np.float32)
+        parts.append(np.divide(best_s[place(each)], known_s, out=np.zeros(len(ok)), where=ok))
+    return np.concatenate(parts).astype(np.float32)
 
 
 def _undisturbed_s(trials: Trials) -> NDArray[np.float64]:
@@ -85,8 +123,7 @@ def _undisturbed_s(trials: Trials) -> NDArray[np.float64]:
     return found
 
 
-def groups(sets: Sequence[Trials]) -> NDArray[np.int64]:
-    """The number of the task and target of each trial, in their order: what can be ranked. They ascend."""
+def _groups(sets: Sequence[Trials]) -> NDArray[np.int64]:
     numbers: dict[Place, int] = {}
     parts = [np.full(len(each.times_s), numbers.setdefault(place(each), len(numbers))) for each in sets]
     return np.concatenate([np.empty(0, np.int64), *parts])

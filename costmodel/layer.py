@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import labels
-from .forest import Forest, Growth
+from .forest import Growth
+from .labels import Lesson
 from .learned import Learned
 from .model import Trials
 
@@ -20,13 +20,9 @@ FEWEST = 50
 
 def layer_of(trials: Sequence[Trials], below: Learned | None) -> Learned | None:
     """A model of these trials, or what it adds to one `below`; None where they are too few or all alike."""
-    sets = labels.comparable(trials)
-    speeds = labels.speeds(sets)
-    if len(speeds) < FEWEST or speeds.min() == speeds.max():
+    lesson = Lesson.of(trials)
+    if len(lesson.speeds) < FEWEST or not lesson.teaches:
         return None
-    values = labels.features_of(sets)
-    before = below.members(values) if below else None
+    before = below.members(lesson.values) if below else None
     members = MEMBERS if before is None else len(before)
-    return Learned(
-        (Forest.fit(values, speeds, labels.groups(sets), GROWTH, members=members, seed=0, before=before),), None
-    )
+    return Learned((lesson.forest(GROWTH, members=members, seed=0, before=before),), None)

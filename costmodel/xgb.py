@@ -17,8 +17,8 @@ from tunewright.search_space.space import Rows, Space
 
 from . import labels
 from .features import NAMES, features
-from .forest import RANKS, SQUARES, Forest, Growth, Members, Values
-from .labels import Place
+from .forest import SQUARES, Forest, Growth, Members, Values
+from .labels import Lesson, Place
 from .learned import Learned
 from .model import AnalyticModel, Scores, Trials
 from .roofline import floor_s
@@ -85,34 +85,34 @@ class XGBModel:
         self._sheets.forget_ranks()
         self._origins.clear()
         self._own, self._learned = None, self._before
-        sets = labels.comparable(trials)
-        speeds, groups = labels.speeds(sets), labels.groups(sets)
-        if self._suffices(speeds, len(np.unique(groups))):
-            self._own = self._layer(sets, speeds, groups)
+        lesson = Lesson.of(trials, self._seen)
+        if self._suffices(lesson):
+            self._own = self._layer(lesson)
             alone = Learned((self._own,), None, scale=ALONE_SCALE)
             self._learned = self._before.with_layer(self._own) if self._before else alone
         self._anchors = self._anchored(trials)
 
-    def _layer(self, sets: Sequence[Trials], speeds: NDArray[np.float32], groups: NDArray[np.int64]) -> Forest:
-        """What is learned from these trials, above all that was before."""
-        parts = []
-        for each in sets:
-            sheet = self._sheet(each.task, each.target, each.space)
-            places = sheet.places(each.rows)
-            parts.append((sheet.values(places), sheet.below(places)))
-        values, below = np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts], axis=1)
-        growth, objective = (OWN, RANKS) if self._before else (ALONE, SQUARES)
-        return Forest.fit(
-            values, speeds, groups, growth,
-            members=1, seed=self._seed, threads=self._threads, objective=objective,
-            before=np.mean(below, axis=0, keepdims=True) if self._before else None,
-        )  # fmt: skip
+    def _suffices(self, lesson: Lesson) -> bool:
+        """Whether there is anything to learn, and enough of it."""
+        return lesson.teaches and (
+            self._before is not None or len(lesson.speeds) - lesson.tasks >= enough(lesson.tasks)
+        )
 
-    def _suffices(self, speeds: NDArray[np.float32], tasks: int) -> bool:
-        """Whether there is anything to learn."""
-        if not len(speeds) or speeds.min() == speeds.max():
-            return False
-        return self._before is not None or len(speeds) - tasks >= enough(tasks)
+    def _layer(self, lesson: Lesson) -> Forest:
+        """What is learned from it, above all that was before."""
+        if self._before is None:
+            return lesson.forest(ALONE, members=1, seed=self._seed, threads=self._threads, objective=SQUARES)
+        below = np.concatenate([self._ranked(each) for each in lesson.sets], axis=1).mean(axis=0, keepdims=True)
+        return lesson.forest(OWN, members=1, seed=self._seed, threads=self._threads, before=below)
+
+    def _seen(self, trials: Trials) -> Values:
+        sheet = self._sheet(trials.task, trials.target, trials.space)
+        return sheet.values(sheet.places(trials.rows))
+
+    def _ranked(self, trials: Trials) -> Members:
+        """By what was learned before."""
+        sheet = self._sheet(trials.task, trials.target, trials.space)
+        return sheet.below(sheet.places(trials.rows))
 
     def _anchored(self, trials: Sequence[Trials]) -> dict[Place, float]:
         """What each trial lets expect of its task's default, by how it ranks beside it; the median of these."""

@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from tunewright.costmodel import labels
 from tunewright.costmodel.base import base
-from tunewright.costmodel.forest import Forest, Growth
+from tunewright.costmodel.forest import Growth
+from tunewright.costmodel.labels import Lesson
 from tunewright.costmodel.learned import Learned
 from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.costmodel.xgb import XGBModel
@@ -72,10 +72,7 @@ def _some(recorded: Recorded) -> list[Trials]:
 
 
 def _learned(trials: Sequence[Trials]) -> Learned:
-    sets = labels.comparable(trials)
-    forest = Forest.fit(
-        labels.features_of(sets), labels.speeds(sets), labels.groups(sets), GROWTH, members=MEMBERS, seed=0
-    )
+    forest = Lesson.of(trials).forest(GROWTH, members=MEMBERS, seed=0)
     return Learned((forest,), None, spread_scale=SPREAD_SCALE)
 
 

@@ -17,10 +17,10 @@ from tunewright.bench.files import write_whole
 from tunewright.bench.training.tasks import Loops, loops
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
-from tunewright.costmodel import labels
 from tunewright.costmodel.features import NAMES, VERSION, features
 from tunewright.costmodel.forest import RANKS, SQUARES, Forest, Growth
 from tunewright.costmodel.judging import Quality, calibrated, is_held_out, judge
+from tunewright.costmodel.labels import Lesson
 from tunewright.costmodel.learned import Learned
 from tunewright.costmodel.model import AnalyticModel, Scores, Trials
 from tunewright.costmodel.roofline import floor_s
@@ -35,7 +35,8 @@ MEMBERS = 3
 GROWTH = Growth(rounds=160, max_depth=6, eta=0.1, colsample_bytree=0.5)
 REACH = Growth(rounds=60, max_depth=4, eta=0.1, colsample_bytree=0.5)
 
-OBJECTIVES = (RANKS, "rank:ndcg", SQUARES)
+NDCG = "rank:ndcg"
+OBJECTIVES = (RANKS, NDCG, SQUARES)
 """What is compared: the first is used."""
 
 SEED = 0
@@ -87,10 +88,8 @@ def _split(trials: Sequence[Trials]) -> tuple[list[Trials], list[Trials]]:
 
 
 def _grown(trials: Sequence[Trials]) -> Learned:
-    sets = labels.comparable(trials)
-    values = labels.features_of(sets)
-    forest = Forest.fit(values, labels.speeds(sets), labels.groups(sets), GROWTH, members=MEMBERS, seed=SEED)
-    return Learned((forest,), _reach(sets))
+    lesson = Lesson.of(trials)
+    return Learned((lesson.forest(GROWTH, members=MEMBERS, seed=SEED),), _reach(lesson.sets))
 
 
 def _reach(sets: Sequence[Trials]) -> Forest:
@@ -113,13 +112,13 @@ def _reach(sets: Sequence[Trials]) -> Forest:
 def compared(sets: Sets) -> dict[str, dict[str, float | None]]:
     """The quality of each objective, and of the estimate that has learned nothing, on the tasks held out."""
     found: dict[str, Quality | None] = {"analytic": judge(AnalyticModel(), sets.held_out)}
-    learned = labels.comparable(sets.learned)
-    values = labels.features_of(learned)
-    speeds, groups = labels.speeds(learned), labels.groups(learned)
+    lesson = Lesson.of(sets.learned)
+    whole = replace(lesson, speeds=np.floor(30 * lesson.speeds))  # NDCG is of whole numbers
     for objective in OBJECTIVES:
-        wanted = np.floor(30 * speeds) if objective == "rank:ndcg" else speeds
-        forest = Forest.fit(values, wanted, groups, GROWTH, members=1, seed=SEED, objective=objective)
-        found[objective] = judge(Ranking(forest), sets.held_out)
+        taught = whole if objective == NDCG else lesson
+        found[objective] = judge(
+            Ranking(taught.forest(GROWTH, members=1, seed=SEED, objective=objective)), sets.held_out
+        )
     ranks = ("pairwise", "pairwise_all", "peak_1", "peak_5")  # the scores of some are no times
     return {
         name: {rank: quality.to_json()[rank] for rank in ranks}

@@ -5,7 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tunewright.costmodel import labels, xgb
+from tunewright.costmodel import xgb
+from tunewright.costmodel.features import NAMES
+from tunewright.costmodel.labels import Lesson
+from tunewright.costmodel.layer import layer_of
 from tunewright.costmodel.metrics import pairwise_accuracy, peak
 from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.costmodel.xgb import XGBModel
@@ -141,18 +144,40 @@ def test_labels_are_relative_to_the_best_of_a_task(conv, space_of, target):
         Trials(task, replace(target, threads=1), space, rows[:1], np.array([7.0])),  # nothing to compare it with
         Trials(other, target, space_of(other), rows[:2], np.array([np.inf, np.inf])),
     ]
-    ordered = labels.comparable(sets)
-    speeds = labels.speeds(ordered)
+    lesson = Lesson.of(sets)
+    assert lesson.teaches and lesson.tasks == 2
+    assert len(lesson.values) == len(lesson.speeds) == len(lesson.groups)
     found = {}
     start = 0
-    for each in ordered:
-        found[each.task.key, each.space.sketch] = speeds[start : start + len(each.times_s)].tolist()
+    for each in lesson.sets:
+        found[each.task.key, each.space.sketch] = lesson.speeds[start : start + len(each.times_s)].tolist()
         start += len(each.times_s)
     assert found == {
         (task.key, "made_up"): [0.25, 0.0, 0.5],
         (task.key, "another"): [1.0],
         (other.key, "made_up"): [0.0, 0.0],
     }
+
+
+def test_what_is_all_alike_teaches_nothing(conv, space_of, target):
+    task = conv()
+    space = space_of(task)
+    rows = space.points[:3]
+    for times_s, teaches in (([1.0, 1.0, 2.0], True), ([2.0] * 3, False), ([np.inf] * 3, False), ([1.0], False)):
+        one = Trials(task, target, space, rows[: len(times_s)], np.array(times_s))
+        assert Lesson.of([one]).teaches == teaches
+    assert not Lesson.of([]).teaches
+    assert Lesson.of([]).values.shape == (0, len(NAMES))
+
+
+def test_layers_and_jobs_learn_from_the_same_lessons(conv, space_of, target):
+    known = [trials(task, target, space_of(task), 60, fail=0.1) for task in (conv(), conv(size=14))]
+    lesson = Lesson.of(known)
+    model = XGBModel()
+    assert Lesson.of(known, model._seen).values.tobytes() == lesson.values.tobytes()
+    assert layer_of(known, None) is not None
+    alike = [replace(each, times_s=np.ones(len(each.times_s))) for each in known]
+    assert layer_of(alike, None) is None
 
 
 def test_it_learns_what_no_formula_knows(conv, space_of, target):
