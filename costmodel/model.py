@@ -15,7 +15,7 @@ from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.space import Rows, Space
 
-from .features import features
+from .roofline import estimated_s
 
 Scores = NDArray[np.float64]  # [points], higher is better
 
@@ -105,7 +105,8 @@ class AnalyticModel:
         pass
 
     def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
-        return -features(task, target, space, rows).column("estimate_log_s").astype(np.float64)
+        log_s = np.log2(estimated_s(task, target, space, rows)).astype(np.float32)  # as coarse as the feature is
+        return -log_s.astype(np.float64)
 
     def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         return np.zeros(len(rows))

@@ -24,11 +24,11 @@ from tunewright.bench.replay.thinning import thinned
 from tunewright.bench.suite.network import Network
 from tunewright.codegen.target import Target
 from tunewright.costmodel.learned import Learned
+from tunewright.costmodel.roofline import estimated_s
 from tunewright.db.sql_store import open_store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
-from tunewright.tuner.jobs.strategies.draft import estimated_s
 from tunewright.tuner.models.model import open_model
 
 TARGET = Target("cpu", "x86_64-unknown-linux-gnu", "made-up", "", 256, 16, 2, 32 << 10, 1 << 20, 16 << 20)

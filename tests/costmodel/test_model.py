@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from tunewright.costmodel import xgb
-from tunewright.costmodel.features import NAMES
+from tunewright.costmodel.features import NAMES, features
 from tunewright.costmodel.labels import Lesson
 from tunewright.costmodel.layer import layer_of
 from tunewright.costmodel.metrics import pairwise_accuracy, peak
 from tunewright.costmodel.model import AnalyticModel, Trials
+from tunewright.costmodel.roofline import estimated_s
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import spaces
 
 
 def made_up_time_s(task, space, rows):
@@ -215,6 +217,16 @@ def test_too_few_trials_or_all_alike_leave_the_estimate(conv, space_of, target):
         model.fit([few])  # in place of what was learned before
         assert not model.ready
         np.testing.assert_array_equal(model.score(task, target, space, rows), estimate)
+
+
+def test_the_estimate_is_the_feature_of_that_name(conv, space_of, target):
+    for task in (conv(), conv(size=14, stride=2)):
+        for space in (space_of(task), *spaces(task, target)):
+            rows = space.sample(200, np.random.default_rng(1))
+            known = features(task, target, space, rows).column("estimate_log_s")
+            np.testing.assert_array_equal(AnalyticModel().score(task, target, space, rows), -known.astype(np.float64))
+            np.testing.assert_allclose(np.log2(estimated_s(task, target, space, rows)), known, rtol=1e-6)
+            assert estimated_s(task, target, space, rows[:0]).shape == (0,)
 
 
 def test_a_few_trials_of_many_tasks_are_enough():
