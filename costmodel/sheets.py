@@ -86,22 +86,26 @@ class Sheet:
 
 
 class Sheets:
-    """The sheets of a cost model, those used last: once they have more than `points` points the others are dropped.
+    """The sheets of a cost model, those used last: while they have more than `points` points others are dropped.
 
     With no points nothing is kept, and threads may share them.
     """
 
     def __init__(self, points: int) -> None:
-        self.points = points
+        self._points = points
         self._sheets: OrderedDict[Hashable, Sheet] = OrderedDict()
 
     def sheet(self, key: Hashable, made: Callable[[], Sheet]) -> Sheet:
-        """The sheet of that name, which is `made` where there is none."""
-        if not self.points:
+        """The sheet of that name, which is `made` where there is none, or where it alone has too many points."""
+        if not self._points:
             return made()
-        while sum(map(len, self._sheets.values())) > self.points:
-            self._sheets.popitem(last=False)
-        sheet = self._sheets.pop(key, None) or made()
+        sheet = self._sheets.pop(key, None)
+        if sheet is None or len(sheet) > self._points:
+            sheet = made()
+        points = len(sheet) + sum(map(len, self._sheets.values()))
+        while points > self._points:
+            _, dropped = self._sheets.popitem(last=False)
+            points -= len(dropped)
         self._sheets[key] = sheet
         return sheet
 

@@ -65,23 +65,30 @@ class XGBModel:
     That orders more pairs rightly than squared error on speeds does; figures are in the data card of the base model.
     What was learned `before` is a sum of layers of trees, to which `fit` adds one that learns what these get wrong
     about the trials at hand. With nothing before and fewer trials than `enough`, it answers with the analytic estimate.
+
+    From the first `fit` on, `kept_points` are kept with their features and ranks. A model that is never fitted keeps
+    none: it scores most points once, and in many threads.
     """
 
-    def __init__(self, before: Learned | None = None, seed: int = 0, threads: int = 1) -> None:
+    def __init__(
+        self, before: Learned | None = None, seed: int = 0, threads: int = 1, *, kept_points: int = KEPT
+    ) -> None:
         self._before, self._seed, self._threads = before, seed, threads
         self._own: Forest | None = None  # the layer on top, which `fit` made
         self._learned = before
         self._untaught = AnalyticModel()
         self._anchors: dict[Place, float] = {}  # log2 of the time that the trials of a task let expect of its default
         self._origins: OrderedDict[Place, tuple[Members, float]] = OrderedDict()  # see `_origin`
-        self._sheets = Sheets(0)  # what is never fitted scores most points once, and in many threads
+        self._kept_points = kept_points
+        self._sheets: Sheets | None = None  # until the first `fit`
 
     @property
     def ready(self) -> bool:
         return self._learned is not None
 
     def fit(self, trials: Sequence[Trials]) -> None:
-        self._sheets.points = KEPT
+        if self._sheets is None:
+            self._sheets = Sheets(self._kept_points)
         self._sheets.forget_ranks()
         self._origins.clear()
         self._own, self._learned = None, self._before
@@ -163,8 +170,10 @@ class XGBModel:
 
     def _sheet(self, task: Task, target: Target, space: Space) -> Sheet:
         """What is known of points of a space."""
-        key = task.key, target, space.sketch, space.version, space.knobs  # fewer choices, other codes
-        return self._sheets.sheet(key, lambda: Sheet(space, partial(_values, task, target, space), self._below))
+        made = partial(Sheet, space, partial(_values, task, target, space), self._below)
+        if self._sheets is None:
+            return made()
+        return self._sheets.sheet((task.key, target, space.sketch, space.version, space.knobs), made)
 
     def _below(self, values: Values) -> Members:
         """The ranks that those of our own layer are added to."""

@@ -82,16 +82,55 @@ def test_sheets_used_long_ago_are_dropped(conv, space_of):
     assert nothing.sheet("a", made) is not nothing.sheet("a", made)
 
 
+def test_the_sheet_that_is_wanted_is_the_last_to_be_dropped(conv, space_of):
+    space = space_of(conv())
+
+    def made():
+        return Sheet(space, lambda rows: rows.astype(np.float32), widened)
+
+    sheets = Sheets(100)
+    known = {name: sheets.sheet(name, made) for name in "abc"}
+    assert sheets.sheet("a", made) is known["a"]  # though it is empty
+    for name in "abc":
+        known[name].places(space.points[:45])
+    assert sheets.sheet("b", made) is known["b"]  # the longest unused, and there are too many points
+    assert sheets.sheet("a", made) is known["a"]
+    assert sheets.sheet("c", made) is not known["c"]
+    known["a"].places(space.points[:101])
+    assert sheets.sheet("a", made) is not known["a"]
+
+
+@pytest.mark.parametrize("kept", [0, 60])
+def test_points_are_kept_from_the_first_fit_on(conv, space_of, target, monkeypatch, kept):
+    worked_out = []
+
+    def counted(task, target, space, rows):
+        worked_out.append(len(rows))
+        return features(task, target, space, rows)
+
+    monkeypatch.setattr(xgb, "features", counted)
+    space = space_of(conv())
+    known = layer_of([trials(conv(), target, space, 60)], None)
+    rows = space.sample(50, np.random.default_rng(1))
+    model = XGBModel(known, kept_points=kept)
+    for fitted in (False, True):
+        if fitted:
+            model.fit([])
+        model.score(conv(), target, space, rows)
+        worked_out.clear()
+        model.score(conv(), target, space, rows)
+        assert sum(worked_out) == (0 if fitted and kept else 50)
+
+
 @pytest.mark.parametrize("kept", [0, 60, xgb.KEPT])
 @pytest.mark.parametrize("with_base", [False, True])
-def test_scores_are_those_of_features_and_trees_alone(conv, space_of, target, monkeypatch, kept, with_base):
-    monkeypatch.setattr(xgb, "KEPT", kept)
+def test_scores_are_those_of_features_and_trees_alone(conv, space_of, target, kept, with_base):
     task = conv()
     space = space_of(task)
     known = [trials(each, target, space_of(each), 60) for each in (conv(size=14), conv(channels=64))]
     before = layer_of(known, None) if with_base else None
     assert (before is not None) == with_base
-    model = XGBModel(before)
+    model = XGBModel(before, kept_points=kept)
     rows = space.sample(80, np.random.default_rng(1))
     first = spaces(task, target)[0]
     default = features(task, target, first, first.row(first.default)[None]).values
