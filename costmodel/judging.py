@@ -14,7 +14,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.space import Rows, Space
 
-from . import labels
+from .labels import TaskOnTarget, task_of
 from .learned import Learned
 from .metrics import pairwise_accuracy, peak
 from .model import Scores, Trials
@@ -131,12 +131,12 @@ def _errors(judged: _Judged) -> NDArray[np.float64]:
 
 def _judged(model: Ranks, trials: Sequence[Trials]) -> list[_Judged]:
     """The trials put together by task and target, with what the model says of them."""
-    places: dict[labels.Place, list[Trials]] = {}
+    by_task: dict[TaskOnTarget, list[Trials]] = {}
     for each in trials:
         if len(each.times_s):
-            places.setdefault(labels.place(each), []).append(each)
+            by_task.setdefault(task_of(each), []).append(each)
     found = []
-    for sets in places.values():
+    for sets in by_task.values():
         known = [each.spans_s for each in sets if each.spans_s is not None]
         found.append(
             _Judged(

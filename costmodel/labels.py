@@ -17,18 +17,18 @@ from .features import NAMES, features
 from .forest import RANKS, Forest, Growth, Labels, Members, Values
 from .model import Trials
 
-Place = tuple[str, str]
+TaskOnTarget = tuple[str, str]
 """Keys of a task and a target: what speeds are relative to."""
 
 
-def place(trials: Trials) -> Place:
-    """Of the trials of a space."""
-    return place_of(trials.task, trials.target)
-
-
-def place_of(task: Task, target: Target) -> Place:
-    """Of all trials of a task on a target."""
+def task_on_target(task: Task, target: Target) -> TaskOnTarget:
+    """Their keys."""
     return task.key, _target_key(target)
+
+
+def task_of(trials: Trials) -> TaskOnTarget:
+    """Whose trials these are."""
+    return task_on_target(trials.task, trials.target)
 
 
 @lru_cache(maxsize=100)
@@ -87,10 +87,10 @@ class Lesson:
 
 
 def _comparable(trials: Sequence[Trials]) -> list[Trials]:
-    count = Counter(spot for each in trials for spot in [place(each)] * len(each.times_s))
+    count = Counter(key for each in trials for key in [task_of(each)] * len(each.times_s))
     sets = []
-    for each in sorted(trials, key=lambda t: (place(t), t.space.sketch, t.space.version)):
-        if count[place(each)] > 1 and len(each.times_s):
+    for each in sorted(trials, key=lambda t: (task_of(t), t.space.sketch, t.space.version)):
+        if count[task_of(each)] > 1 and len(each.times_s):
             order = np.lexsort((each.times_s, each.space.codes(each.rows)))
             spans_s = None if each.spans_s is None else each.spans_s[order]
             sets.append(replace(each, rows=each.rows[order], times_s=each.times_s[order], spans_s=spans_s))
@@ -100,13 +100,13 @@ def _comparable(trials: Sequence[Trials]) -> list[Trials]:
 def _speeds(sets: Sequence[Trials]) -> Labels:
     """They have no unit and no size, so trials of all tasks and shapes teach one model."""
     times_s = [_undisturbed_s(each) for each in sets]
-    best_s: dict[Place, float] = {}
+    best_s: dict[TaskOnTarget, float] = {}
     for each, known_s in zip(sets, times_s, strict=True):
-        best_s[place(each)] = min(best_s.get(place(each), np.inf), float(known_s.min(initial=np.inf)))
+        best_s[task_of(each)] = min(best_s.get(task_of(each), np.inf), float(known_s.min(initial=np.inf)))
     parts = [np.empty(0)]
     for each, known_s in zip(sets, times_s, strict=True):
         ok = np.isfinite(known_s)
-        parts.append(np.divide(best_s[place(each)], known_s, out=np.zeros(len(ok)), where=ok))
+        parts.append(np.divide(best_s[task_of(each)], known_s, out=np.zeros(len(ok)), where=ok))
     return np.concatenate(parts).astype(np.float32)
 
 
@@ -124,6 +124,6 @@ def _undisturbed_s(trials: Trials) -> NDArray[np.float64]:
 
 
 def _groups(sets: Sequence[Trials]) -> NDArray[np.int64]:
-    numbers: dict[Place, int] = {}
-    parts = [np.full(len(each.times_s), numbers.setdefault(place(each), len(numbers))) for each in sets]
+    numbers: dict[TaskOnTarget, int] = {}
+    parts = [np.full(len(each.times_s), numbers.setdefault(task_of(each), len(numbers))) for each in sets]
     return np.concatenate([np.empty(0, np.int64), *parts])

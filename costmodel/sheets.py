@@ -13,7 +13,7 @@ from tunewright.search_space.space import Rows, Space
 from .forest import Members, Values
 
 Codes = NDArray[np.int64]  # [points], see `Space.codes`
-Places = NDArray[np.int64]  # [points], where a sheet has them; -1: nowhere
+Slots = NDArray[np.int64]  # [points], where a sheet has them; -1: nowhere
 
 NO_CODE = np.iinfo(np.int64).max
 """Behind all codes of a sheet, so that none is looked for past the end."""
@@ -28,7 +28,7 @@ class Sheet:
     def __init__(self, space: Space, features: Callable[[Rows], Values], below: Callable[[Values], Members]) -> None:
         self._space, self._work_out, self._rank = space, features, below
         self._codes: Codes = np.array([NO_CODE])  # ascending
-        self._places: Places = np.array([-1])  # of these
+        self._slots: Slots = np.array([-1])  # of these
         none = features(np.empty((0, len(space.knobs)), np.int64))
         self._values, self._below = none, below(none)
         self._ranks, self._is_ranked = self._below, np.zeros(0, np.bool_)
@@ -40,49 +40,49 @@ class Sheet:
         """The layer on top is another one."""
         self._is_ranked[:] = False
 
-    def places(self, rows: Rows) -> Places:
+    def slots(self, rows: Rows) -> Slots:
         """Where the points are, those that were unknown too."""
         codes = self._space.codes(rows)
-        places = self._found(codes)
-        unknown = np.flatnonzero(places < 0)
+        slots = self._found(codes)
+        unknown = np.flatnonzero(slots < 0)
         if len(unknown):
             added, first = np.unique(codes[unknown], return_index=True)
             self._add(added, rows[unknown[first]])
-            places = self._found(codes)
-        return places
+            slots = self._found(codes)
+        return slots
 
-    def values(self, places: Places) -> Values:
+    def values(self, slots: Slots) -> Values:
         """Their features."""
-        return self._values[places]
+        return self._values[slots]
 
-    def below(self, places: Places) -> Members:
+    def below(self, slots: Slots) -> Members:
         """Their ranks by what was learned before."""
-        return self._below[:, places]
+        return self._below[:, slots]
 
-    def ranks(self, places: Places, above: Callable[[Values], Members]) -> Members:
+    def ranks(self, slots: Slots, above: Callable[[Values], Members]) -> Members:
         """Their ranks by all that is learned; `above` is what the layer on top adds."""
-        late = places[~self._is_ranked[places]]
+        late = slots[~self._is_ranked[slots]]
         if len(late):
             self._ranks[:, late] = self._below[:, late] + above(self._values[late])
             self._is_ranked[late] = True
-        return self._ranks[:, places]
+        return self._ranks[:, slots]
 
-    def _found(self, codes: Codes) -> Places:
+    def _found(self, codes: Codes) -> Slots:
         nearest = np.searchsorted(self._codes, codes)
-        return np.where(self._codes[nearest] == codes, self._places[nearest], -1)
+        return np.where(self._codes[nearest] == codes, self._slots[nearest], -1)
 
     def _add(self, codes: Codes, rows: Rows) -> None:
         """New points, their codes ascending."""
         values = self._work_out(rows)
-        below, places = self._rank(values), len(self) + np.arange(len(rows))
+        below, slots = self._rank(values), len(self) + np.arange(len(rows))
         # In place: what is there isn't copied each time.
         self._values.resize((len(self) + len(rows), values.shape[1]), refcheck=False)
-        self._values[places] = values
+        self._values[slots] = values
         self._below = np.concatenate([self._below, below], axis=1)
         self._ranks = np.concatenate([self._ranks, below], axis=1)
         self._is_ranked = np.concatenate([self._is_ranked, np.zeros(len(rows), np.bool_)])
         at = np.searchsorted(self._codes, codes)
-        self._codes, self._places = np.insert(self._codes, at, codes), np.insert(self._places, at, places)
+        self._codes, self._slots = np.insert(self._codes, at, codes), np.insert(self._slots, at, slots)
 
 
 class Sheets:

@@ -15,10 +15,9 @@ from tunewright.graph.task import Task
 from tunewright.search_space.sketches import spaces
 from tunewright.search_space.space import Rows, Space
 
-from . import labels
 from .features import NAMES, features
 from .forest import SQUARES, Forest, Growth, Members, Values
-from .labels import Lesson, Place
+from .labels import Lesson, TaskOnTarget, task_of, task_on_target
 from .learned import Learned
 from .model import AnalyticModel, Scores, Trials
 from .roofline import floor_s
@@ -60,11 +59,12 @@ class Contribution:
 
 
 class XGBModel:
-    """Ranks the points of a task by trees that learned from pairs of its trials which one is faster.
+    """Ranks the points of a task by boosted trees.
 
-    That orders more pairs rightly than squared error on speeds does; figures are in the data card of the base model.
-    What was learned `before` is a sum of layers of trees, to which `fit` adds one that learns what these get wrong
-    about the trials at hand. With nothing before and fewer trials than `enough`, it answers with the analytic estimate.
+    What was learned `before` is a sum of layers, which learned from pairs of trials of a task which one is faster: that
+    orders more pairs rightly than squared error on speeds does; figures are in the data card of the base model. `fit`
+    adds a layer that learns, by pairs too, what these get wrong about the trials at hand. With nothing before it learns
+    their speeds by squared error, and with fewer trials than `enough` it answers with the analytic estimate.
 
     From the first `fit` on, `kept_points` are kept with their features and ranks. A model that is never fitted keeps
     none: it scores most points once, and in many threads.
@@ -77,8 +77,8 @@ class XGBModel:
         self._own: Forest | None = None  # the layer on top, which `fit` made
         self._learned = before
         self._untaught = AnalyticModel()
-        self._anchors: dict[Place, float] = {}  # log2 of the time that the trials of a task let expect of its default
-        self._origins: OrderedDict[Place, tuple[Members, float]] = OrderedDict()  # see `_origin`
+        self._anchors: dict[TaskOnTarget, float] = {}  # log2 of the time that trials let expect of their task's default
+        self._origins: OrderedDict[TaskOnTarget, tuple[Members, float]] = OrderedDict()  # see `_origin`
         self._kept_points = kept_points
         self._sheets: Sheets | None = None  # until the first `fit`
 
@@ -114,30 +114,30 @@ class XGBModel:
 
     def _seen(self, trials: Trials) -> Values:
         sheet = self._sheet(trials.task, trials.target, trials.space)
-        return sheet.values(sheet.places(trials.rows))
+        return sheet.values(sheet.slots(trials.rows))
 
     def _ranked(self, trials: Trials) -> Members:
         """By what was learned before."""
         sheet = self._sheet(trials.task, trials.target, trials.space)
-        return sheet.below(sheet.places(trials.rows))
+        return sheet.below(sheet.slots(trials.rows))
 
-    def _anchored(self, trials: Sequence[Trials]) -> dict[Place, float]:
+    def _anchored(self, trials: Sequence[Trials]) -> dict[TaskOnTarget, float]:
         """What each trial lets expect of its task's default, by how it ranks beside it; the median of these."""
         if self._learned is None:
             return {}
-        expected: dict[Place, list[NDArray[np.float64]]] = {}
+        expected: dict[TaskOnTarget, list[NDArray[np.float64]]] = {}
         for each in trials:
             ok = np.isfinite(each.times_s)
             if ok.any():
                 gains = self._gains(each.task, each.target, each.space, each.rows[ok]).mean(axis=0)
-                expected.setdefault(labels.place(each), []).append(np.log2(each.times_s[ok]) + gains)
-        return {spot: float(np.median(np.concatenate(parts))) for spot, parts in expected.items()}
+                expected.setdefault(task_of(each), []).append(np.log2(each.times_s[ok]) + gains)
+        return {key: float(np.median(np.concatenate(parts))) for key, parts in expected.items()}
 
     def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         if self._learned is None:
             return self._untaught.score(task, target, space, rows)
-        spot = labels.place_of(task, target)
-        default = self._anchors[spot] if spot in self._anchors else self._origin(task, target)[1]
+        key = task_on_target(task, target)
+        default = self._anchors[key] if key in self._anchors else self._origin(task, target)[1]
         return np.asarray(self._gains(task, target, space, rows).mean(axis=0) - default)
 
     def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
@@ -165,15 +165,16 @@ class XGBModel:
     def _ranks(self, task: Task, target: Target, space: Space, rows: Rows) -> Members:
         """By each member [members, points]."""
         sheet = self._sheet(task, target, space)
-        places = sheet.places(rows)
-        return sheet.ranks(places, self._own.predict) if self._own else sheet.below(places)
+        slots = sheet.slots(rows)
+        return sheet.ranks(slots, self._own.predict) if self._own else sheet.below(slots)
 
     def _sheet(self, task: Task, target: Target, space: Space) -> Sheet:
         """What is known of points of a space."""
         made = partial(Sheet, space, partial(_values, task, target, space), self._below)
         if self._sheets is None:
             return made()
-        return self._sheets.sheet((task.key, target, space.sketch, space.version, space.knobs), made)
+        key = task.key, target, space.sketch, space.version, space.knobs  # fewer choices, other codes
+        return self._sheets.sheet(key, made)
 
     def _below(self, values: Values) -> Members:
         """The ranks that those of our own layer are added to."""
@@ -184,9 +185,9 @@ class XGBModel:
 
         Ranks of one task mean nothing beside those of another, nor those of one member beside another's.
         """
-        spot = labels.place_of(task, target)
-        if (known := self._origins.get(spot)) is None:
-            known = self._origins[spot] = self._default(task, target)
+        key = task_on_target(task, target)
+        if (known := self._origins.get(key)) is None:
+            known = self._origins[key] = self._default(task, target)
             while len(self._origins) > ORIGINS:
                 self._origins.popitem(last=False)
         return known

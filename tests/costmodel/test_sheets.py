@@ -40,8 +40,8 @@ def test_points_are_worked_out_once(sheet):
     rows = space.points[np.random.default_rng(0).permutation(len(space.points))]
     for start in range(0, 400, 100):  # with points that are known, and one of them twice
         some = np.concatenate([rows[: start + 100], rows[start : start + 1]])
-        np.testing.assert_array_equal(sheet.values(sheet.places(some)), some)
-        np.testing.assert_array_equal(sheet.below(sheet.places(some)), widened(some))
+        np.testing.assert_array_equal(sheet.values(sheet.slots(some)), some)
+        np.testing.assert_array_equal(sheet.below(sheet.slots(some)), widened(some))
     assert worked_out == [100] * 4
     assert len(sheet) == 400
 
@@ -55,12 +55,12 @@ def test_ranks_are_worked_out_for_each_layer_on_top(sheet):
         return values[None, :, 1] + len(ranked)
 
     rows = space.points[:50]
-    first = sheet.ranks(sheet.places(rows), above)
+    first = sheet.ranks(sheet.slots(rows), above)
     np.testing.assert_array_equal(first, widened(rows) + rows[:, 1] + 1)
-    np.testing.assert_array_equal(sheet.ranks(sheet.places(rows[::-1]), above), first[:, ::-1])
-    assert sheet.ranks(sheet.places(space.points[:60]), above).shape == (2, 60)
+    np.testing.assert_array_equal(sheet.ranks(sheet.slots(rows[::-1]), above), first[:, ::-1])
+    assert sheet.ranks(sheet.slots(space.points[:60]), above).shape == (2, 60)
     sheet.forget_ranks()
-    np.testing.assert_array_equal(sheet.ranks(sheet.places(rows), above), first + 2)
+    np.testing.assert_array_equal(sheet.ranks(sheet.slots(rows), above), first + 2)
     assert ranked == [50, 10, 50]
 
 
@@ -74,7 +74,7 @@ def test_sheets_used_long_ago_are_dropped(conv, space_of):
     known = {}
     for name in "abac":
         known[name] = sheets.sheet(name, made)
-        known[name].places(space.points[:45])
+        known[name].slots(space.points[:45])
     assert sheets.sheet("a", made) is known["a"]
     assert sheets.sheet("c", made) is known["c"]
     assert sheets.sheet("b", made) is not known["b"]
@@ -92,11 +92,11 @@ def test_the_sheet_that_is_wanted_is_the_last_to_be_dropped(conv, space_of):
     known = {name: sheets.sheet(name, made) for name in "abc"}
     assert sheets.sheet("a", made) is known["a"]  # though it is empty
     for name in "abc":
-        known[name].places(space.points[:45])
+        known[name].slots(space.points[:45])
     assert sheets.sheet("b", made) is known["b"]  # the longest unused, and there are too many points
     assert sheets.sheet("a", made) is known["a"]
     assert sheets.sheet("c", made) is not known["c"]
-    known["a"].places(space.points[:101])
+    known["a"].slots(space.points[:101])
     assert sheets.sheet("a", made) is not known["a"]
 
 
