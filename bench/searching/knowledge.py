@@ -18,9 +18,9 @@ from tunewright.bench.suite import MODELS
 
 from .plan import Plan
 from .searches import LOAD_LIMIT_S, TUNE_LIMIT_S, kernels, tuned
-from .workloads import HELD_OUT, WORKLOADS
+from .workloads import UNSEEN, WORKLOADS
 
-TASKS: Mapping[str, Callable[[], bytes]] = {name: one.build for name, one in WORKLOADS.items()} | dict(HELD_OUT)
+TASKS: Mapping[str, Callable[[], bytes]] = {name: one.build for name, one in WORKLOADS.items()} | dict(UNSEEN)
 """What schedules are picked for without any trial."""
 
 SHARE = 0.1

@@ -38,7 +38,7 @@ WORKLOADS: Mapping[str, Workload] = {
 }
 """Those that searches are compared on."""
 
-HELD_OUT: Mapping[str, Callable[[], bytes]] = {
+UNSEEN: Mapping[str, Callable[[], bytes]] = {
     "gemm 197x768x3072": partial(model_of, partial(Network.gemm, inputs=768, outputs=3072), 197, 768),
     "gemm 300x500x700": partial(model_of, partial(Network.gemm, inputs=500, outputs=700), 300, 500),
     "dense 1x512x384": partial(model_of, partial(Network.gemm, inputs=512, outputs=384), 1, 512),

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from tunewright.bench.searching.workloads import HELD_OUT, WORKLOADS
+from tunewright.bench.searching.workloads import UNSEEN, WORKLOADS
 from tunewright.bench.suite import MODELS
 from tunewright.bench.suite.network import Network, batched_product, model_of
 from tunewright.graph.task import Task
@@ -63,7 +63,7 @@ def reserved() -> frozenset[Loops]:
 
     Nor of those in another layout or with another epilogue.
     """
-    models = [*(workload.build for workload in WORKLOADS.values()), *HELD_OUT.values()]
+    models = [*(workload.build for workload in WORKLOADS.values()), *UNSEEN.values()]
     return frozenset(loops(task) for build in models for task, _ in open_model(build()).tasks.values())
 
 
