@@ -133,6 +133,28 @@ def test_it_learns_again_as_trials_are_added(store: SqlStore, monkeypatch: pytes
     assert first is not None and second is not None and second.trials > first.trials
 
 
+def test_it_sees_what_another_process_has_learned(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = fitted(store)
+    before = one.pick(TASK, TARGET, set())
+    add_trials(store, 60, seed=1)
+    assert learn(store, "cpu") is not None  # as a job does when it begins: nothing is left to learn then
+    monkeypatch.setattr(predictor, "PAUSE_S", 0.0)
+    one.pick(TASK, TARGET, set())
+    one.wait(60.0)
+    monkeypatch.setattr(predictor, "PAUSE_S", 60.0)
+    assert one.pick(TASK, TARGET, set()) == FixedPredictor(store).pick(TASK, TARGET, set()) != before
+
+
+def test_a_model_is_made_anew_only_where_more_is_known(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = fitted(store)
+    made: list[object] = []
+    monkeypatch.setattr(predictor, "PAUSE_S", 0.0)
+    monkeypatch.setattr(predictor, "XGBModel", made.append)
+    one.pick(TASK, TARGET, set())
+    one.wait(60.0)
+    assert made == []
+
+
 def test_lookups_pick_by_no_snapshot_of_unknown_worth() -> None:
     """There are no tasks to judge it by. A job begins with it nevertheless: it measures what it picks."""
     assert is_held_out(HELD_OUT.key) and not any(is_held_out(task.key) for task in (NEAR, NEARER, FAR))
@@ -197,9 +219,9 @@ def test_a_snapshot_above_another_base_model_is_not_used(store: SqlStore, monkey
 
 def test_a_snapshot_in_another_form_is_left_alone(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     learn(store, "cpu")
-    assert experience.experience(store, "cpu") is not None
+    assert experience.experience(store, "cpu").learned is not None
     monkeypatch.setattr("tunewright.costmodel.learned.FORM", 0)
-    assert experience.experience(store, "cpu") is None
+    assert experience.experience(store, "cpu").learned is None
 
 
 def test_too_few_trials_make_no_model() -> None:

@@ -9,9 +9,10 @@ from tunewright.codegen.target import Target
 from tunewright.costmodel.examples import grouped
 from tunewright.costmodel.model import Trials
 from tunewright.costmodel.xgb import XGBModel
+from tunewright.db.cost_models import Snapshot
 from tunewright.db.sql_store import SqlStore
 
-from ..lookup.experience import experience, learn, newest_snapshot
+from ..lookup.experience import experience, learn
 from .task_state import TaskState
 
 OTHERS = 500
@@ -26,9 +27,10 @@ class Learning:
 
     def __init__(self, store: SqlStore, target: Target, task_keys: Collection[str], seed: int) -> None:
         learn(store, target.kind)  # from what was imported, say
-        self.costs = XGBModel(experience(store, target.kind), seed)
+        known = experience(store, target.kind)
+        self.costs = XGBModel(known.learned, seed)
         self._store, self._target = store, target
-        self._others = _others(store, target, task_keys)
+        self._others = _others(store, target, task_keys, known.snapshot)
         self._own: dict[str, list[Trials]] = {}  # of the job's tasks by their keys, at the last fit
         self._seen: dict[str, int] = {}  # how many of these there were, with those that are in no space any more
         self._new, self._known = REFIT, 0  # trials since the last fit, and at it
@@ -60,9 +62,8 @@ class Learning:
         learn(self._store, self._target.kind, job_id)
 
 
-def _others(store: SqlStore, target: Target, own: Collection[str]) -> list[Trials]:
-    """What other tasks and targets of the kind taught since the last snapshot."""
-    newest = newest_snapshot(store, target.kind)
+def _others(store: SqlStore, target: Target, own: Collection[str], newest: Snapshot | None) -> list[Trials]:
+    """What other tasks and targets of the kind taught since the newest snapshot."""
     examples = store.examples(target.kind, after=newest.newest_trial_id if newest else 0)
     return list(
         grouped(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,30 +54,27 @@ class Recorded(Protocol):
         ...
 
 
-def experience(store: Recorded | None, target_kind: str) -> Learned | None:
-    """What is known so far, without a store the base model; None where there is nothing. Raises StoreError."""
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What is known before the next trial."""
+
+    learned: Learned | None  # None where nothing is
+    snapshot: Snapshot | None  # the last layer of it; None where that is the base model, or nothing is known
+    quality: Mapping[str, Any] | None  # of it on tasks held out: `judging.Quality` as JSON; None where nobody knows
+
+
+def experience(store: Recorded | None, target_kind: str) -> Experience:
+    """What is known so far, without a store the base model. Raises StoreError."""
     return _above_base(newest_snapshot(store, target_kind) if store else None, target_kind)
 
 
-def proven(store: Recorded | None, target_kind: str) -> Learned | None:
+def proven(store: Recorded | None, target_kind: str) -> Experience:
     """The same to pick by what nobody will measure: without a snapshot that is not known to be worth it.
 
     A job measures what it picks, and learns where that was wrong. Raises StoreError.
     """
-    return _above_base(_proven_snapshot(store, target_kind), target_kind)
-
-
-def proven_quality(store: Recorded | None, target_kind: str) -> Mapping[str, Any] | None:
-    """Figures of what `proven` gives on tasks held out: those of `judging.Quality`. None where nobody knows them."""
-    newest, shipped = _proven_snapshot(store, target_kind), base(target_kind)
-    if newest is not None:
-        return dict(newest.metrics["held_out"])
-    return dict(shipped.card["quality"]) if shipped else None
-
-
-def _proven_snapshot(store: Recorded | None, target_kind: str) -> Snapshot | None:
     newest = newest_snapshot(store, target_kind) if store else None
-    return newest if newest is not None and is_proven(newest) else None
+    return _above_base(newest if newest is not None and is_proven(newest) else None, target_kind)
 
 
 def is_proven(snapshot: Snapshot) -> bool:
@@ -86,17 +84,18 @@ def is_proven(snapshot: Snapshot) -> bool:
     return all(own is not None and other is not None and own >= other for own, other in figures)
 
 
-def _above_base(snapshot: Snapshot | None, target_kind: str) -> Learned | None:
+def _above_base(snapshot: Snapshot | None, target_kind: str) -> Experience:
     shipped = base(target_kind)
-    below = shipped.learned if shipped else None
+    alone = Experience(shipped.learned, None, shipped.card["quality"]) if shipped else Experience(None, None, None)
     if snapshot is None:
-        return below
+        return alone
     try:
         above = Learned.read(snapshot.content, snapshot.sha256)
     except ValueError as error:  # of another version of Tunewright or of XGBoost: the next job makes a new one
         _log.warning("snapshot %d of the cost model is not used: %s", snapshot.id, error)
-        return below
-    return above.on(below) if below else above
+        return alone
+    learned = above.on(alone.learned) if alone.learned else above
+    return Experience(learned, snapshot, snapshot.metrics.get("held_out"))
 
 
 def newest_snapshot(store: Recorded, target_kind: str) -> Snapshot | None:

@@ -17,7 +17,7 @@ from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import spaces
 
 from ..units import in_ms
-from .experience import proven, proven_quality
+from .experience import Experience, proven
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ def predicted(store: SqlStore | None, task: Task, target: Target, schedule: Sche
 
     Raises StoreError.
     """
-    model = XGBModel(proven(store, target.kind))
+    known = proven(store, target.kind)
+    model = XGBModel(known.learned)
     offered = spaces(task, target)
     if store is not None:
         own = [(record.schedule, record.measurement) for record in store.records(task.key, target.key)]
@@ -56,15 +57,15 @@ def predicted(store: SqlStore | None, task: Task, target: Target, schedule: Sche
         except Illegal:
             continue
         [score], [deviation] = model.score(task, target, space, rows), model.deviation(task, target, space, rows)
-        deviation = max(float(deviation), _usual_deviation(store, target))
+        deviation = max(float(deviation), _usual_deviation(known))
         return Prediction(float(np.exp2(-score)), deviation, tuple(model.explain(task, target, space, rows)[0]))
     return None
 
 
-def _usual_deviation(store: SqlStore | None, target: Target) -> float:
+def _usual_deviation(known: Experience) -> float:
     """That of predicted times on tasks held out, zero where nobody knows it.
 
     The members of a model agree on what it has learned from, whether or not they are right.
     """
-    error = (proven_quality(store, target.kind) or {}).get("time_error")
+    error = (known.quality or {}).get("time_error")
     return 0.0 if error is None else float(np.log2(1.0 + error)) / MEDIAN_OF_NORMAL

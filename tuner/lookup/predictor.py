@@ -41,14 +41,15 @@ class Predictor:
     """Picks schedules by models of one store, one for each kind of target. Threads may share it.
 
     A model is read, or fitted where there is much to learn, in a thread of its own when it is first asked for, and
-    again as trials are added. Nobody waits for it: until then there is no pick. A pick for a task and target stays the
-    same until the next model.
+    again as trials are added or another process has learned from them. Nobody waits for it: until then there is no
+    pick. A pick for a task and target stays the same until the next model.
     """
 
     def __init__(self, store: Recorded) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._models: dict[str, CostModel] = {}  # by kind of target
+        # By kind of target; with the digest of the snapshot that it stands on, None where that is the base model alone.
+        self._models: dict[str, tuple[str | None, CostModel]] = {}
         self._looked_s: dict[str, float] = {}  # by kind, when it was last looked at
         self._thread: threading.Thread | None = None
         self._picks: OrderedDict[tuple[str, str], Pick | None] = OrderedDict()
@@ -59,7 +60,7 @@ class Predictor:
         None where there is no model yet, or none that it takes for clearly faster than the default.
         """
         model = self._model(target.kind)
-        if model is None:
+        if model is None or not model.ready:
             return None
         place = task.key, target.key
         with self._lock:
@@ -85,22 +86,23 @@ class Predictor:
                 self._looked_s[kind] = time.monotonic()  # whatever comes of it, the next one is not begun at once
                 self._thread = threading.Thread(target=self._learn, args=(kind,), name="tunewright-learn", daemon=True)
                 self._thread.start()
-            return self._models.get(kind)
+            _, model = self._models.get(kind, (None, None))
+            return model
 
     def _learn(self, kind: str) -> None:
-        """In the thread: make a model where there is none, or more to learn from."""
+        """In the thread: make a model where there is none, or what is known is more than it stands on."""
         try:
-            learned = learn(self._store, kind)
-            if learned is None and kind in self._models:
-                return
-            model = XGBModel(proven(self._store, kind))
+            learn(self._store, kind)
+            known = proven(self._store, kind)
         except StoreError as error:  # whoever looks something up is told the same
             _log.info("no cost model: %s", error)
             return
+        sha256 = known.snapshot.sha256 if known.snapshot else None
+        if kind in self._models and self._models[kind][0] == sha256:
+            return
         with self._lock:
-            if model.ready:
-                self._models[kind] = model
-                self._picks.clear()
+            self._models[kind] = sha256, XGBModel(known.learned)
+            self._picks.clear()
 
 
 class FixedPredictor:
@@ -116,7 +118,7 @@ class FixedPredictor:
     def pick(self, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
         """See `Picks`. Raises StoreError."""
         if target.kind not in self._models:
-            self._models[target.kind] = XGBModel(proven(self._store, target.kind))
+            self._models[target.kind] = XGBModel(proven(self._store, target.kind).learned)
         model = self._models[target.kind]
         return picked_by(model, task, target, failed) if model.ready else None
 
