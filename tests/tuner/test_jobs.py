@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tunewright.codegen.host import machine
+from tunewright.db.errors import StoreError
 from tunewright.db.jobs import EventKind, JobState, LeaseLost
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Candidate, Measurement, Record
@@ -21,6 +22,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.jobs.job import TuningJob
+from tunewright.tuner.jobs.learning import Learning
 from tunewright.tuner.jobs.progress import Progress
 from tunewright.tuner.jobs.report import Ended, Report
 from tunewright.tuner.jobs.scheduling.scheduler import SMALLEST
@@ -171,7 +173,7 @@ def test_a_job_tells_what_happens_to_it(network: Model, store: SqlStore) -> None
     kinds = [event.kind for event in events]
     assert kinds[:3] == [EventKind.QUEUED, EventKind.STARTED, EventKind.STAGE]
     stages = [e.data["stage"] for e in events if e.kind is EventKind.STAGE]
-    assert stages == ["searching", "confirming", "running", "learning"]
+    assert stages == ["searching", "learning", "confirming", "running"]
     trials = [trial.record for trial in store.jobs.trials(report.job_id)]
     best_ms: dict[str, float] = {}
     for event in (event for event in events if event.kind is EventKind.IMPROVED):
@@ -187,6 +189,29 @@ def test_a_job_tells_what_happens_to_it(network: Model, store: SqlStore) -> None
     assert [data["best_ms"] for data in confirmed] == [1e3 * (task.best_s or 0) for task in report.tasks]
     assert events[-1].kind is EventKind.SUCCEEDED
     assert events[-1].data == store.jobs.get(report.job_id).result == report.to_json()
+
+
+def test_nothing_was_timed_yet_where_learning_fails(network: Model, store: SqlStore, monkeypatch) -> None:
+    """So nothing is lost: the trials are stored, and the same job goes on from there."""
+    asked: list[Wanted] = []
+    lease, pool = leased(network, store), Told(by_key)
+
+    def timing(wanted: Wanted) -> ModelTimes:
+        asked.append(wanted)
+        return ModelTimes(dict.fromkeys(wanted, 3e-3))
+
+    def away(learning: Learning, job_id: int | None) -> None:
+        raise StoreError("it is away")
+
+    with monkeypatch.context() as patch, Tenure(store.jobs, lease, LEASE_S) as tenure:
+        patch.setattr(Learning, "keep", away)
+        with pytest.raises(StoreError, match="it is away"):
+            work(network, store, pool, tenure, timing)
+    assert (store.counts()["trials"], pool.comparisons, asked) == (12, [], [])
+    with Tenure(store.jobs, lease, LEASE_S) as tenure:
+        report = work(network, store, pool, tenure, timing)
+    assert (report.trials, len(pool.comparisons), len(asked)) == (12, 2, 1)
+    assert store.jobs.get(report.job_id).result == report.to_json()
 
 
 def test_a_report_comes_back_from_json(network: Model, store: SqlStore) -> None:

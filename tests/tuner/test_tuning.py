@@ -45,9 +45,9 @@ def test_what_is_found_is_used(tmp_path: Path) -> None:
     assert report.trials == 6
     assert [progress.stage for progress in seen if progress.stage != "searching"] == [
         "reading",
+        "learning",
         "confirming",
         "running",
-        "learning",
         "done",
     ]
     assert [progress.trials for progress in seen if progress.last] == [1, 2, 3, 4, 5, 6]

@@ -89,7 +89,7 @@ class TuningJob:
         )
 
     def run(self) -> Report:
-        """Search until the budget is spent or nothing is left to try, time the findings, and finish the job.
+        """Search until the budget is spent or nothing is left to try, learn, time the findings, and finish the job.
 
         Where time is over before the trials are, the job of a command is paused, for the same command to go on.
         Raises LeaseLost, having written nothing since; Stopped, having given the job back; PoolError.
@@ -98,9 +98,9 @@ class TuningJob:
             self._enter(Stage.SEARCHING)
             ended_by = self._search.run()
             self._ended_s = self._searched_s
-            report = self._finish(ended_by)
             self._enter(Stage.LEARNING)
-            self._learning.keep(self._job.id)
+            self._learning.keep(self._job.id)  # if that fails nothing is lost: a report is stored at the very end
+            report = self._finish(ended_by)
             self._leave(report)
         except Stopped:
             self._stop()

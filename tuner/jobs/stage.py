@@ -11,7 +11,7 @@ class Stage(StrEnum):
     READING = "reading"
     WAITING = "waiting"  # for another process that has the job
     SEARCHING = "searching"
+    LEARNING = "learning"  # what later jobs shall know
     CONFIRMING = "confirming"
     RUNNING = "running"
-    LEARNING = "learning"  # what later jobs shall know
     DONE = "done"

@@ -41,9 +41,9 @@ STAGES = {
     Stage.READING: "reading the model",
     Stage.WAITING: "another process is at work on the same job",  # who, and what is waited for: `_waiting`
     Stage.SEARCHING: "searching",
+    Stage.LEARNING: "learning from the trials",
     Stage.CONFIRMING: "timing default and best schedules side by side",
     Stage.RUNNING: "timing the whole model",
-    Stage.LEARNING: "learning from the trials",
     Stage.DONE: "done",
 }
 """The stages of a job, for people."""
