@@ -10,9 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tunewright.costmodel.features import VERSION
+from tunewright.costmodel.forest import Forest, Growth
+from tunewright.costmodel.learned import Learned
 from tunewright.db.cost_models import NewSnapshot
 from tunewright.db.fleet import Device
 from tunewright.db.inspection import Work
@@ -49,6 +52,14 @@ def test_it_is_fast_and_changes_nothing(command: Command, home: Path) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
+def layer(seed: int) -> bytes:
+    """A cost model that learned from eight points."""
+    rng = np.random.default_rng(seed)
+    growth = Growth(rounds=1, max_depth=1, eta=0.1, colsample_bytree=1.0)
+    values, labels = rng.random((8, 4), np.float32), rng.random(8, np.float32)
+    return Learned((Forest.fit(values, labels, np.zeros(8, np.int64), growth, members=1, seed=seed),), None).write()
+
+
 def test_how_good_the_cost_model_is(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (shipped,) = checks(command, "cost model")
     assert re.match(
@@ -57,16 +68,18 @@ def test_how_good_the_cost_model_is(command: Command, home: Path, monkeypatch: p
     with open_store(f"sqlite:///{home / 'tuning.db'}") as store:
         store.costs.keep(NewSnapshot("cpu", "other features", b"0", 100, 100, {}))
         assert "another version or base model" in checks(command, "cost model")[1]["found"]
-        store.costs.keep(NewSnapshot("cpu", VERSION, b"1", 100, 100, {"held_out": None, "below": None}))
+        store.costs.keep(NewSnapshot("cpu", VERSION, b"no model", 100, 100, {}))
+        assert "another version or base model" in checks(command, "cost model")[1]["found"]
+        store.costs.keep(NewSnapshot("cpu", VERSION, layer(1), 100, 100, {"held_out": None, "below": None}))
         unknown = checks(command, "cost model")[1]["found"]
         assert "too few tasks to judge it by; jobs use it, lookups pick by the base model alone" in unknown
         figures = {"tasks": 4, "pairwise": 0.9, "peak_1": 0.95, "peak_5": None, "time_error": 0.2}
         metrics = {"held_out": figures, "below": figures | {"pairwise": 0.8}}
-        store.costs.keep(NewSnapshot("cpu", VERSION, b"2", 1, 100, metrics))
+        store.costs.keep(NewSnapshot("cpu", VERSION, layer(2), 1, 100, metrics))
     said = "pairwise 0.900, peak_1 0.950, peak_5 -, time_error 0.200 on 4 tasks held out"
     (_, newest) = checks(command, "cost model")
     assert (
-        newest["found"].startswith("snapshot 3 of ") and f"from 1 trial: {said} (what is below it: " in newest["found"]
+        newest["found"].startswith("snapshot 4 of ") and f"from 1 trial: {said} (what is below it: " in newest["found"]
     )
     assert newest["found"].endswith("; lookups pick by it too")
     monkeypatch.setattr(doctor, "base", lambda kind: None)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tunewright.costmodel.features import VERSION
 from tunewright.costmodel.model import AnalyticModel, Trials
+from tunewright.db.cost_models import NewSnapshot
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -69,6 +71,14 @@ def test_what_other_tasks_taught_is_known_at_once(store: SqlStore) -> None:
     learned = Learning(store, TARGET, {TASK.key}, seed=0)
     assert newest_snapshot(store, "cpu") is None
     assert not learned.costs.ready
+    learned.refit([state_of(TASK, learned)])
+    assert learned.costs.ready
+
+
+def test_what_other_tasks_taught_is_known_where_a_snapshot_can_not_be_read(store: SqlStore) -> None:
+    add_trials(store, NEAR, 60)
+    store.costs.keep(NewSnapshot("cpu", VERSION, b"no model", 60, store.newest_trial(), {}))
+    learned = Learning(store, TARGET, {TASK.key}, seed=0)
     learned.refit([state_of(TASK, learned)])
     assert learned.costs.ready
 

@@ -222,6 +222,18 @@ def test_a_snapshot_in_another_form_is_left_alone(store: SqlStore, monkeypatch: 
     assert experience.experience(store, "cpu").learned is not None
     monkeypatch.setattr("tunewright.costmodel.learned.FORM", 0)
     assert experience.experience(store, "cpu").learned is None
+    assert newest_snapshot(store, "cpu") is None
+
+
+def test_what_is_in_a_snapshot_in_another_form_is_learned_anew(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn(store, "cpu")
+    monkeypatch.setattr("tunewright.costmodel.learned.FORM", 0)
+    made = learn(store, "cpu")  # though no trial was added
+    assert made is not None and made.trials == 240
+    assert experience.experience(store, "cpu").snapshot == newest_snapshot(store, "cpu") is not None
+    assert learn(store, "cpu") is None
 
 
 def test_too_few_trials_make_no_model() -> None:

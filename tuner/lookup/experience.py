@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tunewright.costmodel.base import Base, base
 from tunewright.costmodel.examples import grouped
@@ -65,7 +65,7 @@ class Experience:
 
 def experience(store: Recorded | None, target_kind: str) -> Experience:
     """What is known so far, without a store the base model. Raises StoreError."""
-    return _above_base(newest_snapshot(store, target_kind) if store else None, target_kind)
+    return _above_base(_newest(store, target_kind) if store else None, target_kind)
 
 
 def proven(store: Recorded | None, target_kind: str) -> Experience:
@@ -73,8 +73,8 @@ def proven(store: Recorded | None, target_kind: str) -> Experience:
 
     A job measures what it picks, and learns where that was wrong. Raises StoreError.
     """
-    newest = newest_snapshot(store, target_kind) if store else None
-    return _above_base(newest if newest is not None and is_proven(newest) else None, target_kind)
+    newest = _newest(store, target_kind) if store else None
+    return _above_base(newest if newest is not None and is_proven(newest.snapshot) else None, target_kind)
 
 
 def is_proven(snapshot: Snapshot) -> bool:
@@ -84,24 +84,41 @@ def is_proven(snapshot: Snapshot) -> bool:
     return all(own is not None and other is not None and own >= other for own, other in figures)
 
 
-def _above_base(snapshot: Snapshot | None, target_kind: str) -> Experience:
+class _Newest(NamedTuple):
+    """A snapshot, and the layer that it holds."""
+
+    snapshot: Snapshot
+    layer: Learned
+
+
+def _above_base(newest: _Newest | None, target_kind: str) -> Experience:
     shipped = base(target_kind)
     alone = Experience(shipped.learned, None, shipped.card["quality"]) if shipped else Experience(None, None, None)
-    if snapshot is None:
+    if newest is None:
         return alone
-    try:
-        above = Learned.read(snapshot.content, snapshot.sha256)
-    except ValueError as error:  # of another version of Tunewright or of XGBoost: the next job makes a new one
-        _log.warning("snapshot %d of the cost model is not used: %s", snapshot.id, error)
-        return alone
-    learned = above.on(alone.learned) if alone.learned else above
-    return Experience(learned, snapshot, snapshot.metrics.get("held_out"))
+    snapshot, layer = newest
+    return Experience(layer.on(alone.learned) if alone.learned else layer, snapshot, snapshot.metrics.get("held_out"))
 
 
 def newest_snapshot(store: Recorded, target_kind: str) -> Snapshot | None:
-    """The last snapshot that stands on the base model at hand; None where there is none. Raises StoreError."""
+    """The last snapshot that stands on the base model at hand; None where there is none, or it can't be read.
+
+    Raises StoreError.
+    """
+    newest = _newest(store, target_kind)
+    return newest.snapshot if newest else None
+
+
+def _newest(store: Recorded, target_kind: str) -> _Newest | None:
     shipped = base(target_kind)
-    return store.costs.newest(target_kind, VERSION, shipped.sha256 if shipped else None)
+    snapshot = store.costs.newest(target_kind, VERSION, shipped.sha256 if shipped else None)
+    if snapshot is None:
+        return None
+    try:
+        return _Newest(snapshot, Learned.read(snapshot.content, snapshot.sha256))
+    except ValueError as error:  # of another version of Tunewright or of XGBoost: `learn` makes a new one
+        _log.warning("snapshot %d of the cost model is not used: %s", snapshot.id, error)
+        return None
 
 
 def learn(store: Recorded, target_kind: str, job_id: int | None = None) -> Snapshot | None:
