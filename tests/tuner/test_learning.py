@@ -75,6 +75,15 @@ def test_what_other_tasks_taught_is_known_at_once(store: SqlStore) -> None:
     assert learned.costs.ready
 
 
+def test_trials_of_its_own_leave_a_job_those_of_others(store: SqlStore, monkeypatch) -> None:
+    monkeypatch.setattr(learning, "OTHERS", 40)
+    add_trials(store, NEAR, 45)
+    add_trials(store, TASK, 45)  # the newest
+    learned = Learning(store, TARGET, {TASK.key}, seed=0)
+    learned.refit([state_of(TASK, learned)])
+    assert learned.costs.ready
+
+
 def test_what_other_tasks_taught_is_known_where_a_snapshot_can_not_be_read(store: SqlStore) -> None:
     add_trials(store, NEAR, 60)
     store.costs.keep(NewSnapshot("cpu", VERSION, b"no model", 60, store.newest_trial(), {}))

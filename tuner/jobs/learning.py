@@ -65,10 +65,9 @@ class Learning:
 def _others(store: SqlStore, target: Target, own: Collection[str], newest: Snapshot | None) -> list[Trials]:
     """What other tasks and targets of the kind taught since the newest snapshot."""
     examples = store.examples(target.kind, after=newest.newest_trial_id if newest else 0)
-    return list(
-        grouped(
-            (candidate, measurement)
-            for candidate, measurement in islice(examples, OTHERS)
-            if candidate.task.key not in own or candidate.target.key != target.key
-        )
+    others = (
+        (candidate, measurement)
+        for candidate, measurement in examples
+        if candidate.task.key not in own or candidate.target.key != target.key
     )
+    return list(grouped(islice(others, OTHERS)))
