@@ -88,16 +88,16 @@ def test_promises_are_believed_as_far_as_they_were_kept() -> None:
 def test_thirty_that_gained_little_lower_what_is_expected_of_the_next() -> None:
     known = [falling(0.04, 32)] * 30
     histories, families = [*known, [1.0], [1.0]], ["conv"] * 31 + ["softmax"]
-    found = outlooks(histories, families, [len(h) for h in histories], [inf] * 32, [0.0] * 32)
+    found = outlooks(histories, families, [inf] * 32, [0.0] * 32)
     assert found[30].later == pytest.approx(0.04, rel=0.1)
     assert found[30].later < 0.06 < LEFT
-    alone = outlooks([[1.0]], ["conv"], [1], [inf], [0.0])
+    alone = outlooks([[1.0]], ["conv"], [inf], [0.0])
     assert alone[0].later == LEFT
 
 
 def test_one_that_gained_much_is_not_lost_among_those_that_did_not() -> None:
     histories = [*[[1.0] * 64] * 10, falling(1.5, 64)]
-    found = outlooks(histories, ["conv"] * 11, [64] * 11, [inf] * 11, [0.0] * 11)
+    found = outlooks(histories, ["conv"] * 11, [inf] * 11, [0.0] * 11)
     assert found[10].later > 10 * max(outlook.later for outlook in found[:10])
 
 
@@ -107,7 +107,7 @@ def test_forecasts_are_calibrated_on_curves_like_those_they_expect() -> None:
     lefts = rng.exponential(LEFT, 200)
     for trials in (8, 32):
         histories = [falling(left, trials) for left in lefts]
-        found = outlooks(histories, ["a"] * 200, [trials] * 200, [inf] * 200, [0.0] * 200)
+        found = outlooks(histories, ["a"] * 200, [inf] * 200, [0.0] * 200)
         expected = sum(float(outlook.fall(np.array([3.0 * trials]))[0]) for outlook in found)
         real = sum(left * (trials**-0.5 - (4 * trials) ** -0.5) for left in lefts)
         assert expected == pytest.approx(real, rel=0.2)

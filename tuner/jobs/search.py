@@ -127,7 +127,6 @@ class Search:
             self._try(index, size)
             claims.release()
             self._scheduler.pace.note_round(time.monotonic() - begun - (self._measured_s - measured_s))
-        self._scheduler.drop(index, size)
         return fresh is not None
 
     def _try(self, index: int, size: int) -> None:
@@ -162,7 +161,7 @@ class Search:
         record = Record(state.task.key, self._target_key, schedule, measurement)
         is_new = assigned.store.record(record, assigned.tenure.lease, self._improvement(state, schedule, measurement))
         state.tell(schedule, measurement)
-        self._scheduler.tell(index, [time_s(measurement)])
+        self._scheduler.add(index, [time_s(measurement)])
         self._learning.note(1)
         # One that was stored already may be our own, where the database went away in the middle of it.
         self.own = self.own + 1 if is_new else sum(assigned.store.jobs.statuses(assigned.tenure.lease.job_id).values())

@@ -110,7 +110,7 @@ def trusted(promises: Sequence[Promises]) -> list[float]:
 class Outlook:
     """What may still come of a task: part of it soon, part at length."""
 
-    trials: int  # done or under way, at least 1
+    trials: int  # done, at least 1
     soon: float  # log2 that the best time falls by within a few trials
     later: float  # log2 that it falls by if there is no end of trials
 
@@ -141,7 +141,6 @@ class Outlook:
 def outlooks(
     histories: Sequence[Sequence[float]],
     families: Sequence[str],
-    spent: Sequence[int],
     limits: Sequence[float],
     promises: Sequence[float],
 ) -> list[Outlook]:
@@ -156,6 +155,6 @@ def outlooks(
     for family, own in zip(families, shown, strict=True):
         alike[family] = alike.get(family, Evidence()) + own.as_one
     return [
-        Outlook.of(trials, own.expected((alike[family] - own.as_one).expected(everywhere)), limit, promise)
-        for own, family, trials, limit, promise in zip(shown, families, spent, limits, promises, strict=True)
+        Outlook.of(len(best_s), own.expected((alike[family] - own.as_one).expected(everywhere)), limit, promise)
+        for best_s, own, family, limit, promise in zip(histories, shown, families, limits, promises, strict=True)
     ]

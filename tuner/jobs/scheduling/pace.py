@@ -19,7 +19,7 @@ KEPT = 0.9
 KEPT_OF_ALL = 0.99
 """The same of the trials of all tasks together."""
 
-WEIGHT = 4.0
+OTHERS_WEIGHT = 4.0
 """Trials that what those of other tasks take counts as much as."""
 
 
@@ -50,7 +50,7 @@ class Pace:
     def trial_s(self, task: int) -> float:
         """Seconds that one trial of the task takes."""
         seconds, trials = self._spent[task]
-        return (seconds + WEIGHT * self.mean_s) / (trials + WEIGHT)
+        return (seconds + OTHERS_WEIGHT * self.mean_s) / (trials + OTHERS_WEIGHT)
 
     def cost_s(self, task: int) -> float:
         """Seconds that one more trial of the task takes in all, with its part of what a round takes."""

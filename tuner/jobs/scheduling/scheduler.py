@@ -13,8 +13,8 @@ from .forecast import GRID, Forecast
 from .outlook import Floats, Outlook, Promises, outlooks, trusted
 from .pace import Pace
 
-SMALLEST = 4
-"""Trials in a batch after the first one, where they are few for many tasks."""
+SMALLEST_LATER = 4
+"""Trials in a batch after the first one of a task, where there are few for many tasks."""
 
 LEAST_GAP = 0.02
 """The part of a time that may always be saved: the floor is an estimate."""
@@ -33,7 +33,6 @@ class TaskProgress:
     floor_s: float  # a time it can hardly go below
     family: str
     best_s: list[float] = field(default_factory=list)  # after each trial; inf until one succeeds
-    under_way: int = 0  # trials handed out and not told yet
     succeeded: int = 0
     exhausted: bool = False
     promises: Promises = field(default_factory=Promises)
@@ -41,11 +40,6 @@ class TaskProgress:
     @property
     def trials(self) -> int:
         return len(self.best_s)
-
-    @property
-    def spent(self) -> int:
-        """Trials done or under way."""
-        return self.trials + self.under_way
 
     def add(self, time_s: float) -> None:
         """The outcome of one more trial; inf if it failed."""
@@ -84,24 +78,14 @@ class TaskScheduler:
         for index, outcomes in enumerate(times_s or ()):
             self.add(index, outcomes)
 
-    def tell(self, index: int, times_s: Sequence[float]) -> None:
-        """The outcomes of trials of a task that were handed out; inf where one failed."""
-        self.drop(index, len(times_s))
-        self.add(index, times_s)
-
     def add(self, index: int, times_s: Sequence[float]) -> None:
-        """The outcomes of trials that others made."""
+        """The outcomes of more trials of a task, whoever made them; inf where one failed."""
         for time_s in times_s:
             self._tasks[index].add(time_s)
 
     def promise(self, index: int, fall: float | None) -> None:
         """How far below its best trial the best proposals of a task are predicted to be: log2, None where unknown."""
         self._tasks[index].promises.renew(fall, self._tasks[index].best_s)
-
-    def drop(self, index: int, trials: int) -> None:
-        """Trials that were handed out are under way no more."""
-        task = self._tasks[index]
-        task.under_way = max(task.under_way - trials, 0)
 
     def exhaust(self, index: int) -> None:
         """The spaces of a task hold nothing more to try."""
@@ -110,31 +94,28 @@ class TaskScheduler:
     def next_batch(self, remaining_trials: int, passed_over: Collection[int] = ()) -> tuple[int, int] | None:
         """The task to turn to and how many trials it gets; None if the trials or all tasks are spent.
 
-        They count as under way until they are told, so that batches may overlap. Tasks `passed_over` can't be turned
-        to now; None also where there are no others.
+        Tasks `passed_over` can't be turned to now; None also where there are no others.
         """
         open_tasks = [index for index, task in enumerate(self._tasks) if not task.exhausted]
         within_reach = [index for index in open_tasks if index not in passed_over]
         if remaining_trials <= 0 or not within_reach:
             return None
-        unseen = [index for index in within_reach if not self._tasks[index].spent]
+        unseen = [index for index in within_reach if not self._tasks[index].trials]
         if unseen:
             index, size = max(unseen, key=self._weight), 1
         else:
-            size = min(self.pace.batch, max(remaining_trials // (2 * len(open_tasks)), SMALLEST), remaining_trials)
+            share = max(remaining_trials // (2 * len(open_tasks)), SMALLEST_LATER)
+            size = min(self.pace.batch, share, remaining_trials)
             gains_s = self.expected_gains_s(np.array([float(size)]))[:, 0]
             index = max(within_reach, key=lambda index: float(gains_s[index]) / self.pace.cost_s(index))
-        self._tasks[index].under_way += size
         return index, size
 
     def outlooks(self) -> list[Outlook]:
         """What more trials of each task are expected to bring."""
-        limits = [_limit(task) for task in self._tasks]
         return outlooks(
             [task.best_s for task in self._tasks],
             [task.family for task in self._tasks],
-            [task.spent for task in self._tasks],
-            limits,
+            [_limit(task) for task in self._tasks],
             trusted([task.promises for task in self._tasks]),
         )
 
@@ -149,7 +130,7 @@ class TaskScheduler:
         hoped_s = [self._hoped_s(task) for task in self._tasks]
         for chain, count in self._assembly.chains:
             for index, saved_s in _prospects(chain, known_s, hoped_s).items():
-                gains_s[index] += count * saved_s * CHANCE * more / (more + max(self._tasks[index].spent, 1))
+                gains_s[index] += count * saved_s * CHANCE * more / (more + max(self._tasks[index].trials, 1))
         return gains_s
 
     def forecast(self) -> Forecast | None:
@@ -159,7 +140,7 @@ class TaskScheduler:
         """
         apart = self._assembly.apart
         within_reach = [index for index, task in enumerate(self._tasks) if not task.exhausted]
-        if not within_reach or any(apart[index] and not self._tasks[index].spent for index in within_reach):
+        if not within_reach or any(apart[index] and not self._tasks[index].trials for index in within_reach):
             return None
         known_s = [task.best_s[-1] if task.succeeded else None for task in self._tasks]
         times_s = [self._best_s(task) for task in self._tasks]
@@ -172,7 +153,7 @@ class TaskScheduler:
     def _hoped_s(self, task: TaskProgress) -> float:
         """What a task's time may come down to."""
         best_s = self._best_s(task)
-        return min(max(self._reach() * task.floor_s, best_s * task.spent / (task.spent + PROSPECT)), best_s)
+        return min(max(self._reach() * task.floor_s, best_s * task.trials / (task.trials + PROSPECT)), best_s)
 
     def _reach(self) -> float:
         """How near to its floor the best of the tasks came: no other is expected to come nearer.
