@@ -13,8 +13,8 @@ from tunewright.codegen.host import detect
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.jobs.assignment import Assignment
 from tunewright.tuner.jobs.confirming import HEAD_START, Confirming
-from tunewright.tuner.jobs.search import Assignment
 from tunewright.tuner.jobs.settled import _coupled
 from tunewright.tuner.jobs.task_state import TaskState
 from tunewright.tuner.models.assembly import Assembly, Run, TaskChain

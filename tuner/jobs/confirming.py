@@ -14,8 +14,8 @@ from tunewright.workers.cold import BEYOND, LASTING_S
 from tunewright.workers.pool import ReferenceFailed
 
 from ..units import in_ms
+from .assignment import Assignment, log_trial
 from .report import TaskReport
-from .search import Assignment, log_trial
 from .settled import settled
 from .task_state import TaskState, is_current, time_s
 

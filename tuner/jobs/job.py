@@ -23,12 +23,13 @@ from tunewright.workers.rates import Rates, measure
 from ..lookup import TRANSFERRED, lookup
 from ..models.assembly import Assembly
 from ..settings import settings
+from .assignment import Assignment
 from .claims import Claims
 from .confirming import Confirming
 from .learning import Learning
 from .progress import Progress, Watch
 from .report import Ended, Report, TaskReport
-from .search import Assignment, Search
+from .search import Search
 from .stage import Stage
 from .task_state import TaskState
 from .tenure import Stopped, Tenure

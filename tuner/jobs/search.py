@@ -10,43 +10,22 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 
-from tunewright.codegen.target import Target
 from tunewright.costmodel.roofline import floor_s
 from tunewright.db.jobs import Budget, EventKind, NewEvent
-from tunewright.db.sql_store import SqlStore
-from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
-from tunewright.workers.pool import Pool, ReferenceFailed
+from tunewright.workers.pool import ReferenceFailed
 
-from ..models.assembly import Assembly
-from ..text import counted
 from ..units import in_ms
-from .claims import Claims
+from .assignment import Assignment, log_trial
 from .learning import Learning
 from .report import Ended
 from .scheduling.forecast import Forecast
 from .scheduling.scheduler import TaskScheduler
 from .task_state import TaskState, time_s
-from .tenure import Tenure
 
 _log = logging.getLogger("tunewright")
-_timing_log, _schedule_log = logging.getLogger("tunewright.timing"), logging.getLogger("tunewright.schedule")
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What a search works on and with."""
-
-    store: SqlStore
-    pool: Pool
-    target: Target
-    tenure: Tenure
-    claims: Claims
-    states: Sequence[TaskState]
-    assembly: Assembly  # of the states, by their number
 
 
 class Search:
@@ -180,14 +159,3 @@ class Search:
             "trial": self.own,
         }
         return [NewEvent(EventKind.IMPROVED, data)]
-
-
-def log_trial(what: str, task: Task, schedule: Schedule, measurement: Measurement) -> None:
-    """Tell those who listen what a trial came to."""
-    if not (_timing_log.isEnabledFor(logging.DEBUG) or _schedule_log.isEnabledFor(logging.DEBUG)):
-        return
-    outcome = measurement.status.value
-    if measurement.median_s is not None:
-        outcome = f"{1e3 * measurement.median_s:.4g} ms, {counted(len(measurement.samples_s), 'sample')}"
-    _timing_log.debug("%s %s, schedule %s: %s %s", what, task.key[:12], schedule.key[:12], outcome, measurement.error)
-    _schedule_log.debug("schedule %s: %s", schedule.key[:12], schedule)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from tunewright.db.jobs import Job, JobState
 from tunewright.search_space.measurement import Record
 
+from .assignment import Assignment
 from .report import Report, TaskReport
-from .search import Assignment
 from .task_state import TaskState, is_current
 
 
