@@ -7,7 +7,7 @@ finds 96.9% of the best speed in 16 trials. They are of models that were taught 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,28 +88,25 @@ POLICY = Policy()
 """The default."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Herd:
     """Scored points of one space."""
 
     number: int  # of the space
     rows: Rows
     scores: Scores  # what the model expects
-    is_whole: bool  # all that is fresh in the space; else some of it, and measured points
+    is_whole: bool = False  # all that is fresh in the space; else some of it, and measured points
+    hopes: Scores | None = None  # what they may turn out to be: the scores, and some deviations more; None: the scores
+
+    @property
+    def hoped(self) -> Scores:
+        """The hopes where there are any."""
+        return self.scores if self.hopes is None else self.hopes
 
     def only(self, chosen: NDArray[np.bool_]) -> Herd:
         """Some of the points."""
-        return Herd(self.number, self.rows[chosen], self.scores[chosen], self.is_whole)
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """Scored fresh points of one space."""
-
-    number: int  # of the space
-    rows: Rows
-    scores: Scores  # what the model expects
-    hopes: Scores  # what they may turn out to be: the scores, and some deviations more
+        hopes = None if self.hopes is None else self.hopes[chosen]
+        return Herd(self.number, self.rows[chosen], self.scores[chosen], self.is_whole, hopes)
 
 
 class Evolutionary:
@@ -132,14 +129,15 @@ class Evolutionary:
         schedules = history.take(history.defaults()[:n])
         wanted = n - len(schedules)
         if wanted:
-            herds = self._bred(self._herds(policy.population, rng), rng)
-            scored = [self._hoped(herd) for herd in _foremost(herds, FOREMOST + n)]
-            drawn = int(self._explored(scored) * wanted + rng.random())
+            bred = self._bred(self._herds(policy.population, rng), rng)
+            herds = [self._with_hopes(herd) for herd in _foremost(bred, FOREMOST + n)]
+            drawn = int(self._explored(herds) * wanted + rng.random())
             near = int(policy.descent * (wanted - drawn)) if history.measured >= policy.descent_from else 0
-            schedules += history.take(self._picked(self._around(), near)) if near else []
-            scored = [self._fresh(one) for one in scored]
-            schedules += history.take(self._picked(scored, n - drawn - len(schedules)))
-            self._next = self._expected([self._fresh(one).scores for one in scored])
+            if near:
+                schedules += history.take(self._picked(self._around(), near))
+                herds = [self._fresh(herd) for herd in herds]
+            schedules += history.take(self._picked(herds, n - drawn - len(schedules)))
+            self._next = self._expected([self._fresh(herd).scores for herd in herds])
             schedules += history.take(history.draw(n - len(schedules), rng))
         return schedules
 
@@ -153,7 +151,7 @@ class Evolutionary:
             return None
         if self._next is None:  # only defaults were asked for: a glance shows whether there seems to be more
             glanced = self._herds(GLANCED, self._problem.rng())
-            self._next = self._expected([self._unmeasured(herd).scores for herd in glanced])
+            self._next = self._expected([self._fresh(herd).scores for herd in glanced])
         return self._next + float(np.log2(best_s)) if np.isfinite(self._next) else None
 
     def _expected(self, scores: Sequence[Scores]) -> float:
@@ -169,11 +167,11 @@ class Evolutionary:
         highest = max((float(part.max()) for part in scores if len(part)), default=-np.inf)
         return highest - (float(np.median(too_high)) if len(too_high) else 0.0)
 
-    def _explored(self, scored: Sequence[Scored]) -> float:
+    def _explored(self, herds: Sequence[Herd]) -> float:
         """The share drawn at random: what a model is wrong about shows only there, unless it knows where it may be."""
         if not self._model.ready:
             return self._policy.untaught
-        doubts = any(np.any(one.hopes > one.scores) for one in scored)
+        doubts = any(np.any(herd.hoped > herd.scores) for herd in herds)
         return 0.0 if doubts else self._policy.explored
 
     def _scores(self, number: int, rows: Rows) -> Scores:
@@ -181,27 +179,26 @@ class Evolutionary:
             return np.empty(0)
         return self._model.score(self._task, self._target, self._history.spaces[number], rows)
 
-    def _hoped(self, herd: Herd) -> Scored:
+    def _with_hopes(self, herd: Herd) -> Herd:
         if not len(herd.rows):
-            return Scored(herd.number, herd.rows, herd.scores, herd.scores)
+            return herd
         doubts = self._model.deviation(self._task, self._target, self._history.spaces[herd.number], herd.rows)
-        return Scored(herd.number, herd.rows, herd.scores, herd.scores + self._policy.kappa * doubts)
+        return replace(herd, hopes=herd.scores + self._policy.kappa * doubts)
 
-    def _fresh(self, scored: Scored) -> Scored:
-        """Those that were not taken since."""
-        left = self._history.is_fresh(scored.number, scored.rows)
-        return Scored(scored.number, scored.rows[left], scored.scores[left], scored.hopes[left])
+    def _fresh(self, herd: Herd) -> Herd:
+        """The points that were neither asked for nor measured."""
+        return herd.only(self._history.is_fresh(herd.number, herd.rows))
 
-    def _around(self) -> list[Scored]:
+    def _around(self) -> list[Herd]:
         """The neighbours of the fastest points of all spaces: descent along one knob at a time."""
         fastest = self._history.fastest(POLISHED)
-        scored = []
+        herds = []
         for number, space in enumerate(self._history.spaces):
             rows = [row for where, row in fastest if where == number]
             if rows:
                 near = self._history.fresh(number, space.neighbours(np.array(rows)))
-                scored.append(self._hoped(Herd(number, near, self._scores(number, near), is_whole=False)))
-        return scored
+                herds.append(self._with_hopes(Herd(number, near, self._scores(number, near))))
+        return herds
 
     def _herds(self, population: int, rng: np.random.Generator) -> list[Herd]:
         """The first points, of each space: all where they are few, of the large ones `population` together."""
@@ -234,11 +231,7 @@ class Evolutionary:
             summits = _shared(np.argsort(-scores, kind="stable")[:SUMMIT], grown)
             grown = [self._grown(*family, rng) for family in zip(grown, parents, summits, strict=True)]
             grown = _foremost(grown, 2 * self._policy.population)
-        return [self._unmeasured(herd) for herd in (*whole, *grown)]
-
-    def _unmeasured(self, herd: Herd) -> Herd:
-        """The points that were neither asked for nor measured."""
-        return herd.only(self._history.is_fresh(herd.number, herd.rows))
+        return [self._fresh(herd) for herd in (*whole, *grown)]
 
     def _grown(self, herd: Herd, parents: Places, summit: Places, rng: np.random.Generator) -> Herd:
         """A herd with the offspring of its parents, and what is next to its highest points."""
@@ -248,20 +241,20 @@ class Evolutionary:
         parts = [herd.rows, space.mutate(alone, rng), crossed, space.neighbours(herd.rows[summit])]
         children = space.distinct(np.concatenate(parts))[len(herd.rows) :]
         scores = np.concatenate([herd.scores, self._scores(herd.number, children)])
-        return Herd(herd.number, np.concatenate([herd.rows, children]), scores, herd.is_whole)
+        return Herd(herd.number, np.concatenate([herd.rows, children]), scores)
 
-    def _picked(self, scored: Sequence[Scored], count: int) -> list[Point]:
+    def _picked(self, herds: Sequence[Herd], count: int) -> list[Point]:
         """The highest hopes one by one; each pick lowers those of its neighbours, so that a batch isn't one hill."""
-        hopes = np.concatenate([np.empty(0), *(one.hopes for one in scored)])
-        starts = np.cumsum([0, *(len(one.rows) for one in scored)])
+        hopes = np.concatenate([np.empty(0), *(herd.hoped for herd in herds)])
+        starts = np.cumsum([0, *(len(herd.rows) for herd in herds)])
         step = self._policy.crowding * float(np.std(hopes)) if len(hopes) else 0.0
         points: list[Point] = []
         for _ in range(min(count, len(hopes))):
             best = int(np.argmax(hopes))
             which = int(np.searchsorted(starts, best, side="right")) - 1
-            one, row = scored[which], scored[which].rows[best - starts[which]]
-            points.append((one.number, row))
-            near = np.sum(one.rows != row, axis=1) <= 1
+            herd, row = herds[which], herds[which].rows[best - starts[which]]
+            points.append((herd.number, row))
+            near = np.sum(herd.rows != row, axis=1) <= 1
             hopes[starts[which] : starts[which + 1]][near] -= step
             hopes[best] = -np.inf
         return points
