@@ -59,10 +59,10 @@ def watched(console: Console, client: Client, job: Job, server: str | None) -> J
     view = Watched(job, _ahead(client, job) if job.state == "queued" else 0)
     try:
         with showing(console) as show:
-            show(view.snapshot())
+            show(view.moment())
             for event in client.events(job.id):
                 view.tell(event)
-                show(view.snapshot())
+                show(view.moment())
         return client.job(job.id)
     except KeyboardInterrupt:
         how = f"the job is paused; to let it go on: {_command('resume', job, server)}" if view.is_paused else ""

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from tunewright.tuner.jobs.stage import Stage
-from tunewright.tuner.jobs.view import Snapshot, TaskRow
+from tunewright.tuner.jobs.view import Line, Moment
 from tunewright.tuner.text import counted, duration, is_clear, printable, ratio, times
 from tunewright.tuner.units import in_s
 
@@ -122,14 +122,14 @@ class Watched:
             return ""
         return f"{len(self._confirmed)} of {counted(len(self._rows), 'task')}"
 
-    def snapshot(self) -> Snapshot:
+    def moment(self) -> Moment:
         """The job as it is now."""
         now = time.monotonic()
         rows = [
-            TaskRow(row.op, row.occurrences, row.chosen, None, in_s(row.default_ms), in_s(row.best_ms))
+            Line(row.op, row.occurrences, row.chosen, None, in_s(row.default_ms), in_s(row.best_ms))
             for row in self._rows.values()
         ]
-        return Snapshot(
+        return Moment(
             stage=self._stage,
             trials=self._trials,
             budget=self._budget,

@@ -302,17 +302,17 @@ def event(number: int, kind: str, **data: Any) -> JobEvent:
 
 def test_the_view_follows_the_events() -> None:
     watched = Watched(Job.from_json(JOB | {"state": "queued"}))
-    assert watched.snapshot().at == "waiting for a tuner process"
-    assert [row.op for row in watched.snapshot().tasks] == ["Conv"]
+    assert watched.moment().at == "waiting for a tuner process"
+    assert [row.op for row in watched.moment().tasks] == ["Conv"]
     watched.tell(event(1, "started", holder="h"))
-    assert watched.snapshot().at == "a tuner process begins"
+    assert watched.moment().at == "a tuner process begins"
     watched.tell(event(2, "stage", stage="searching"))
     watched.tell(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=None, trial=4))
     watched.tell(event(4, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=5))
     watched.tell(
         event(5, "progress", trials=5, most_trials=100, spent_s=3.0, left_s=60.0, speedup=4.0, remaining_gain=0.03)
     )
-    seen = watched.snapshot()
+    seen = watched.moment()
     assert (seen.at, seen.trials, seen.budget, seen.speedup, seen.left_s) == ("searching", 5, 100, 4.0, 60.0)
     assert seen.remaining_gain == 0.03
     [row] = seen.tasks
@@ -321,46 +321,46 @@ def test_the_view_follows_the_events() -> None:
     assert row.chosen == 2
     for chosen in ([1], "?", [None], [1, 2]):  # what makes no sense changes nothing
         watched.tell(event(5, "progress", chosen=chosen))
-        assert watched.snapshot().tasks[0].chosen == 1
+        assert watched.moment().tasks[0].chosen == 1
     watched.tell(event(6, "lost", holder="h"))
-    assert "waiting for another one" in watched.snapshot().at
+    assert "waiting for another one" in watched.moment().at
     watched.tell(event(7, "stage", stage="confirming"))
     watched.tell(event(8, "confirmed", task_key="c" * 64, op="Conv", best_ms=0.6, default_ms=2.1))
-    assert watched.snapshot().tasks[0].best_s == 0.0006
-    assert watched.snapshot().at.endswith("side by side: 1 of 1 task")
+    assert watched.moment().tasks[0].best_s == 0.0006
+    assert watched.moment().at.endswith("side by side: 1 of 1 task")
     watched.tell(event(9, "paused"))
-    assert watched.snapshot().at == "paused"
+    assert watched.moment().at == "paused"
     assert watched.is_paused
 
 
 def test_the_view_begins_where_the_job_stands() -> None:
     now = {"stage": "searching", "trials": 9, "most_trials": 100, "spent_s": 9.0, "left_s": None, "speedup": 1.001}
     watched = Watched(Job.from_json(JOB | {"progress": now}))
-    assert watched.snapshot().at == "searching"
+    assert watched.moment().at == "searching"
     watched.tell(event(1, "queued"))
     watched.tell(event(2, "started", holder="h"))
     watched.tell(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=2.0, trial=4))
     watched.tell(event(4, "progress", **now | {"trials": 4, "speedup": 2.0}))
-    seen = watched.snapshot()
+    seen = watched.moment()
     assert (seen.at, seen.trials, seen.speedup, seen.note, seen.tasks[0].best_s) == ("searching", 9, 1.001, "", 0.001)
     watched.tell(event(5, "progress", **now))
     watched.tell(event(6, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=10))
-    assert watched.snapshot().note.startswith("improved after 10 trials")
+    assert watched.moment().note.startswith("improved after 10 trials")
     behind = Watched(Job.from_json(JOB | {"state": "queued"}), 2)
     behind.tell(event(1, "queued"))
-    assert behind.snapshot().at == "waiting: behind 2 jobs"
+    assert behind.moment().at == "waiting: behind 2 jobs"
 
 
 def test_lines_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "LINE_S", 0.0)
     lines: list[str] = []
     view = views._LineView(lines.append)
-    one = Watched(Job.from_json(JOB | {"progress": {"stage": "searching", "speedup": 0.995}})).snapshot()
+    one = Watched(Job.from_json(JOB | {"progress": {"stage": "searching", "speedup": 0.995}})).moment()
     view.show(one)
     view.show(one)
     assert lines == ["searching: no gain so far, 0 of 100 trials, 0:00 elapsed"]
     ahead = {"stage": "searching", "speedup": 1.5, "left_s": 40.0, "remaining_gain": 0.015}
-    view.show(Watched(Job.from_json(JOB | {"progress": ahead})).snapshot())
+    view.show(Watched(Job.from_json(JOB | {"progress": ahead})).moment())
     assert lines[1].endswith("1.50x as fast so far, 0 of 100 trials, 0:00 elapsed, about 0:40 left, 1.5% more expected")
 
 
@@ -374,7 +374,7 @@ def test_lines_tell_what_changed_and_no_more_often_than_people_read(monkeypatch:
 
     def tell(number: int, kind: str, **data: Any) -> None:
         watched.tell(event(number, kind, **data))
-        view.show(watched.snapshot())
+        view.show(watched.moment())
 
     tell(1, "started", holder="h")
     tell(2, "stage", stage="confirming")
@@ -399,7 +399,7 @@ def test_lines_tell_what_changed_and_no_more_often_than_people_read(monkeypatch:
 
 def test_the_view_bears_nonsense() -> None:
     watched = Watched(Job.from_json(JOB))
-    before = watched.snapshot().tasks
+    before = watched.moment().tasks
     nonsense: list[tuple[str, dict[str, Any]]] = [
         ("stage", {"stage": ["x"]}),
         ("stage", {}),
@@ -412,8 +412,8 @@ def test_the_view_bears_nonsense() -> None:
     ]
     for number, (kind, data) in enumerate(nonsense):
         watched.tell(event(number + 1, kind, **data))
-    assert watched.snapshot().tasks == before
-    assert watched.snapshot().note.isprintable()
+    assert watched.moment().tasks == before
+    assert watched.moment().note.isprintable()
 
 
 def test_each_command_has_its_place_in_the_help() -> None:

@@ -21,7 +21,7 @@ from tunewright.tuner.jobs.progress import Progress
 from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.jobs.tenure import holder_name, is_gone
 from tunewright.tuner.jobs.tuning import Opening
-from tunewright.tuner.jobs.view import Snapshot
+from tunewright.tuner.jobs.view import Moment
 from tunewright.tuner.models.model import open_model
 
 from ..commands import Command
@@ -72,7 +72,7 @@ def test_who_waits_for_a_dead_process_is_told_how_long(tmp_path: Path, monkeypat
     assert lease is not None and set(told) == {gone}
     assert [is_gone(holder) for holder in (gone, here, elsewhere, "", "none")] == [True, False, False, False, False]
     seen = {
-        holder: Snapshot.of(Progress(Stage.WAITING, 0, Budget(10), 0.0, (), holder=holder)).at
+        holder: Moment.of(Progress(Stage.WAITING, 0, Budget(10), 0.0, (), holder=holder)).at
         for holder in (gone, here, "")
     }
     assert seen == {

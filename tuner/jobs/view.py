@@ -1,6 +1,6 @@
 """The view of a tuning job while it runs: a live table on a terminal, else a line now and then.
 
-It shows snapshots, which come from a job in this process (`watching`) or from wherever else (`showing`).
+It shows moments of a job, which come from a job in this process (`watching`) or from wherever else (`showing`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .stage import Stage
 if TYPE_CHECKING:
     from .progress import Progress, Watch
 
-SNAPSHOT_S = 0.25
-"""A shot of the job is taken at most this often: it goes through all trials."""
+MOMENT_S = 0.25
+"""A moment of the job is taken at most this often: it goes through all trials."""
 
 REFRESHES_A_SECOND = 2
 """The screen is drawn on the cores that candidates are timed on."""
@@ -50,7 +50,7 @@ STAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRow:
+class Line:
     """One task as it is shown."""
 
     op: str
@@ -67,7 +67,7 @@ class TaskRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Moment:
     """A job at one moment, copied: the view is drawn on another thread than the one that tunes."""
 
     stage: Stage
@@ -78,7 +78,7 @@ class Snapshot:
     speedup: float | None
     remaining_gain: float | None  # by which the rest of the search is expected to make the model faster: 0.02 is 2%
     known: int  # trials in the database on the tasks, those of earlier jobs included
-    tasks: tuple[TaskRow, ...]
+    tasks: tuple[Line, ...]
     taken_at: float  # time.monotonic()
     headline: str = ""  # what the job is at, where that is no stage
     part: str = ""  # how much of that is done
@@ -95,13 +95,13 @@ class Snapshot:
         return f"{self.doing}: {self.part}" if self.part else self.doing
 
     @staticmethod
-    def of(progress: Progress) -> Snapshot:
+    def of(progress: Progress) -> Moment:
         rows = (
-            TaskRow(t.task.op, t.occurrences, chosen, len(t.measured), t.default_s, t.best_s)
+            Line(t.task.op, t.occurrences, chosen, len(t.measured), t.default_s, t.best_s)
             for t, chosen in zip(progress.tasks, progress.chosen, strict=True)
         )
         tasks = tuple(sorted(rows, key=lambda row: -row.weight_s))
-        return Snapshot(
+        return Moment(
             stage=progress.stage,
             trials=progress.trials,
             budget=progress.budget.trials,
@@ -116,19 +116,19 @@ class Snapshot:
         )
 
 
-Show = Callable[[Snapshot], None]
+Show = Callable[[Moment], None]
 
 
 @contextmanager
 def watching(console: Console) -> Iterator[Watch]:
     """What a tuning job tells its progress to, shown on a console."""
     with showing(console) as show:
-        last: Snapshot | None = None
+        last: Moment | None = None
 
         def watch(progress: Progress) -> None:
             nonlocal last
-            if last is None or last.stage != progress.stage or time.monotonic() - last.taken_at > SNAPSHOT_S:
-                last = Snapshot.of(progress)
+            if last is None or last.stage != progress.stage or time.monotonic() - last.taken_at > MOMENT_S:
+                last = Moment.of(progress)
                 show(last)
 
         yield watch
@@ -136,7 +136,7 @@ def watching(console: Console) -> Iterator[Watch]:
 
 @contextmanager
 def showing(console: Console) -> Iterator[Show]:
-    """What shows snapshots on a console."""
+    """What shows moments of a job on a console."""
     if console.is_terminal and not settings().debug:  # a live view and log lines would mix
         view = _LiveView(console)
         with Live(console=console, get_renderable=view.render, refresh_per_second=REFRESHES_A_SECOND, transient=True):
@@ -150,15 +150,15 @@ class _LiveView:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._last: Snapshot | None = None
+        self._last: Moment | None = None
         self._started = time.monotonic()
         self._resumed = ""
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, moment: Moment) -> None:
         last = self._last
-        if snapshot.stage is Stage.SEARCHING and (last is None or last.stage is not Stage.SEARCHING):
-            self._resumed = _resumed(snapshot)
-        self._last = snapshot
+        if moment.stage is Stage.SEARCHING and (last is None or last.stage is not Stage.SEARCHING):
+            self._resumed = _resumed(moment)
+        self._last = moment
 
     def render(self) -> RenderableType:
         last = self._last
@@ -173,7 +173,7 @@ class _LiveView:
         parts.append(Text(f"{last.at}: {_summary(last, elapsed_s, left)}", style="bold"))
         return Group(*parts)
 
-    def _table(self, last: Snapshot) -> Table:
+    def _table(self, last: Moment) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("task", no_wrap=True, overflow="ellipsis", max_width=44)
         for name in ("times", "trials", "default ms", "best ms", "speedup"):
@@ -199,28 +199,28 @@ class _LineView:
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self._print = print_line
-        self._last: Snapshot | None = None
+        self._last: Moment | None = None
         self._shown_at = 0.0
         self._shown: tuple[object, ...] = ()
         self._printed = ""
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, moment: Moment) -> None:
         now, last = time.monotonic(), self._last
-        changed = last is None or last.doing != snapshot.doing
-        state = snapshot.at, snapshot.trials, snapshot.speedup
-        if last is not None and snapshot.note and not last.note:
-            self._say(snapshot.note)
-        self._last = snapshot
-        pause_s = min(max(LINE_S, LINE_SHARE * snapshot.elapsed_s), LONGEST_LINE_S)
+        changed = last is None or last.doing != moment.doing
+        state = moment.at, moment.trials, moment.speedup
+        if last is not None and moment.note and not last.note:
+            self._say(moment.note)
+        self._last = moment
+        pause_s = min(max(LINE_S, LINE_SHARE * moment.elapsed_s), LONGEST_LINE_S)
         if not changed and (now - self._shown_at < pause_s or state == self._shown):
             return
         self._shown_at, self._shown = now, state
-        if not snapshot.tasks:
-            self._say(snapshot.at)
+        if not moment.tasks:
+            self._say(moment.at)
             return
-        if changed and snapshot.stage is Stage.SEARCHING and (resumed := _resumed(snapshot)):
+        if changed and moment.stage is Stage.SEARCHING and (resumed := _resumed(moment)):
             self._say(resumed)
-        self._say(f"{snapshot.at}: {_summary(snapshot, snapshot.elapsed_s, snapshot.left_s)}")
+        self._say(f"{moment.at}: {_summary(moment, moment.elapsed_s, moment.left_s)}")
 
     def _say(self, line: str) -> None:
         """Print a line that is not the one above it."""
@@ -241,7 +241,7 @@ def _waiting(holder: str) -> str:
     return f"{STAGES[Stage.WAITING]}{who}: waiting for what it finds, or {lease} from when it goes silent"
 
 
-def _resumed(first: Snapshot) -> str:
+def _resumed(first: Moment) -> str:
     """What is known before the first trial of this process."""
     if first.trials:
         return (
@@ -252,7 +252,7 @@ def _resumed(first: Snapshot) -> str:
     return ""
 
 
-def _summary(last: Snapshot, elapsed_s: float, left_s: float | None) -> str:
+def _summary(last: Moment, elapsed_s: float, left_s: float | None) -> str:
     parts = [f"{last.trials} of {counted(last.budget, 'trial')}", f"{clock(elapsed_s)} elapsed"]
     if last.speedup is not None:
         parts.insert(0, f"{times(last.speedup)} as fast so far" if is_clear(last.speedup) else "no gain so far")

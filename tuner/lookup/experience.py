@@ -37,7 +37,7 @@ JUDGED_BY = ("pairwise", "peak_1")
 _log = logging.getLogger("tunewright.lookup")
 
 
-class Recorded(Protocol):
+class Taught(Protocol):
     """What a store must have to be learned from."""
 
     @property
@@ -63,12 +63,12 @@ class Experience:
     quality: Mapping[str, Any] | None  # of it on tasks held out: `judging.Quality` as JSON; None where nobody knows
 
 
-def experience(store: Recorded | None, target_kind: str) -> Experience:
+def experience(store: Taught | None, target_kind: str) -> Experience:
     """What is known so far, without a store the base model. Raises StoreError."""
     return _above_base(_newest(store, target_kind) if store else None, target_kind)
 
 
-def proven(store: Recorded | None, target_kind: str) -> Experience:
+def proven(store: Taught | None, target_kind: str) -> Experience:
     """The same to pick by what nobody will measure: without a snapshot that is not known to be worth it.
 
     A job measures what it picks, and learns where that was wrong. Raises StoreError.
@@ -100,7 +100,7 @@ def _above_base(newest: _Newest | None, target_kind: str) -> Experience:
     return Experience(layer.on(alone.learned) if alone.learned else layer, snapshot, snapshot.metrics.get("held_out"))
 
 
-def newest_snapshot(store: Recorded, target_kind: str) -> Snapshot | None:
+def newest_snapshot(store: Taught, target_kind: str) -> Snapshot | None:
     """The last snapshot that stands on the base model at hand; None where there is none, or it can't be read.
 
     Raises StoreError.
@@ -109,7 +109,7 @@ def newest_snapshot(store: Recorded, target_kind: str) -> Snapshot | None:
     return newest.snapshot if newest else None
 
 
-def _newest(store: Recorded, target_kind: str) -> _Newest | None:
+def _newest(store: Taught, target_kind: str) -> _Newest | None:
     shipped = base(target_kind)
     snapshot = store.costs.newest(target_kind, VERSION, shipped.sha256 if shipped else None)
     if snapshot is None:
@@ -121,7 +121,7 @@ def _newest(store: Recorded, target_kind: str) -> _Newest | None:
         return None
 
 
-def learn(store: Recorded, target_kind: str, job_id: int | None = None) -> Snapshot | None:
+def learn(store: Taught, target_kind: str, job_id: int | None = None) -> Snapshot | None:
     """Keep a new snapshot, where there is much that none has learned from; None where that is not so.
 
     Takes seconds then. Raises StoreError.

@@ -19,7 +19,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.search_space.space import Rows, Space
 
-from .experience import Recorded, learn, proven
+from .experience import Taught, learn, proven
 from .ladder import Pick
 
 SAMPLED = 1000
@@ -45,7 +45,7 @@ class Predictor:
     pick. A pick for a task and target stays the same until the next model.
     """
 
-    def __init__(self, store: Recorded) -> None:
+    def __init__(self, store: Taught) -> None:
         self._store = store
         self._lock = threading.Lock()
         # By kind of target; with the digest of the snapshot that it stands on, None where that is the base model alone.
@@ -111,7 +111,7 @@ class FixedPredictor:
     `store` None: by the base model alone.
     """
 
-    def __init__(self, store: Recorded | None) -> None:
+    def __init__(self, store: Taught | None) -> None:
         self._store = store
         self._models: dict[str, CostModel] = {}  # by kind of target
 
