@@ -37,12 +37,7 @@ def main() -> None:
             message, descriptors, _, _ = socket.recv_fds(parent, MESSAGE_BYTES, DESCRIPTORS)
             if not message:
                 return
-            request = json.loads(message)
-            if "reap" in request:
-                _, status = os.waitpid(request["reap"], 0)
-                reply = {"code": os.waitstatus_to_exitcode(status)}
-            else:
-                reply = {"pid": _forked(request["settings"], descriptors, parent)}
+            reply = _answer(json.loads(message), descriptors, parent)
             parent.send(json.dumps(reply).encode())
 
 
@@ -57,6 +52,20 @@ def _prepare() -> None:
         pool_object()
 
 
+def _answer(request: dict[str, Any], descriptors: list[int], parent: socket.socket) -> dict[str, Any]:
+    """What was asked for, or why the system refused: with this process, all that it forked would end."""
+    try:
+        if "reap" in request:
+            _, status = os.waitpid(request["reap"], 0)
+            return {"code": os.waitstatus_to_exitcode(status)}
+        return {"pid": _forked(request["settings"], descriptors, parent)}
+    except OSError as error:
+        return {"error": str(error)}
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
 def _forked(settings: dict[str, Any], descriptors: list[int], parent: socket.socket) -> int:
     """The process id of a child."""
     own = os.getpid()
@@ -64,8 +73,6 @@ def _forked(settings: dict[str, Any], descriptors: list[int], parent: socket.soc
     if pid == 0:
         parent.close()
         _be_child(settings | {"parent": own}, *descriptors)
-    for descriptor in descriptors:
-        os.close(descriptor)
     return pid
 
 

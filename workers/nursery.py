@@ -26,7 +26,7 @@ MESSAGE_BYTES = 1 << 16
 
 
 class Barren(Exception):
-    """The nursery can't fork: it died, or this system has no descriptors of processes."""
+    """The nursery can't fork, nor tell of what it forked: it died, or the system refuses."""
 
 
 class Nursery:
@@ -67,11 +67,8 @@ class Nursery:
             raise Barren(str(error)) from error
 
     def reap(self, pid: int) -> int:
-        """Wait for the end of a process that was forked: its exit code, negative for a signal."""
-        try:
-            code: int = self._ask({"reap": pid})["code"]
-        except Barren:  # then what it forked was killed
-            return -signal.SIGKILL
+        """Wait for the end of a process that was forked: its exit code, negative for a signal. Raises Barren."""
+        code: int = self._ask({"reap": pid})["code"]
         return code
 
     def _ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
@@ -84,6 +81,8 @@ class Nursery:
         if not reply:
             raise Barren("the process that forks children has ended")
         answer: dict[str, Any] = json.loads(reply)
+        if "error" in answer:
+            raise Barren(answer["error"])
         return answer
 
     def leave(self) -> None:
@@ -104,6 +103,7 @@ class Offspring:
     def __init__(self, nursery: Nursery, pid: int, descriptor: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
+        self.is_orphan = False  # it ended as its nursery had ended: nobody knows of what else
         self._nursery, self._descriptor = nursery, descriptor
 
     def poll(self) -> int | None:
@@ -115,7 +115,10 @@ class Offspring:
     def wait(self) -> int:
         """The exit code, once it has ended."""
         if self.returncode is None:
-            self.returncode = self._nursery.reap(self.pid)
+            try:
+                self.returncode = self._nursery.reap(self.pid)
+            except Barren:  # then what it forked was killed
+                self.returncode, self.is_orphan = -signal.SIGKILL, True
             os.close(self._descriptor)
         return self.returncode
 

@@ -59,7 +59,10 @@ class ChildError(Exception):
 
 
 class NotStarted(ChildError):
-    """A child that can't start. Carries the end of what it printed."""
+    """A child that can't start, or that ended with the process that forked it. Carries the end of what it printed.
+
+    It tells nothing about what was requested.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class Child:
         """What the call returns, as plain data.
 
         Raises Failed if the child crashed, was stopped at `timeout_s` or out of processor time, or ran out of memory;
-        Illegal; ChildError.
+        Illegal; ChildError, of which NotStarted is nobody's fault.
         """
         if self._process is not None and (self._killed or self._process.poll() is not None):
             self._end()  # it died between requests: no fault of this one
@@ -169,8 +172,10 @@ class Child:
         }
         try:
             self._process = _spawner().submit(_spawn, settings, log_in).result()
-        except BaseException:  # a child that did start ends with its pipes
+        except BaseException as error:  # a child that did start ends with its pipes
             self._hang_up()
+            if isinstance(error, OSError):
+                raise NotStarted(f"no child process: {error}") from error
             raise
         finally:
             for descriptor in (requests_in, replies_out, log_in):
@@ -240,15 +245,17 @@ class Child:
         del self._tail[:-LOG_BYTES]
         return bool(data)
 
-    def _death(self, call: str) -> Failed:
+    def _death(self, call: str) -> Failed | NotStarted:
         """Why the child, which has hung up, died."""
         while select.select([self._log], [], [], 0)[0] and self._keep_log():
             pass
         lines = self._tail.decode(errors="replace").strip().splitlines()
         last = f": {_printable(lines[-1].strip())}" if lines else ""
-        killed, code = self._killed, self._end()
+        killed, process, code = self._killed, self._process, self._end()
         if killed:
             return Stopped(Status.CRASH, f"{call}: stopped")
+        if isinstance(process, Offspring) and process.is_orphan:
+            return NotStarted(f"{call}: the process that forks children has ended, and this one with it{last}")
         if code == -signal.SIGKILL:
             return Failed(Status.OUT_OF_MEMORY, f"{call}: killed, as the system does when memory runs out{last}")
         if code == -signal.SIGXCPU:
