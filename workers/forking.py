@@ -37,8 +37,9 @@ def main() -> None:
             message, descriptors, _, _ = socket.recv_fds(parent, MESSAGE_BYTES, DESCRIPTORS)
             if not message:
                 return
-            reply = _answer(json.loads(message), descriptors, parent)
-            parent.send(json.dumps(reply).encode())
+            request = json.loads(message)
+            reply = _answer(request, descriptors, parent)
+            parent.send(json.dumps(reply | {"number": request["number"]}).encode())
 
 
 def _prepare() -> None:

@@ -24,6 +24,9 @@ from .confine import environment
 MESSAGE_BYTES = 1 << 16
 """More than the settings of a child take."""
 
+UNHEARD = 0
+"""The number of requests whose replies nobody waits for."""
+
 
 class Barren(Exception):
     """The nursery can't fork, nor tell of what it forked: it died, or the system refuses."""
@@ -38,7 +41,7 @@ class Nursery:
     def __init__(self) -> None:
         self._environment = inherited()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket, self._turn = ours, threading.Lock()
+        self._socket, self._turn, self._number = ours, threading.Lock(), UNHEARD
         settings = {"socket": theirs.fileno(), "parent": os.getpid()}
         with theirs:
             self._process = subprocess.Popen(
@@ -72,23 +75,41 @@ class Nursery:
         return code
 
     def _ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
+        """The reply to this message: there may be others, to requests that were interrupted."""
         try:
             with self._turn:
-                socket.send_fds(self._socket, [json.dumps(message).encode()], descriptors)
-                reply = self._socket.recv(MESSAGE_BYTES)
+                self._number += 1
+                number = self._number
+                socket.send_fds(self._socket, [_numbered(number, message)], descriptors)
+                while (reply := self._reply())["number"] != number:
+                    self._drop(reply)
         except OSError as error:
             raise Barren(str(error)) from error
-        if not reply:
+        if "error" in reply:
+            raise Barren(reply["error"])
+        return reply
+
+    def _reply(self) -> dict[str, Any]:
+        received = self._socket.recv(MESSAGE_BYTES)
+        if not received:
             raise Barren("the process that forks children has ended")
-        answer: dict[str, Any] = json.loads(reply)
-        if "error" in answer:
-            raise Barren(answer["error"])
-        return answer
+        reply: dict[str, Any] = json.loads(received)
+        return reply
+
+    def _drop(self, reply: dict[str, Any]) -> None:
+        """A process that nobody will hear of ends here."""
+        if "pid" in reply:
+            os.kill(reply["pid"], signal.SIGKILL)
+            self._socket.send(_numbered(UNHEARD, {"reap": reply["pid"]}))
 
     def leave(self) -> None:
         """In the child of a fork: it is the parent's."""
         self._end.detach()
         self._socket.close()
+
+
+def _numbered(number: int, message: Mapping[str, Any]) -> bytes:
+    return json.dumps({"number": number, **message}).encode()
 
 
 def _end(ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
@@ -115,11 +136,13 @@ class Offspring:
     def wait(self) -> int:
         """The exit code, once it has ended."""
         if self.returncode is None:
+            self.returncode = -signal.SIGKILL  # from here on its id may be another's, also after an interrupt
             try:
                 self.returncode = self._nursery.reap(self.pid)
             except Barren:  # then what it forked was killed
-                self.returncode, self.is_orphan = -signal.SIGKILL, True
-            os.close(self._descriptor)
+                self.is_orphan = True
+            finally:
+                os.close(self._descriptor)
         return self.returncode
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -51,6 +52,27 @@ main()
 def parent_of(pid: int) -> int:
     """The process id of what forked it."""
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def children_of(pid: int) -> set[int]:
+    """The process ids of what it forked, and did not reap."""
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+class Interrupting:
+    """A socket on which the first wait for an answer is interrupted."""
+
+    def __init__(self, whole: socket.socket) -> None:
+        self._whole, self._is_first = whole, True
+
+    def recv(self, size_bytes: int) -> bytes:
+        if self._is_first:
+            self._is_first = False
+            raise KeyboardInterrupt
+        return self._whole.recv(size_bytes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
 
 
 @pytest.fixture
@@ -155,6 +177,34 @@ def test_a_nursery_that_has_ended_is_barren(nursery: Nursery) -> None:
             born(nursery, held)
         assert one.poll() == -signal.SIGKILL and one.is_orphan
         assert not nursery.serves(nurseries.inherited())
+
+
+def test_a_child_of_an_interrupted_request_ends(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as held:
+        first = born(nursery, held)
+        with monkeypatch.context() as interrupting:
+            interrupting.setattr(nursery, "_socket", Interrupting(nursery._socket))
+            with pytest.raises(KeyboardInterrupt):
+                born(nursery, held)
+        known = {one.pid for one in (first, born(nursery, held), born(nursery, held))}
+        assert len(known) == 3
+        assert children_of(parent_of(first.pid)) == known
+
+
+def test_the_reply_to_an_interrupted_request_is_no_other_ones(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as held:
+        first = born(nursery, held)
+        with monkeypatch.context() as interrupting:
+            interrupting.setattr(nursery, "_socket", Interrupting(nursery._socket))
+            os.kill(first.pid, signal.SIGTERM)
+            with pytest.raises(KeyboardInterrupt):
+                first.wait()
+        second = born(nursery, held)
+        assert second.poll() is None and second.pid != first.pid
+        assert first.poll() is not None, "it is not asked for again: its id may be another's"
+    assert second.wait() == 0
 
 
 def test_a_new_child_has_the_environment_of_its_time(several: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
