@@ -33,13 +33,10 @@ HELD = (
 )
 """`STANDING`, and of a job, which is locked, what a trial under its lease depends on."""
 
-OF_JOB = update(JobRow).where(JobRow.id == bindparam("job"))
-
-WRITTEN = OF_JOB.values(written=bindparam("write"))
-"""Something came under the lease that was stored already."""
-
-ADVANCED = OF_JOB.values(
-    written=bindparam("write"), updated_at=bindparam("now"), attempts=0, events=bindparam("last_event")
+ADVANCED = (
+    update(JobRow)
+    .where(JobRow.id == bindparam("job"))
+    .values(written=bindparam("write"), updated_at=bindparam("now"), attempts=0, events=bindparam("last_event"))
 )
 """A new trial came under the lease, with events up to this number."""
 
@@ -71,8 +68,7 @@ class Recording:
         assert held is not None
         now = self._database.now(connection)
         if not self._added(connection, record, now, held, lease.job_id):
-            connection.execute(WRITTEN, {"job": lease.job_id, "write": write})
-            return False
+            return False  # as it is where this is tried again
         advanced = {"job": lease.job_id, "write": write, "now": now, "last_event": held.events + len(events)}
         connection.execute(ADVANCED, advanced)
         if events:

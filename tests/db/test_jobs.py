@@ -679,6 +679,15 @@ class TestTriedAgain:
         assert kinds(jobs, job.id) == ["queued", "started", *["stage"] * 3, "changed", "succeeded"]
         assert len(jobs.trials(job.id)) == 1
 
+    def test_a_trial_that_was_known_is_no_new_one(self, filled, jobs, samples, target, twice):
+        job = submit(jobs, samples)
+        lease = jobs.lease([target], "h")
+        assert filled.record(samples.record(1), lease)
+        twice()
+        assert not filled.record(samples.record(1), lease, [NewEvent(EventKind.STAGE, {"stage": "x"})])
+        assert len(jobs.trials(job.id)) == 1
+        assert kinds(jobs, job.id) == ["queued", "started"]
+
     def test_happens_once_though_another_thread_writes_under_the_lease(self, jobs, samples, target, twice):
         job = submit(jobs, samples)
         lease = jobs.lease([target], "h")
