@@ -8,8 +8,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from sqlalchemy import bindparam, select, update
 from sqlalchemy import exc as sql
-from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from .cost_models import CONTENTS, LARGEST_BYTES, CostModels, NewSnapshot, Snapshot
@@ -27,6 +27,8 @@ HEADS = select(
     *(column for column in CostModelRow.__table__.columns if column.name != "content"), HAS_CONTENT.label("has_content")
 )
 """All of the rows but the contents."""
+
+CONTENT = select(CostModelRow.content).where(CostModelRow.id == bindparam("id"))
 
 
 class SqlCostModels(CostModels):
@@ -53,16 +55,19 @@ class SqlCostModels(CostModels):
 
     @patient
     def newest(self, target_kind: str, features_version: str, parent_sha256: str | None = None) -> Snapshot | None:
-        query = HEADS.add_columns(CostModelRow.content).where(
+        query = HEADS.where(
             CostModelRow.target_kind == target_kind,
             CostModelRow.features_version == features_version,
             CostModelRow.parent_sha256.is_not_distinct_from(parent_sha256),
             HAS_CONTENT,
         )
         with self.database.read() as session:
-            for row in session.execute(query.order_by(CostModelRow.id.desc())):
-                if hashlib.sha256(row.content).hexdigest() == row.sha256:
-                    return to_snapshot(row, row.content)
+            for row in session.execute(query.order_by(CostModelRow.id.desc())).all():
+                content = session.scalar(CONTENT, {"id": row.id})
+                if content is None:  # dropped meanwhile
+                    continue
+                if hashlib.sha256(content).hexdigest() == row.sha256:
+                    return to_snapshot(row, content)
                 _log.warning("%s: cost model %d is passed over, as it is not what was stored", self.database, row.id)
         return None
 

@@ -89,6 +89,18 @@ def test_they_are_listed_page_by_page_without_contents(filled, costs):
     assert all(text.count(".content") == text.count(whether) == 1 for text in selected)
 
 
+def test_only_the_content_of_the_newest_is_read(filled, costs):
+    for number in range(3):
+        costs.keep(new(number))
+    read = []
+    event.listen(filled.database.engine, "before_cursor_execute", lambda *given: read.append(given[2]))
+    assert costs.newest("cpu", "f1").content == new(2).content
+    whether = ".content IS NOT NULL"
+    [heads, content] = [text for text in read if text.startswith("SELECT cost_models.")]
+    assert heads.count(".content") == heads.count(whether) > 0
+    assert content.startswith("SELECT cost_models.content") and "WHERE cost_models.id = " in content
+
+
 def test_a_content_that_was_changed_is_not_handed_out(filled, costs, caplog):
     before = costs.keep(new(1))
     kept = costs.keep(new(2))
