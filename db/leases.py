@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, or_, select, update
 from sqlalchemy import Row as SqlRow
@@ -18,14 +18,14 @@ from .jobs import ATTEMPTS, UNFINISHED, Conflict, EventKind, JobState, Lease, Le
 from .models import ClaimRow, EventRow, JobRow
 from .translate import clean
 
+OfJob = TypeVar("OfJob", bound=JobRow | SqlRow[*tuple[Any, ...]])
+
 BACKOFF_S = 2.0
 """How long a job is left alone, about, after the second loss in a row; twice as long after each further one."""
 
 LONGEST_BACKOFF_S = 60.0
 
-HELD_BY = select(JobRow.target_key, JobRow.epoch, JobRow.leased_until, JobRow.written).where(
-    JobRow.id == bindparam("job")
-)
+HELD_BY = select(JobRow.target_key, JobRow.epoch, JobRow.leased_until).where(JobRow.id == bindparam("job"))
 """Under which lease a job is."""
 
 HELD = HELD_BY.with_for_update()
@@ -75,11 +75,12 @@ class Change:
         `write` is the id of what is to be written: None is returned where just that is written already, which happens
         where it is tried again since the connection was lost between its commit and the answer.
         """
-        row = self.session.get(JobRow, lease.job_id, with_for_update=True)
-        if is_written(row, lease, write):
+        row = under(self.session.get(JobRow, lease.job_id, with_for_update=True), lease)
+        if row.written == write:
             return None
-        if row is not None:
-            row.written = write
+        if row.leased_until is None:
+            raise lost(lease)
+        row.written = write
         return row
 
     def until(self, lease_s: float) -> datetime:
@@ -158,8 +159,8 @@ class Change:
 
 def claimed(database: Database, connection: Connection, lease: Lease, task_key: str) -> bool:
     """Have a task for the epoch of a job. False where another lease in force has it. Raises LeaseLost."""
-    job = connection.execute(HELD, {"job": lease.job_id}).one_or_none()
-    if job is None or is_written(job, lease, None):
+    job = under(connection.execute(HELD, {"job": lease.job_id}).one_or_none(), lease)
+    if job.leased_until is None:
         raise lost(lease)
     names = {"task": task_key, "target": job.target_key}
     mine = {"task_key": task_key, "target_key": job.target_key, "job_id": lease.job_id, "epoch": lease.epoch}
@@ -178,14 +179,14 @@ def claimed(database: Database, connection: Connection, lease: Lease, task_key: 
     return True
 
 
-def is_written(row: JobRow | SqlRow[*tuple[Any, ...]] | None, lease: Lease, write: str | None) -> bool:
-    """Whether a write was made already: see `Change.held`. `row` is of the job, locked. Raises LeaseLost."""
-    if row is not None and row.epoch == lease.epoch:
-        if write is not None and row.written == write:
-            return True
-        if row.leased_until is not None:
-            return False
-    raise lost(lease)
+def under(row: OfJob | None, lease: Lease) -> OfJob:
+    """The row, which is of a lease's job and locked, if nobody has taken the job up since. Raises LeaseLost.
+
+    The lease may be over. A write that ended it may be tried again nevertheless: see `Change.held`.
+    """
+    if row is None or row.epoch != lease.epoch:
+        raise lost(lease)
+    return row
 
 
 def lost(lease: Lease) -> LeaseLost:

@@ -14,7 +14,7 @@ from .bests import STANDING, note_trial
 from .choice import trial_moment
 from .database import Database
 from .jobs import Lease, NewEvent
-from .leases import event_values, is_written
+from .leases import event_values, lost, under
 from .models import EventRow, JobRow, TrialRow
 from .sql_exchange import TRIAL_KEY
 from .translate import measured_values
@@ -26,7 +26,7 @@ NEXT = (
 )
 """The ordinal of a job's next trial, read where nobody can add another one meanwhile: after the job was locked."""
 
-HELD = (
+HELD_STANDING = (
     STANDING.add_columns(JobRow.epoch, JobRow.leased_until, JobRow.written, JobRow.events)
     .where(JobRow.id == bindparam("job"))
     .with_for_update()
@@ -62,10 +62,11 @@ class Recording:
         Raises LeaseLost. `write` is the id of the write: see `Change.held`.
         """
         names = {"job": lease.job_id, "task": record.task_key, "target": record.target_key}
-        held = connection.execute(HELD, names).one_or_none()
-        if is_written(held, lease, write):
+        held = under(connection.execute(HELD_STANDING, names).one_or_none(), lease)
+        if held.written == write:
             return True
-        assert held is not None
+        if held.leased_until is None:
+            raise lost(lease)
         now = self._database.now(connection)
         if not self._added(connection, record, now, held, lease.job_id):
             return False  # as it is where this is tried again
