@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from math import ceil, prod, sqrt
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +16,13 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.host import host_caches
 from tunewright.codegen.ir import Buffer, Matrix, Packing
 from tunewright.codegen.runtime.memory import Guarded, Recycler, address_of, guarded_empty
-from tunewright.codegen.runtime.native import Operand as Argument
-from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.native import Operand, Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.oracle import example_inputs, reference, written
 from tunewright.graph.task import Task, Tensor
 
 from .cold import OWN, Copies, Evicted, Place, Runs, copies, copy_bytes, evictor, place
+from .recent import Recent
 
 SEED = 0
 """Of the example inputs: one for all, so that every candidate of a task meets the same."""
@@ -54,8 +53,6 @@ Packed = tuple[int, Packing | None]
 
 Maps = tuple[tuple[int, Matrix], ...]
 
-Key = TypeVar("Key")
-
 _caches = cache(host_caches)
 
 
@@ -73,38 +70,39 @@ class Example:
         self.written = written(task)
         terms = max((prod(axis.extent for axis in stage.reduce) for stage in task.stages), default=1)
         self.tolerance_factor = max(1.0, sqrt(terms / SHORT))
-        self._operands: OrderedDict[tuple[int, Packing | None], Operand] = OrderedDict()
-        self._copies: OrderedDict[tuple[int, tuple[Packed, ...]], Copies] = OrderedDict()
-        self._ordered: OrderedDict[tuple[int, tuple[int, ...], Maps], Array] = OrderedDict()
+        self._plain: dict[int, Input] = {}
+        self._packed: Recent[Packed, Input] = Recent(PACKED_BYTES)
+        self._ordered: Recent[tuple[int, tuple[int, ...], Maps], Array] = Recent(PACKED_BYTES)
+        self._copies: Recent[tuple[int, tuple[Packed, ...]], Copies] = Recent(COPIES_BYTES)
         self._results: dict[tuple[int, DType, int], Guarded] = {}
 
-    def operand(self, number: int, packing: Packing | None) -> Operand:
+    def input(self, number: int, packing: Packing | None) -> Input:
         """An input, packed if asked for, in memory that kernels may read."""
-        key = (number, packing)
-        found = self._operands.pop(key, None)
-        if found is None:
-            array = self._packed(number, packing) if packing else self.inputs[number]
-            found = Operand(self.task.inputs[number], array)
-            packed_bytes = {k: one.guarded.array.nbytes for k, one in self._operands.items() if k[1] is not None}
-            _forget(self._operands, packed_bytes, PACKED_BYTES - found.guarded.array.nbytes)
-        self._operands[key] = found
-        return found
+        tensor = self.task.inputs[number]
+        if packing is not None:
+            size_bytes = prod(packing.shape) * tensor.dtype.size_bytes
+            return self._packed.get(
+                (number, packing), size_bytes, lambda: Input(tensor, self._arranged(number, packing))
+            )
+        if number not in self._plain:
+            self._plain[number] = Input(tensor, self.inputs[number])
+        return self._plain[number]
 
-    def _packed(self, number: int, packing: Packing) -> Array:
+    def _arranged(self, number: int, packing: Packing) -> Array:
         """An input in its packed order, as a view of an array that all forms share which begin in the same way.
 
         What comes first takes longest: products with matrices, and elements from where they are far apart to where they
         are neighbours.
         """
-        key = number, packing.order, packing.maps
-        begun = self._ordered.pop(key, None)
-        if begun is None:
-            extents = tuple(self._extent(number, packing.maps, axis) for axis in packing.order)
-            whole, each = tuple((extent,) for extent in extents), tuple(range(len(extents)))
-            begun = Packing(packing.order, extents, whole, each, packing.maps).apply(self.inputs[number])
-            _forget(self._ordered, {k: one.nbytes for k, one in self._ordered.items()}, PACKED_BYTES - begun.nbytes)
-        self._ordered[key] = begun
-        return replace(packing, order=tuple(range(begun.ndim)), maps=()).arranged(begun)
+        extents = tuple(self._extent(number, packing.maps, axis) for axis in packing.order)
+        whole, each = tuple((extent,) for extent in extents), tuple(range(len(extents)))
+        begin = Packing(packing.order, extents, whole, each, packing.maps)
+        begun = self._ordered.get(
+            (number, packing.order, packing.maps),
+            prod(extents) * self.inputs[number].itemsize,
+            lambda: begin.apply(self.inputs[number]),
+        )
+        return replace(packing, order=each, maps=()).arranged(begun)
 
     def _extent(self, number: int, maps: Maps, axis: int) -> int:
         return next((len(matrix) for mapped, matrix in maps if mapped == axis), self.inputs[number].shape[axis])
@@ -114,25 +112,18 @@ class Example:
 
         `packings` are the numbers of these inputs, and how each is packed. None where they are there already.
         """
-        operands = [self.operand(number, packing) for number, packing in packings]
-        arrays = [operand.guarded.array for operand in operands]
+        inputs = [self.input(number, packing) for number, packing in packings]
+        arrays = [one.guarded.array for one in inputs]
         constant_bytes = sum(array.nbytes for array in arrays)
         match place(constant_bytes, _caches(), pool.threads):
             case Place.ANYWHERE:
                 return None
             case Place.MEMORY:
-                return Evicted([operand.evictor(pool) for operand in operands])
+                return Evicted([one.evictor(pool) for one in inputs])
             case Place.LAST_LEVEL:
                 count = copies(constant_bytes, _caches(), pool.threads)
-                return self._shared((count, tuple(packings)), arrays, count * copy_bytes(arrays))
-
-    def _shared(self, key: tuple[int, tuple[Packed, ...]], arrays: Sequence[Array], size_bytes: int) -> Copies:
-        found = self._copies.pop(key, None)
-        if found is None:
-            _forget(self._copies, {k: one.size_bytes for k, one in self._copies.items()}, COPIES_BYTES - size_bytes)
-            found = Copies(arrays, _room(size_bytes))
-        self._copies[key] = found
-        return found
+                size_bytes = count * copy_bytes(arrays)
+                return self._copies.get((count, tuple(packings)), size_bytes, lambda: Copies(arrays, _room(size_bytes)))
 
     def result(self, number: int, buffer: Buffer) -> Guarded:
         """Memory for an output. That of one kernel is the next one's: so both find it in the same cache."""
@@ -140,16 +131,6 @@ class Example:
         if key not in self._results:
             self._results[key] = guarded_empty(buffer.shape, buffer.dtype)
         return self._results[key]
-
-
-def _forget(kept: OrderedDict[Key, Any], sizes_bytes: Mapping[Key, int], limit_bytes: int) -> None:
-    """Drop what was not used for longest, of that with a size."""
-    total_bytes = sum(sizes_bytes.values())
-    for key, size_bytes in sizes_bytes.items():
-        if total_bytes <= limit_bytes:
-            return
-        total_bytes -= size_bytes
-        del kept[key]
 
 
 def _room(size_bytes: int) -> NDArray[np.uint8]:
@@ -163,7 +144,7 @@ def _recycler(size_bytes: int) -> Recycler:
     return Recycler((size_bytes,), DType.U8)
 
 
-class Operand:
+class Input:
     """An input between guards, and how to tell whether it was changed."""
 
     def __init__(self, tensor: Tensor, array: Array) -> None:
@@ -203,14 +184,14 @@ class Loaded:
         self._example = example
         inputs = len(example.inputs)
         packings = [(n, artifact.packings.get(buffer.name)) for n, buffer in enumerate(artifact.params[:inputs])]
-        self._inputs = [example.operand(number, packing) for number, packing in packings]
+        self._inputs = [example.input(number, packing) for number, packing in packings]
         self._outputs = [example.result(n, buffer) for n, buffer in enumerate(artifact.params[inputs:])]
         self._scratch = [guarded_empty(buffer.shape, buffer.dtype) for buffer in artifact.scratch]
-        guarded = [*(operand.guarded for operand in self._inputs), *self._outputs, *self._scratch]
+        guarded = [*(one.guarded for one in self._inputs), *self._outputs, *self._scratch]
         memory = [one.array for one in guarded]
         constants = [n for n, tensor in enumerate(example.task.inputs) if tensor.constant]
         away = example.away([packings[n] for n in constants], pool)
-        calls: list[tuple[Artifact, Sequence[Argument]]] = [(artifact, memory)]
+        calls: list[tuple[Artifact, Sequence[Operand]]] = [(artifact, memory)]
         if isinstance(away, Copies):
             calls += ((artifact, operands) for operands in _with_copies(memory, constants, away))
         self._program = Program(calls, pool)
@@ -270,7 +251,7 @@ class Loaded:
 
     def _damage(self) -> str | None:
         named: Sequence[tuple[str, str | None]] = [
-            *((operand.name, operand.fault()) for operand in self._inputs),
+            *((one.name, one.fault()) for one in self._inputs),
             *zip((t.name for t in self._example.task.outputs), _checks(self._outputs), strict=True),
             *(("scratch", fault) for fault in _checks(self._scratch)),
         ]

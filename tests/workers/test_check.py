@@ -90,19 +90,18 @@ def test_an_output_written_in_part_is_checked_in_part() -> None:
 
 
 def test_examples_keep_the_packed_inputs_used_last(task, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = Example(task)
     packings = [Packing((0, 1), (32, 40), ((32,), (40 // n, n)), (1, 0, 2)) for n in (2, 4, 8)]
     size_bytes = 4 * 32 * 40
     monkeypatch.setattr(check, "PACKED_BYTES", 2 * size_bytes)
-    first, second = (example.operand(1, p) for p in packings[:2])
-    assert example.operand(1, packings[0]) is first
-    example.operand(1, packings[2])
-    assert example.operand(1, packings[0]) is first
-    assert example.operand(1, packings[1]) is not second
-    monkeypatch.setattr(check, "PACKED_BYTES", 0)
-    assert example.operand(1, packings[2]).guarded.array.shape == packings[2].shape
-    plain = example.operand(0, None)
-    assert example.operand(0, None) is plain
+    example = Example(task)
+    plain = example.input(0, None)
+    first, second = (example.input(1, p) for p in packings[:2])
+    assert first.guarded.array.nbytes == size_bytes
+    assert example.input(1, packings[0]) is first
+    example.input(1, packings[2])
+    assert example.input(1, packings[0]) is first
+    assert example.input(1, packings[1]) is not second
+    assert example.input(0, None) is plain, "as it is it takes no room of theirs"
 
 
 def test_long_sums_are_allowed_more(task, other_task) -> None:
@@ -119,23 +118,24 @@ def test_a_trial_sees_what_changes_between_runs(make) -> None:
         assert fault is None
         assert error is not None and error < 1e-5
         assert loaded.recheck() is None
-        example.operand(0, None).guarded.array[0, 0] += 1
+        example.input(0, None).guarded.array[0, 0] += 1
         loaded.fill()
         assert loaded.recheck() == "x: an input was changed"
 
 
 def test_candidates_share_copies_of_what_they_read_alike(task, monkeypatch: pytest.MonkeyPatch) -> None:
-    example, pool = Example(task), shared_pool(1)
+    pool = shared_pool(1)
     packings = [Packing((0, 1), (32, 40), ((32,), (40 // n, n)), (1, 0, 2)) for n in (2, 4, 8)]
+    sample = Example(task).away([(1, packings[0])], pool)
+    assert isinstance(sample, Copies)
+    monkeypatch.setattr(check, "COPIES_BYTES", 2 * sample.size_bytes)
+    example = Example(task)
     first, second = (example.away([(1, packing)], pool) for packing in packings[:2])
-    assert isinstance(first, Copies) and second is not first
-    monkeypatch.setattr(check, "COPIES_BYTES", 2 * first.size_bytes)
+    assert second is not first
     assert example.away([(1, packings[0])], pool) is first
     example.away([(1, packings[2])], pool)
     assert example.away([(1, packings[0])], pool) is first
     assert example.away([(1, packings[1])], pool) is not second
-    monkeypatch.setattr(check, "COPIES_BYTES", 0)
-    assert example.away([(1, packings[2])], pool) is not None, "there is room for those of one"
     assert example.away([], pool) is None
 
 
@@ -159,7 +159,7 @@ def test_operands_are_packed_as_packings_say(maps: tuple[tuple[int, Matrix], ...
     rows = 2 if maps else 3
     for padded, splits in (((6, rows, 4), ((2, 3), (rows,), (4,))), ((5, rows, 8), ((5,), (rows,), (2, 4)))):
         packing = Packing((2, 0, 1), padded, splits, (3, 1, 0, 2), maps)
-        found = example.operand(0, packing).guarded.array
+        found = example.input(0, packing).guarded.array
         assert np.array_equal(found, packing.apply(example.inputs[0]))
 
 
