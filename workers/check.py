@@ -21,7 +21,7 @@ from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.oracle import example_inputs, reference, written
 from tunewright.graph.task import Task, Tensor
 
-from .cold import OWN, Copies, Evicted, Place, Runs, copies, copy_bytes, evictor, place
+from .cold import OWN, Copies, Distance, Evicted, Runs, copies, copy_bytes, distance, evictor
 from .recent import Recent
 
 SEED = 0
@@ -115,12 +115,12 @@ class Example:
         inputs = [self.input(number, packing) for number, packing in packings]
         arrays = [one.guarded.array for one in inputs]
         constant_bytes = sum(array.nbytes for array in arrays)
-        match place(constant_bytes, _caches(), pool.threads):
-            case Place.ANYWHERE:
+        match distance(constant_bytes, _caches(), pool.threads):
+            case Distance.ANY:
                 return None
-            case Place.MEMORY:
+            case Distance.MEMORY:
                 return Evicted([one.evictor(pool) for one in inputs])
-            case Place.LAST_LEVEL:
+            case Distance.LAST_LEVEL:
                 count = copies(constant_bytes, _caches(), pool.threads)
                 size_bytes = count * copy_bytes(arrays)
                 return self._copies.get((count, tuple(packings)), size_bytes, lambda: Copies(arrays, _room(size_bytes)))

@@ -53,19 +53,30 @@ OWN = range(1)
 """The call of a program that has the constants themselves, not copies."""
 
 
-class Place(Enum):
-    """Where the run of a model finds a kernel's constants."""
+class Distance(Enum):
+    """How far away the run of a model finds a kernel's constants."""
 
-    ANYWHERE = auto()  # there are none, or so many that no cache keeps them
+    ANY = auto()  # there are none, or so many that no cache keeps them
     MEMORY = auto()
     LAST_LEVEL = auto()
 
 
-def place(constant_bytes: int, caches: Caches, threads: int) -> Place:
-    """Where so many bytes of constants are."""
+def distance(constant_bytes: int, caches: Caches, threads: int) -> Distance:
+    """How far away so many bytes of constants are, in most models."""
     if not constant_bytes or constant_bytes >= BEYOND * max(caches.l3_bytes, NEAR * caches.l2_bytes * threads):
-        return Place.ANYWHERE
-    return Place.MEMORY if constant_bytes >= caches.l2_bytes else Place.LAST_LEVEL
+        return Distance.ANY
+    return Distance.MEMORY if constant_bytes >= caches.l2_bytes else Distance.LAST_LEVEL
+
+
+def stays(constant_bytes: int, model_bytes: int, l2_bytes: int, l3_bytes: int) -> bool:
+    """Whether a kernel's constants are, when its turn comes again in this model, where a run of it alone leaves them.
+
+    `model_bytes` are those of all its kernels.
+    """
+    if model_bytes <= l2_bytes:
+        return True
+    is_far = constant_bytes >= l2_bytes  # so that a run alone leaves them in the last-level cache
+    return is_far and BEYOND * model_bytes <= l3_bytes
 
 
 def copies(constant_bytes: int, caches: Caches, threads: int) -> int:

@@ -23,32 +23,47 @@ from tunewright.workers.cold import (
     MOST_COPIES,
     Array,
     Copies,
+    Distance,
     Evicted,
-    Place,
     Runs,
     copies,
     copy_bytes,
+    distance,
     evictor,
-    place,
+    stays,
 )
 
 CACHES = Caches(48 << 10, 1 << 20, 32 << 20)
 
 
 @pytest.mark.parametrize(
-    ("constant_bytes", "where"),
+    ("constant_bytes", "away"),
     [
-        (0, Place.ANYWHERE),  # there are none
-        (1 << 10, Place.LAST_LEVEL),
-        (1 << 16, Place.LAST_LEVEL),
-        (1 << 20, Place.MEMORY),
-        (9 << 20, Place.MEMORY),
-        (400 << 20, Place.ANYWHERE),  # no cache keeps them
+        (0, Distance.ANY),  # there are none
+        (1 << 10, Distance.LAST_LEVEL),
+        (1 << 16, Distance.LAST_LEVEL),
+        (1 << 20, Distance.MEMORY),
+        (9 << 20, Distance.MEMORY),
+        (400 << 20, Distance.ANY),  # no cache keeps them
     ],
 )
-def test_where_constants_are(constant_bytes: int, where: Place) -> None:
-    assert place(constant_bytes, CACHES, 2) is where
-    assert place(constant_bytes, Caches(32 << 10, 1 << 20, 0), 2) is where, "without a third level"
+def test_how_far_away_constants_are(constant_bytes: int, away: Distance) -> None:
+    assert distance(constant_bytes, CACHES, 2) is away
+    assert distance(constant_bytes, Caches(32 << 10, 1 << 20, 0), 2) is away, "without a third level"
+
+
+@pytest.mark.parametrize(
+    ("constant_bytes", "model_bytes", "is_so"),
+    [
+        (1 << 10, 1 << 20, True),  # all fit into the second level
+        (1 << 10, 2 << 20, False),  # others push them out of it
+        (1 << 20, 2 << 20, True),  # they don't fit into it anyway, and all fit into the last level
+        (1 << 20, 32 << 20, False),  # not with room to spare
+        (40 << 20, 40 << 20, False),
+    ],
+)
+def test_constants_stay_where_a_run_alone_leaves_them(constant_bytes: int, model_bytes: int, is_so: bool) -> None:
+    assert stays(constant_bytes, model_bytes, CACHES.l2_bytes, CACHES.l3_bytes) is is_so
 
 
 @pytest.mark.parametrize(("constant_bytes", "count"), [(1 << 10, MOST_COPIES), (1 << 16, 128), (1 << 19, 16)])
