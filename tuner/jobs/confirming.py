@@ -10,7 +10,7 @@ from tunewright.db.jobs import EventKind, NewEvent
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
-from tunewright.workers.cold import BEYOND, LASTING_S
+from tunewright.workers.cold import LASTING_S, stays
 from tunewright.workers.pool import ReferenceFailed
 
 from ..units import in_ms
@@ -141,10 +141,7 @@ class Confirming:
     def _stays_near(self, task: Task) -> bool:
         """Whether the constants of a task are, when its turn comes again, where a run of it alone would leave them."""
         target = self._assigned.target
-        if self._constant_bytes <= target.l2_bytes:
-            return True
-        is_far = _constant_bytes(task) >= target.l2_bytes  # so that a run alone leaves them in the last-level cache
-        return is_far and BEYOND * self._constant_bytes <= target.l3_bytes
+        return stays(_constant_bytes(task), self._constant_bytes, target.l2_bytes, target.l3_bytes)
 
 
 def _told(task_key: str, op: str, default_s: float | None, best_s: float | None) -> NewEvent:
