@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from .learned import Learned, OtherFeatures
+from .learned import Learned, Unreadable
 
 _log = logging.getLogger("tunewright")
 
@@ -29,7 +29,10 @@ class Base:
 
 @cache
 def base(target_kind: str) -> Base | None:
-    """The base model for a kind of target; None where there is none that knows the features of this version."""
+    """The base model for a kind of target; None where there is none that can be read and knows these features.
+
+    Raises ValueError where it isn't the one that its card describes.
+    """
     folder = files(__package__) / "base_model"
     card_file, model_file = folder / f"{target_kind}.json", folder / f"{target_kind}.xz"
     if not card_file.is_file():
@@ -37,7 +40,7 @@ def base(target_kind: str) -> Base | None:
     card = json.loads(card_file.read_text())
     try:
         learned = Learned.read(model_file.read_bytes(), card["sha256"])
-    except OtherFeatures as other:
-        _log.warning("no base model: %s", other)
+    except Unreadable as error:
+        _log.warning("no base model: %s", error)
         return None
     return Base(learned, card["sha256"], card)

@@ -27,7 +27,11 @@ FORM = 1
 """Of what `Learned.write` writes; it rises when that changes."""
 
 
-class OtherFeatures(ValueError):
+class Unreadable(ValueError):
+    """What was kept as a model, and is none to this program: another version of it or of XGBoost has written it."""
+
+
+class OtherFeatures(Unreadable):
     """A model that learned from features of another version, or is written in another form."""
 
 
@@ -82,31 +86,38 @@ class Learned:
     def read(content: bytes, sha256: str) -> Learned:
         """The inverse of `write`, of bytes with this digest: XGBoost's reader trusts what it reads.
 
-        Raises OtherFeatures, ValueError for other bytes.
+        Raises Unreadable, ValueError for other bytes.
         """
         if hashlib.sha256(content).hexdigest() != sha256:
             raise ValueError(f"the model is not the one with digest {sha256[:12]}")
-        head, _, rest = _unpacked(content).partition(b"\n")
-        data = json.loads(head)
-        if (data.get("form"), data.get("features")) != (FORM, VERSION):
-            raise OtherFeatures(f"the model is of form {data.get('form')} with features of version {data['features']}")
-        forests = []
-        for size in data["bytes"]:
-            forests.append(Forest.read(rest[:size]))
-            rest = rest[size:]
-        layers = int(data["layers"])
-        reach = forests[layers] if len(forests) > layers else None
-        scales = {name: float(data[name]) for name in ("scale", "spread_scale")}
-        return Learned(tuple(forests[:layers]), reach, **scales)
+        try:
+            return _parsed(_unpacked(content))
+        except OtherFeatures:
+            raise
+        except (ValueError, KeyError, TypeError, lzma.LZMAError) as error:  # what XGBoost raises is a ValueError
+            first, *_ = str(error).splitlines() or [type(error).__name__]  # XGBoost adds a stack
+            raise Unreadable(f"the model can't be read: {first}") from error
+
+
+def _parsed(content: bytes) -> Learned:
+    head, _, rest = content.partition(b"\n")
+    data = json.loads(head)
+    if (data["form"], data["features"]) != (FORM, VERSION):
+        raise OtherFeatures(f"the model is of form {data['form']} with features of version {data['features']}")
+    forests = []
+    for size in data["bytes"]:
+        forests.append(Forest.read(rest[:size]))
+        rest = rest[size:]
+    layers = int(data["layers"])
+    reach = forests[layers] if len(forests) > layers else None
+    scales = {name: float(data[name]) for name in ("scale", "spread_scale")}
+    return Learned(tuple(forests[:layers]), reach, **scales)
 
 
 def _unpacked(content: bytes) -> bytes:
-    """Raises ValueError for what is no model, or too large a one."""
+    """Raises LZMAError, ValueError for what is cut short or too large."""
     unpacker = lzma.LZMADecompressor(memlimit=UNPACKING_BYTES)
-    try:
-        unpacked = unpacker.decompress(content, LARGEST_BYTES)
-    except lzma.LZMAError as error:
-        raise ValueError(f"the model can't be unpacked: {error}") from error
+    unpacked = unpacker.decompress(content, LARGEST_BYTES)
     if not unpacker.eof:
-        raise ValueError(f"the model is cut short, or has more than {LARGEST_BYTES >> 20} MiB")
+        raise ValueError(f"it is cut short, or has more than {LARGEST_BYTES >> 20} MiB")
     return unpacked

@@ -1,11 +1,16 @@
 """The base model that is part of the package."""
 
+import hashlib
+import json
+import lzma
+
 import numpy as np
 import pytest
 
 from tunewright.costmodel import base as base_module
 from tunewright.costmodel.base import base
 from tunewright.costmodel.features import VERSION
+from tunewright.costmodel.learned import FORM
 from tunewright.costmodel.xgb import XGBModel
 
 
@@ -36,3 +41,18 @@ def test_there_is_none_for_a_kind_that_nobody_measured():
 def test_one_of_other_features_is_left_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tunewright.costmodel.learned.VERSION", "another")
     assert base_module.base.__wrapped__("cpu") is None
+
+
+def test_one_that_can_not_be_read_is_left_alone_and_another_file_is_not(tmp_path, monkeypatch, caplog):
+    head = {"form": FORM, "features": VERSION, "layers": 1, "bytes": [9]}
+    content = lzma.compress(json.dumps(head).encode() + b"\n[5]\n.....")
+    folder = tmp_path / "base_model"
+    folder.mkdir()
+    (folder / "cpu.xz").write_bytes(content)
+    (folder / "cpu.json").write_text(json.dumps({"sha256": hashlib.sha256(content).hexdigest()}))
+    monkeypatch.setattr(base_module, "files", lambda package: tmp_path)
+    assert base_module.base.__wrapped__("cpu") is None
+    assert "can't be read" in caplog.text
+    (folder / "cpu.xz").write_bytes(content[:-1])
+    with pytest.raises(ValueError, match="not the one with digest"):
+        base_module.base.__wrapped__("cpu")

@@ -5,11 +5,12 @@ import lzma
 
 import numpy as np
 import pytest
+import xgboost
 
 from tunewright.costmodel import learned as learned_module
 from tunewright.costmodel.features import NAMES
 from tunewright.costmodel.forest import SQUARES, Forest, Growth
-from tunewright.costmodel.learned import Learned, OtherFeatures
+from tunewright.costmodel.learned import Learned, OtherFeatures, Unreadable
 
 GROWTH = Growth(rounds=20, max_depth=3, eta=0.3, colsample_bytree=1.0)
 
@@ -109,7 +110,7 @@ def test_only_the_bytes_that_are_known_are_read(model):
 
 @pytest.mark.parametrize("content", [b"", b"no model", lzma.compress(b"x" * 100)[:-20]])
 def test_other_bytes_are_no_model(content):
-    with pytest.raises(ValueError, match=r"unpacked|cut short"):
+    with pytest.raises(Unreadable, match=r"can't be read"):
         Learned.read(content, hashlib.sha256(content).hexdigest())
 
 
@@ -125,6 +126,15 @@ def test_a_model_of_other_features_says_so(model, monkeypatch):
     monkeypatch.setattr(learned_module, "VERSION", "another")
     with pytest.raises(OtherFeatures, match="version"):
         Learned.read(content, hashlib.sha256(content).hexdigest())
+
+
+def test_what_xgboost_can_not_read_is_said_in_a_line(data):
+    head, lengths, boosters = lzma.decompress(Learned((fitted(data),), None).write()).split(b"\n", 2)
+    content = lzma.compress(b"\n".join((head, lengths, b"x" * len(boosters))))
+    with pytest.raises(Unreadable, match="can't be read") as caught:
+        Learned.read(content, hashlib.sha256(content).hexdigest())
+    assert isinstance(caught.value.__cause__, xgboost.core.XGBoostError)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_lengths_that_do_not_match_are_refused(data):
