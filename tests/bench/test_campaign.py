@@ -171,6 +171,14 @@ def test_an_entry_is_what_was_asked_for_under_the_same_settings(tmp_path: Path) 
     assert not entries.has("b", 1, {})
 
 
+def test_entries_are_of_one_state_of_code_and_base_model(planned: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = planned.settings
+    for name in ("code_sha256", "base_model_sha256"):
+        with monkeypatch.context() as patch:
+            patch.setattr(campaigns, name, lambda: "another")
+            assert planned.settings == before | {name: "another"} != before
+
+
 def test_models_table() -> None:
     console = Console(record=True, width=120)
     models.show(console, {"threads: 2": [("resnet18", ENTRY), ("mlp", ENTRY | {"peers": {"onnxruntime": 1.0}})]})
