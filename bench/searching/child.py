@@ -197,32 +197,31 @@ def score(tell: Tell, model: str, db: str, threads: int, seed: int) -> list[dict
     """
     import numpy as np
 
+    from tunewright.costmodel.model import Trials
+    from tunewright.costmodel.xgb import XGBModel
     from tunewright.db.sql_store import open_store
     from tunewright.search_space.sketches import spaces
-    from tunewright.tuner.jobs.learning import Learning
-    from tunewright.tuner.jobs.task_state import TaskState
+    from tunewright.tuner.lookup.experience import experience
 
     task, target = _task(model, threads)
-    found = []
+    offered = spaces(task, target)
     with open_store(db) as store:
-        learning = Learning(store, target, {task.key}, seed)
-        records = store.records(task.key, target.key)
-        state = TaskState.of(task, 1, target, records, learning.costs, strategy="evolutionary", seed=seed)
-        learning.refit([state])
-        costs = learning.costs
-        costs._sheets.points = 0  # noqa: SLF001 - no point is known from an earlier call
-        for space in spaces(task, target):
-            rng = np.random.default_rng(seed)
-            rows = space.sample(SCORED, rng)
-            rates = {
-                "sample": _a_second(partial(space.sample, SCORED, rng)),
-                "valid": _a_second(partial(space.valid, rows)),
-                "score": _a_second(partial(costs.score, task, target, space, rows)),
-            }
-            whole = 1 / sum(1 / rate for rate in rates.values())
-            about = {"sketch": space.sketch, "size": float(space.size), "points": len(rows)}
-            found.append({**about, "whole": whole, **rates})
-        return [{"ready": costs.ready, **one} for one in found]
+        costs = XGBModel(experience(store, target.kind).learned, seed, kept_points=0)
+        known = [(record.schedule, record.measurement) for record in store.records(task.key, target.key)]
+    costs.fit([Trials.of(task, target, space, known) for space in offered])
+    found: list[dict[str, Any]] = []
+    for space in offered:
+        rng = np.random.default_rng(seed)
+        rows = space.sample(SCORED, rng)
+        rates = {
+            "sample": _a_second(partial(space.sample, SCORED, rng)),
+            "valid": _a_second(partial(space.valid, rows)),
+            "score": _a_second(partial(costs.score, task, target, space, rows)),
+        }
+        whole = 1 / sum(1 / rate for rate in rates.values())
+        about = {"ready": costs.ready, "sketch": space.sketch, "size": float(space.size), "points": len(rows)}
+        found.append({**about, "whole": whole, **rates})
+    return found
 
 
 def _a_second(work: Callable[[], Sized]) -> float:
