@@ -97,7 +97,7 @@ def test_a_model_as_bytes_is_the_same_model(model):
 
 def test_a_scale_is_given_by_its_name(data):
     with pytest.raises(TypeError):
-        Learned((fitted(data),), None, 2.0)
+        Learned((fitted(data),), None, 2.0)  # type: ignore[call-arg]
     found = Learned((fitted(data),), None, spread_scale=2.0)
     assert (found.scale, found.spread_scale) == (0.5, 2.0)
 

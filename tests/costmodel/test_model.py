@@ -126,7 +126,7 @@ def test_a_time_without_an_interval_teaches_as_any_other(conv, space_of, target)
     found = Trials.of(task, target, space, measured)
     np.testing.assert_array_equal(found.spans_s, np.stack([known.times_s, known.times_s], axis=1))
     half = Measurement(Status.OK, (2e-3,), 2e-3, high_s=3e-3)
-    assert Trials.of(task, target, space, [(space.default, half)]).spans_s.tolist() == [[2e-3, 3e-3]]
+    np.testing.assert_array_equal(Trials.of(task, target, space, [(space.default, half)]).spans_s, [[2e-3, 3e-3]])
     model, exact = XGBModel(), XGBModel()
     model.fit([found])
     exact.fit([known])
