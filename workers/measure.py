@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ from .wire import LastTask, artifact_json, identity, read_artifact, read_candida
 
 EXAMPLES = 4
 """Tasks whose examples are kept: candidates come task by task."""
+
+DOUBTS, BEYOND_BELIEF = 4, 10.0
+"""How often a run that took too long is repeated: after the first time where it took so many times what others take."""
 
 WARMING, WARM = 10, 9
 """Samples with all operands in the caches, and those before them, as it takes some runs until constants are there which
@@ -137,10 +141,15 @@ def _runner(loaded: Loaded, usual_s: float = 0.0) -> Runner:
     """`usual_s` is what others of the task take.
 
     A first run that took long, and much longer than that, is doubted: a kernel of microseconds that was interrupted for
-    milliseconds would be taken for one that needs no second run.
+    milliseconds would be taken for one that needs no second run. So is a second one that is beyond belief, as where a
+    thread of the kernel had to wait for its processor twice.
     """
-    if loaded.once_s >= LONG_S and loaded.once_s > CLEARLY * usual_s:
+    doubted_s = CLEARLY * usual_s
+    for _ in range(DOUBTS):
+        if loaded.once_s < LONG_S or loaded.once_s <= doubted_s:
+            break
         loaded.again()
+        doubted_s = BEYOND_BELIEF * usual_s if usual_s else inf
     return Runner(loaded.cold, sampling.repeats(loaded.cold, loaded.once_s), loaded.once_s)
 
 

@@ -190,15 +190,16 @@ def test_a_very_long_run_has_fewer_samples() -> None:
 
 
 class Interrupted:
-    """A kernel of which the first run took `first_s`, and all others take `run_s`. See `check.Loaded`."""
+    """A kernel of which the first runs took `first_s`, and all others take `run_s`. See `check.Loaded`."""
 
-    def __init__(self, first_s: float, run_s: float) -> None:
-        self.once_s, self.run_s, self.runs = first_s, run_s, 1
+    def __init__(self, first_s: float, run_s: float, disturbed: int = 1) -> None:
+        self.once_s, self.run_s, self.runs, self.disturbed = first_s, run_s, 1, disturbed
         self.cold = self
 
     def again(self) -> None:
         self.runs += 1
-        self.once_s = min(self.once_s, self.run_s)
+        if self.runs > self.disturbed:
+            self.once_s = min(self.once_s, self.run_s)
 
     def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
         self.runs += samples * repeats
@@ -211,6 +212,17 @@ def test_a_short_run_that_was_interrupted_is_not_taken_for_a_long_one(usual_s: f
     runner = measure._runner(kernel, usual_s)  # type: ignore[arg-type]
     assert not runner.is_long
     assert runner.repeats == 25
+
+
+def test_what_is_beyond_belief_is_doubted_again() -> None:
+    twice = Interrupted(first_s=5e-3, run_s=20e-6, disturbed=3)
+    assert not measure._runner(twice, usual_s=20e-6).is_long  # type: ignore[arg-type]
+    slow = Interrupted(first_s=5e-3, run_s=5e-3)
+    assert measure._runner(slow, usual_s=20e-6).is_long  # type: ignore[arg-type]
+    assert slow.runs == 1 + measure.DOUBTS, "there is an end to it"
+    unknown = Interrupted(first_s=5e-3, run_s=5e-3)
+    assert measure._runner(unknown).is_long  # type: ignore[arg-type]
+    assert unknown.runs == 2, "what others take is not known"
 
 
 def test_a_long_run_is_doubted_where_it_would_be_given_up_by_it_alone() -> None:
