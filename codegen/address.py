@@ -21,17 +21,8 @@ class Address(NamedTuple):
     step: int | None  # bytes from lane to lane; None where the lanes follow no line
 
 
-def address(access: Load | Store, buffer: Buffer) -> Address:
-    """Where a load from a buffer, or a store to it, goes."""
-    return _address(access, buffer.strides, buffer.dtype.size_bytes)
-
-
-def elements(access: Load | Store, buffer: Buffer) -> list[Address]:
-    """Where each lane of a vector access goes that touches memory, worked out for itself."""
-    return _elements(access, buffer.strides, buffer.dtype.size_bytes)
-
-
 def _address(access: Load | Store, strides: Sequence[int], size_bytes: int) -> Address:
+    """See `AddressBook.address`."""
     total, offset = _sum(map(form, access.index), strides, size_bytes)
     lanes = max([i.lanes for i in access.index], default=1)
     if lanes == 1:
@@ -44,6 +35,7 @@ def _address(access: Load | Store, strides: Sequence[int], size_bytes: int) -> A
 
 
 def _elements(access: Load | Store, strides: Sequence[int], size_bytes: int) -> list[Address]:
+    """See `AddressBook.elements`."""
     used = _address(access, strides, size_bytes).used
     parts = [(i, form(i)) if i.lanes == 1 else (i, None) for i in access.index]
     found: list[Address] = []
@@ -73,7 +65,7 @@ def _sum(parts: Iterable[Form], strides: Sequence[int], size_bytes: int) -> tupl
 
 
 class AddressBook:
-    """The answers of this module, each worked out once: what is unrolled is emitted many times.
+    """Addresses, each worked out once: what is unrolled is emitted many times.
 
     Buffers are known by identity, and kept alive so that no other object takes over an id.
     """
@@ -85,7 +77,7 @@ class AddressBook:
         self._kept: list[Buffer] = []
 
     def address(self, access: Load | Store, buffer: Buffer) -> Address:
-        """As the function."""
+        """Where a load from a buffer, or a store to it, goes."""
         key = (id(buffer), access.count, access.index)
         found = self._addresses.get(key)
         if found is None:
@@ -93,7 +85,7 @@ class AddressBook:
         return found
 
     def elements(self, access: Load | Store, buffer: Buffer) -> list[Address]:
-        """As the function."""
+        """Where each lane of a vector access goes that touches memory, worked out for itself."""
         key = (id(buffer), access.count, access.index)
         found = self._elements.get(key)
         if found is None:

@@ -105,7 +105,7 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipe
     _ir_log.debug("%s\n%s", symbol, kernel)
     _llvm_log.debug("%s", text)
     if _assembly_log.isEnabledFor(logging.DEBUG):
-        _assembly_log.debug("%s", assembly(kernel, target))
+        _assembly_log.debug("%s", assembly(kernel, target, pipeline))
     key = f"{_options(target, pipeline)}\n{text}"
     code: bytes | None = cache.get(key) if cache else None
     if code is None:
@@ -123,10 +123,10 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipe
     )
 
 
-def assembly(kernel: Kernel, target: Target) -> str:
+def assembly(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> str:
     """The assembly of what `build` makes. Raises as `build`."""
-    _, text = _source(kernel, target)
-    result: str = _compile(text, target, lambda machine, module: machine.emit_assembly(module))
+    _, text = _source(kernel, target, pipeline)
+    result: str = _compile(text, target, lambda machine, module: machine.emit_assembly(module), pipeline)
     return result
 
 

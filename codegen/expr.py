@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .dtype import DType
-from .meaning import OPS, Number, computed, evaluated, fits
+from .meaning import OPS, Number, computed, fits, fold
 from .nodes import TABLE, Node, fact, make, nowhere
 
 
@@ -148,7 +148,7 @@ class Load(Arithmetic):
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class Op(Arithmetic):
-    """`name` of `meaning.OPS` applied to `args`, element by element."""
+    """`name` of `meaning.OPS` folded_op to `args`, element by element."""
 
     name: str
     args: tuple[Expr, ...]
@@ -236,7 +236,7 @@ def op(name: str, *args: Expr | Arithmetic | Number, dtype: DType | None = None)
             break
     if dtype is None:
         dtype = DType.BOOL if name in COMPARISONS else nodes[-1].dtype
-    return applied(name, nodes, dtype)
+    return folded_op(name, nodes, dtype)
 
 
 def _nodes(name: str, args: tuple[Any, ...]) -> tuple[Expr, ...]:
@@ -248,7 +248,7 @@ def _nodes(name: str, args: tuple[Any, ...]) -> tuple[Expr, ...]:
     return tuple([arg if isinstance(arg, NODES) else const(arg, like) for arg in args])
 
 
-def applied(name: str, args: tuple[Expr, ...], dtype: DType) -> Expr:
+def folded_op(name: str, args: tuple[Expr, ...], dtype: DType) -> Expr:
     """As `op`, where nothing is left open."""
     for arg in args:
         if type(arg) is Const:
@@ -262,7 +262,7 @@ def _folded(name: str, args: tuple[Expr, ...], dtype: DType) -> Expr:
     """An op of which some arguments are known."""
     values = [a.value for a in args if isinstance(a, Const)]
     if len(values) == len(args) and name not in HORIZONTAL:
-        return Const(evaluated(name, [a.dtype for a in args], values, dtype), dtype)
+        return Const(fold(name, [a.dtype for a in args], values, dtype), dtype)
     if len(args) == 2 and (dtype is DType.I64 or dtype is DType.I32):
         return _identity(name, args[0], args[1], dtype)
     match name, args:
@@ -340,7 +340,7 @@ def rebuilt(node: Expr, parts: tuple[Expr, ...]) -> Expr:
         return node
     match node:
         case Op():
-            return applied(node.name, parts, node.dtype)
+            return folded_op(node.name, parts, node.dtype)
         case Load():
             return Load(node.tensor, parts, node.dtype, node.count)
         case Ramp():
@@ -395,7 +395,7 @@ def evaluate(root: Expr, env: Mapping[str, Any], read: Callable[[Load, Sequence[
     """The value of an expression in numpy.
 
     `env` gives each variable an integer or an array; arrays broadcast against each other, so one call evaluates a
-    whole grid of points, or of threads. `read` answers a load with the values at the evaluated indices.
+    whole grid of points, or of threads. `read` answers a load with the values at the fold indices.
     With ramps, an array variable must have a last axis of length 1, which the lanes then fill. Overflow, division by
     zero and NaN are values, not warnings.
     """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from .dtype import DType
+from .meaning import LIMITS
 
 Interval = tuple[int, int]
 
@@ -22,12 +21,7 @@ def saturated(interval: Interval) -> Interval:
 
 def type_range(dtype: DType) -> Interval:
     """All that a dtype can hold; UNKNOWN for I64 and floats."""
-    if dtype is DType.BOOL:
-        return (0, 1)
-    if dtype.is_float or dtype is DType.I64:
-        return UNKNOWN
-    limits = np.iinfo(dtype.value)
-    return (int(limits.min), int(limits.max))
+    return UNKNOWN if dtype is DType.I64 else LIMITS.get(dtype, UNKNOWN)
 
 
 def difference(left: Interval, right: Interval) -> Interval:
@@ -48,7 +42,7 @@ def compared(name: str, gap: Interval) -> Interval:
     return (int(not low <= 0 <= high), int(not low == high == 0))
 
 
-def computed(name: str, args: Sequence[Interval]) -> Interval | None:
+def interval_of(name: str, args: Sequence[Interval]) -> Interval | None:
     """The interval of an op on integers; None if nothing is known."""
     match name, args:
         case "add", ((a, b), (c, d)):

@@ -6,10 +6,8 @@
 phase runs the iterations begin .. end - 1 of its loop; any other phase ignores both. Nothing is said about aliasing,
 so buffers may be shared in place, and no name of a kernel reaches the text.
 
-Where an instruction goes: a value that depends on loop variables alone is written once, at the head of the outermost
-loop that knows them all, and found again by its text (so that common subexpressions and loop-invariant code need no
-pass). What depends on memory is written where it stands and reused inside its basic block, until a store may have
-changed it.
+Common subexpressions and loop-invariant code need no pass: see `listing` for where an instruction goes, and `contents`
+for what is known of memory.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from .instructions import literal, memory_type, select, splat, type_name
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
 from .listing import LOCAL, Listing, Value
 from .math import expand, is_expandable
-from .meaning import evaluated
+from .meaning import fold
 from .nodes import fact
 from .target import Target
 
@@ -394,7 +392,7 @@ class _Function:
         across = node.name in HORIZONTAL
         if known and not across:
             numbers = [arg.number for arg in args if arg.number is not None]
-            number = evaluated(node.name, [arg.dtype for arg in node.args], numbers, node.dtype)
+            number = fold(node.name, [arg.dtype for arg in node.args], numbers, node.dtype)
             return Value(literal(number, node.dtype), node.dtype, 1, 0, number)
         if across:
             lanes = node.args[0].lanes

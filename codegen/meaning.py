@@ -102,7 +102,7 @@ INDEXING: Mapping[str, Callable[[Any, Any], Any]] = {
 """Arithmetic on indices, without the cost of numpy's scalars."""
 
 
-def evaluated(name: str, kinds: Sequence[DType], numbers: Sequence[Number], dtype: DType) -> Number:
+def fold(name: str, kinds: Sequence[DType], numbers: Sequence[Number], dtype: DType) -> Number:
     """The value of an op, to a dtype, on numbers of these dtypes."""
     quick = INDEXING.get(name)
     if quick and kinds[0] is DType.I64:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 KIND = re.compile("[a-z][a-z0-9]{0,15}")
@@ -63,8 +64,7 @@ class Target:
     @property
     def key(self) -> str:
         """SHA-256 over the canonical JSON: the identity of the target in the database."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _key(self)
 
     def lanes(self, element_bytes: int) -> int:
         """Elements of this size in one vector register."""
@@ -80,3 +80,9 @@ class Target:
     def from_json(data: dict[str, Any]) -> Target:
         """The inverse of `to_json`. Raises TypeError on missing or unknown fields, ValueError on impossible ones."""
         return Target(**data)
+
+
+@lru_cache(maxsize=64)
+def _key(target: Target) -> str:
+    text = json.dumps(target.to_json(), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -98,7 +98,7 @@ def _packing(name: str, packing: Packing, param: Buffer | None) -> None:
         raise VerifyError(f"packing of {name}: shape {packing.shape}, but the parameter has {param.shape}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Place:
     """A place in a kernel: what is visible there, and what is known."""
 
