@@ -18,7 +18,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +212,7 @@ class Lookups:
 
     def _kept(self, task: Task, target: Target) -> tuple[Found, float] | None:
         """From memory or a file, with the moment when it was kept; None where there is nothing that can be used."""
-        place = _key(target), task.key
+        place = target.key, task.key
         with self._lock:
             if place in self._memory:
                 self._memory.move_to_end(place)
@@ -235,13 +234,13 @@ class Lookups:
 
     def _remember(self, found: Found, target: Target, kept_s: float) -> None:
         with self._lock:
-            self._memory[_key(target), found.task.key] = found, kept_s
-            self._memory.move_to_end((_key(target), found.task.key))
+            self._memory[target.key, found.task.key] = found, kept_s
+            self._memory.move_to_end((target.key, found.task.key))
             while len(self._memory) > REMEMBERED:
                 self._memory.popitem(last=False)
 
     def _path(self, task_key: str, target: Target) -> Path:
-        return self._folder / _key(target) / f"{task_key}.json"
+        return self._folder / target.key / f"{task_key}.json"
 
     def _write(self, task_key: str, target: Target, answer: Mapping[str, Any], now_s: float) -> bool:
         """Whether it could be kept. A reader sees the old file or the whole new one."""
@@ -277,12 +276,6 @@ def _fresh_s(found: Found) -> float:
     if found.confirmed:
         return CONFIRMED_FRESH_S
     return FRESH_S if found.match in (Match.EXACT, Match.SIBLING, Match.NEAREST) else 0.0
-
-
-@lru_cache(maxsize=64)
-def _key(target: Target) -> str:
-    """Its key, which takes longer to make than an answer to find."""
-    return target.key
 
 
 def _is_left_to_us(answer: Any) -> bool:

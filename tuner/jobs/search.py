@@ -53,7 +53,6 @@ class Search:
         self.own = own  # trials of the job so far
         self.forecast: Forecast | None = None  # as of the begin of this round; None where there is none (yet)
         self._measured_s = 0.0
-        self._target_key = assigned.target.key
         self._scheduler = TaskScheduler(
             assigned.assembly,
             [floor_s(state.task, assigned.target) for state in assigned.states],
@@ -137,7 +136,7 @@ class Search:
     def _keep(self, index: int, schedule: Schedule, measurement: Measurement) -> None:
         state, assigned = self._assigned.states[index], self._assigned
         log_trial("task", state.task, schedule, measurement)
-        record = Record(state.task.key, self._target_key, schedule, measurement)
+        record = Record(state.task.key, assigned.target.key, schedule, measurement)
         is_new = assigned.store.record(record, assigned.tenure.lease, self._improvement(state, schedule, measurement))
         state.tell(schedule, measurement)
         self._scheduler.add(index, [time_s(measurement)])
