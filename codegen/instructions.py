@@ -140,7 +140,7 @@ def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bi
     if name == "bitcast":
         return _bitcast(source, op.dtype, lanes, args[0], emit)
     if name in ZIPS:
-        return emit(_zip(kind, lanes, args, 1 if name == "zip_high" else 0))
+        return _zip(source, lanes, args, 1 if name == "zip_high" else 0, emit)
     if name == "exp2_bits":
         return _exp2_bits(lanes, args[0], x86_bits, emit)
     if name in REDUCTIONS:
@@ -174,8 +174,14 @@ def _extreme(better: str, dtype: DType, lanes: int, left: str, right: str, emit:
     return emit(f"select {bools} {emit(f'fcmp ord {kind} {right}, {right}')}, {kind} {best}, {kind} {right}")
 
 
-def _zip(kind: str, lanes: int, args: Sequence[str], half: int) -> str:
-    return f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{lanes} x i32> <{_picks(lanes, half)}>"
+def _zip(dtype: DType, lanes: int, args: Sequence[str], half: int, emit: Emit) -> str:
+    kind = type_name(dtype, lanes)
+    zipped = emit(f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{lanes} x i32> <{_picks(lanes, half)}>")
+    if not dtype.is_float:
+        return zipped
+    # A fence costs no instruction, but ends LLVM's view of a shuffle as one of other shuffles. It looks for shorter
+    # ways through all rounds of a transposition, which takes longer than all else it does, and finds none.
+    return emit(f"call {kind} @llvm.arithmetic.fence.{suffix(dtype, lanes)}({kind} {zipped})")
 
 
 @cache
