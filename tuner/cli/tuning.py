@@ -90,8 +90,8 @@ def bench(
         str | None,
         typer.Option(
             metavar="PEER,...",
-            help="Peers to measure beside it: onnxruntime, openvino.",
-            show_default="those of them that are installed",
+            help="Peers to measure beside it: onnxruntime, openvino, torch, torch.compile, tvm.",
+            show_default="of the first two those that are installed",
         ),
     ] = None,
     default: Annotated[bool, typer.Option("--default", help="Measure the default schedules too.")] = False,

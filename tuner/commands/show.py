@@ -23,7 +23,7 @@ from tunewright.search_space.space import ENUMERABLE, Space
 
 from ..errors import Refused
 from ..jobs.tuning import local_target
-from ..lookup import Match, lookup
+from ..lookup import Match, look_up
 from ..lookup.prediction import predicted
 from ..models.model import open_model
 from ..settings import settings
@@ -45,7 +45,7 @@ def show(
 ) -> dict[str, Any]:
     """The task whose key begins with `prefix`, its spaces, and a point of them as each of `parts`.
 
-    `schedule` is "best" (the default where none is known), "default", or the schedule as JSON.
+    `schedule` is "best", which is what a session would run, "default", or the schedule as JSON.
     """
     if not re.fullmatch("[0-9a-f]{1,64}", prefix):
         raise Refused(
@@ -117,10 +117,10 @@ def _task(store: SqlStore | None, prefix: str, model: Path | None, dims: Mapping
 def _schedule(store: SqlStore | None, task: Task, target: Target, wanted: str) -> tuple[Schedule, str, float | None]:
     """The schedule, where it came from, and the seconds that it is expected to take, if a lookup says so."""
     match wanted:
-        case "best" if store is not None:
-            found = lookup(store, [task], target)[task.key]
+        case "best":
+            found = look_up(store, [task], target)[task.key]
             return found.schedule, found.match, found.expected_s
-        case "best" | "default":
+        case "default":
             return default_schedule(task, target), "default", None
         case _:
             return _parsed(wanted), "given", None

@@ -6,12 +6,16 @@ May import: what `tuner` may. Nothing heavy is imported before a database is ope
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from .found import TRANSFERRED, Basis, Found, Match, Source, measured_s, unmeasured
 from .ladder import Ladder, Recorded, lookup, picked
+
+if TYPE_CHECKING:
+    from tunewright.db.sql_store import SqlStore
 
 __all__ = [
     "TRANSFERRED",
@@ -21,6 +25,7 @@ __all__ = [
     "Match",
     "Recorded",
     "Source",
+    "look_up",
     "look_up_in",
     "lookup",
     "measured_s",
@@ -37,13 +42,21 @@ def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> dict[st
     from tunewright.db.reading import NoDatabase, open_reader
 
     from ..settings import settings
-    from .predictor import FixedPredictor
 
     try:
         with open_reader(db or settings().db) as store:
-            return Ladder(store, FixedPredictor(store)).find(tasks, target)
+            return look_up(store, tasks, target)
     except NoDatabase:
         if db is not None:
             raise
-    picks = FixedPredictor(None)
-    return {task.key: picked(picks, task, target) or unmeasured(task, target) for task in tasks}
+    return look_up(None, tasks, target)
+
+
+def look_up(store: SqlStore | None, tasks: Sequence[Task], target: Target) -> dict[str, Found]:
+    """The same by an open database; by what the base model knows where there is none. Raises StoreError."""
+    from .predictor import FixedPredictor
+
+    predictor = FixedPredictor(store)
+    if store is not None:
+        return Ladder(store, predictor).find(tasks, target)
+    return {task.key: picked(predictor, task, target) or unmeasured(task, target) for task in tasks}

@@ -57,7 +57,7 @@ class Argument:
 
 
 class InferenceSession:
-    """A model ready to run, each task on the best schedule that the database knows, else on its default.
+    """A model ready to run, each task on the best schedule that the database knows, or on what the cost model picks.
 
     Its methods are those of ONNX Runtime's class of that name. Threads may share a session; their runs take turns.
 
