@@ -40,9 +40,9 @@ def main() -> int:
     """Collect, fit, or both."""
     parser = argparse.ArgumentParser(prog="./dev bench base_model", description=__doc__, allow_abbrev=False)
     parser.add_argument("steps", nargs="*", metavar="STEP", help="collect, fit; default: both")
-    parser.add_argument("--tasks", type=int, default=800, help="random tasks beside those of networks (%(default)s)")
+    parser.add_argument("--tasks", type=int, default=1500, help="random tasks beside those of networks (%(default)s)")
     parser.add_argument("--trials", type=int, default=40, help="schedules of each task (%(default)s)")
-    parser.add_argument("--within", type=float, default=30.0, metavar="MINUTES", help="of collecting (%(default)s)")
+    parser.add_argument("--within", type=float, default=60.0, metavar="MINUTES", help="of collecting (%(default)s)")
     given = parser.parse_args()
     if unknown := set(given.steps) - set(STEPS):
         parser.error(f"no step is called {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")

@@ -6,6 +6,7 @@ on all, measured with our own code generator.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from typing import Any
@@ -22,6 +23,7 @@ from tunewright.workers.rates import measure
 
 def main() -> int:
     """Print what `limits` measures on 1 to all threads."""
+    argparse.ArgumentParser(prog="./dev bench limits", description=__doc__, allow_abbrev=False).parse_args()
     rates = {str(threads): limits(detect(threads)) for threads in sorted({1, detect().threads})}
     print(json.dumps({"threads": rates, "target": str(detect()), "machine": machine()}, indent=2))
     return 0

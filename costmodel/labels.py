@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +22,12 @@ TaskOnTarget = tuple[str, str]
 
 def task_on_target(task: Task, target: Target) -> TaskOnTarget:
     """Their keys."""
-    return task.key, _target_key(target)
+    return task.key, target.key
 
 
 def task_of(trials: Trials) -> TaskOnTarget:
     """Whose trials these are."""
     return task_on_target(trials.task, trials.target)
-
-
-@lru_cache(maxsize=100)
-def _target_key(target: Target) -> str:
-    return target.key  # which a target works out each time
 
 
 def _seen(trials: Trials) -> Values:
