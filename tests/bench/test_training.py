@@ -89,6 +89,12 @@ def test_no_model_learns_of_the_workloads() -> None:
     assert loops(task) == ((56, 56, 64), (3, 3, 64), "sum")
 
 
+def test_no_workload_transposes_what_the_rival_has_in_order() -> None:
+    for name, workload in WORKLOADS.items():
+        [(task, _)] = open_model(workload.build()).tasks.values()
+        assert "Transpose" not in task.op, name
+
+
 def test_from_measured_schedules_to_a_model_and_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "MEMBERS", 2)
     several = some_tasks(24)
