@@ -26,7 +26,7 @@ from .expr import (
     rebuilt,
     walk,
 )
-from .interval import UNBOUNDED, UNKNOWN, Interval, compared, difference, interval_of, saturated, type_range
+from .interval import UNBOUNDED, UNKNOWN, Interval, compared, difference, op_interval, saturated, type_range
 from .nodes import fact
 
 Ranges = Mapping[str, Interval]
@@ -271,11 +271,11 @@ class Domain:
                 return compared(name, difference(self.interval(left), self.interval(right)))
             case Op("min" | "max" as name, (left, right), DType.I64):
                 # The less of two is at most half of their sum, which tells more where one mirrors the other.
-                low, high = interval_of(name, (self.interval(left), self.interval(right))) or UNKNOWN
+                low, high = op_interval(name, (self.interval(left), self.interval(right))) or UNKNOWN
                 least, most = self.interval_of(form(left).plus(form(right)))
                 return saturated((low, min(high, most // 2)) if name == "min" else (max(low, -(-least // 2)), high))
             case Op(name, args, dtype) if not any(a.dtype.is_float for a in args):
-                found = saturated(interval_of(name, [self.interval(a) for a in args]) or UNKNOWN)
+                found = saturated(op_interval(name, [self.interval(a) for a in args]) or UNKNOWN)
                 kind = type_range(dtype)
                 return found if kind[0] <= found[0] and found[1] <= kind[1] else kind
         return type_range(node.dtype)

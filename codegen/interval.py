@@ -42,7 +42,7 @@ def compared(name: str, gap: Interval) -> Interval:
     return (int(not low <= 0 <= high), int(not low == high == 0))
 
 
-def interval_of(name: str, args: Sequence[Interval]) -> Interval | None:
+def op_interval(name: str, args: Sequence[Interval]) -> Interval | None:
     """The interval of an op on integers; None if nothing is known."""
     match name, args:
         case "add", ((a, b), (c, d)):

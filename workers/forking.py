@@ -21,7 +21,7 @@ from .nursery import MESSAGE_BYTES
 DESCRIPTORS = 3
 
 GARBAGE = 50_000
-"""Objects between two collections: some tens of builds, which otherwise spend a sixth of their time on collections."""
+"""Objects between two collections: some tens of builds, which otherwise take a thirtieth longer."""
 
 
 def main() -> None:
