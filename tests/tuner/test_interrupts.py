@@ -33,17 +33,18 @@ main()
 RUN = "from tunewright.tuner import interrupts; interrupts.run(load)"
 
 LOST = f"""
-import gc, os, signal, time, weakref
+import gc, os, signal, threading, weakref
 
 class Dropped:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
+        for _ in range(9):  # Python hears of signals where a loop goes round
+            pass
 
 def load():
     def work(arguments):
         {{}}
-        time.sleep(30)
+        threading.Event().wait(30)
     return work
 
 {RUN}
