@@ -13,9 +13,9 @@ Parts, each measured for every workload and number of threads, on cores of their
 Every search of ours begins with the base model that is shipped: an empty database holds no record, but a cold start is
 not one from nothing.
 
-All of it, 84 cases, takes three and a half to four hours, most of it TVM's. What is measured with this code, base
-model, machine and budget isn't measured again: after Ctrl-C or --within the same command goes on, and at most one case
-is lost. What TVM did depends on its own versions, our program there and the processor alone. Results:
+All of it, 84 cases, takes three and a half to four hours, most of it TVM's. What is measured of these workloads with
+this code, base model, machine and budget isn't measured again: after Ctrl-C or --within the same command goes on, and
+at most one case is lost. What TVM did depends on its own versions, our program there and the processor alone. Results:
 bench/results/search.json, and a plot for each number of threads.
 """
 

@@ -16,6 +16,8 @@ from tunewright.bench.rivals.environment import tvm_python
 from tunewright.bench.rivals.process import Served
 from tunewright.codegen.host import available_cores, detect, machine
 
+from .workloads import workloads_sha256
+
 CHILD = "tunewright.bench.searching.child"
 METASCHEDULE = "tunewright.bench.rivals.metaschedule"
 
@@ -53,7 +55,12 @@ class Plan:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What an entry of ours depends on."""
-        return {"machine": machine(), "code_sha256": code_sha256(), "base_model_sha256": base_model_sha256()}
+        return {
+            "machine": machine(),
+            "code_sha256": code_sha256(),
+            "base_model_sha256": base_model_sha256(),
+            "workloads_sha256": workloads_sha256(),
+        }
 
     @cached_property
     def hardware(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tunewright.bench.entries import Entries
 from tunewright.bench.files import ROOT
 from tunewright.bench.rivals.process import Served, ServedError, TimeOver
 from tunewright.bench.rivals.serving import rest
-from tunewright.bench.searching import agreement, knowledge, searches
+from tunewright.bench.searching import agreement, knowledge, searches, workloads
 from tunewright.bench.searching.curve import Curve, Point
 from tunewright.bench.searching.goals import goals, lines
 from tunewright.bench.searching.plan import Budgets, Missing, Plan, case
@@ -273,6 +273,12 @@ def test_another_base_model_makes_our_results_stale_and_no_rivals(plan: Plan, mo
     other = Plan(plan.folder, plan.entries, plan.budgets, plan.say)
     changed = {part for part, known in before.items() if search.settings(other, part) != known}
     assert changed == {part for part, one in search.PARTS.items() if not one.is_rival}
+
+
+def test_another_workload_makes_our_results_stale(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = search.settings(plan, "ours")
+    monkeypatch.setattr(workloads, "UNSEEN", {})
+    assert search.settings(Plan(plan.folder, plan.entries, plan.budgets, plan.say), "ours") != before
 
 
 def test_goals_of_nothing() -> None:
