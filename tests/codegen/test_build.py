@@ -54,6 +54,15 @@ def test_the_same_kernel_gives_the_same_object():
     assert build(scaled(2.0), X86) == build(scaled(2.0), X86)
 
 
+def test_what_was_built_before_changes_no_object():
+    with ThreadPoolExecutor(1) as pool:  # a thread that has built nothing
+        alone = pool.submit(build, scaled(2.0), X86).result()
+    for kernel, target in ((scaled(3.0, rows=9), X86), (scaled(2.0), NEON), (scaled(2.0), replace(X86, cpu="znver5"))):
+        build(kernel, target, pipeline=building.Pipeline(3, is_full=True))
+        build(kernel, target)
+    assert build(scaled(2.0), X86) == alone
+
+
 def test_symbols_come_from_all_that_decides_the_code():
     kernels = [scaled(2.0), scaled(3.0), scaled(2.0, rows=9)]
     targets = [X86, NEON, replace(X86, cpu="znver5"), replace(X86, features="+avx512f")]
