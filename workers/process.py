@@ -11,12 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Self
+from functools import cache, partial
+from queue import SimpleQueue
+from typing import Any, Self, TypeVar
 
 from tunewright.codegen.host import available_memory_bytes
 from tunewright.search_space.measurement import Status
@@ -34,6 +35,8 @@ LOG_BYTES = 4096
 """How much of the end of a child's output is kept."""
 
 CHUNK_BYTES = 1 << 16
+
+Result = TypeVar("Result")
 
 MEMORY_WORDS = re.compile(r"out of memory|bad_alloc|cannot allocate memory|memoryerror", re.IGNORECASE)
 
@@ -171,7 +174,7 @@ class Child:
             "calls": self._calls,
         }
         try:
-            self._process = _spawner().submit(_spawn, settings, log_in).result()
+            self._process = _spawner().submit(partial(_spawn, settings, log_in)).result()
         except BaseException as error:  # a child that did start ends with its pipes
             self._hang_up()
             if isinstance(error, OSError):
@@ -293,10 +296,36 @@ def _kill_group(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+class _Spawner:
+    """The thread that starts children: the system ends them with the *thread* that started them, so it must stay.
+
+    It is a daemon and no executor's: one whose `submit` was interrupted may wait for its thread for ever at the end.
+    """
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        threading.Thread(target=self._work, name="tunewright-spawner", daemon=True).start()
+
+    def submit(self, work: Callable[[], Result]) -> Future[Result]:
+        """Have something done there."""
+        future: Future[Result] = Future()
+        self._asked.put((future, work))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            future, work = self._asked.get()
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - for whoever asked
+                future.set_exception(error)
+            del future, work
+
+
 @cache
-def _spawner() -> ThreadPoolExecutor:
-    """The thread that starts children: the system ends them with the *thread* that started them, so it must stay."""
-    return ThreadPoolExecutor(1, thread_name_prefix="tunewright-spawner")
+def _spawner() -> _Spawner:
+    """That of this process."""
+    return _Spawner()
 
 
 _nursery: Nursery | None = None  # of the spawner
