@@ -39,6 +39,9 @@ PACKED_BYTES = 256 << 20
 COPIES_BYTES = 96 << 20
 """Copies of constants that are kept for the next candidate; there is always room for those of one."""
 
+SCRATCH_BYTES = 64 << 20
+"""Scratch memory that is kept for the next candidate; there is always room for that of one."""
+
 STEP_BYTES = 16 << 20
 """Memory for copies comes in multiples of it, so that what one candidate leaves has room for those of the next. What is
 not written to takes no memory."""
@@ -56,6 +59,12 @@ Maps = tuple[tuple[int, Matrix], ...]
 _caches = cache(host_caches)
 
 
+def tolerance_factor(task: Task) -> float:
+    """How many times TOLERANCE the outputs of a task may be off."""
+    terms = max((prod(axis.extent for axis in stage.reduce) for stage in task.stages), default=1)
+    return max(1.0, sqrt(terms / SHORT))
+
+
 class Example:
     """Inputs to try a task on, between guards, and what its outputs must be.
 
@@ -68,13 +77,13 @@ class Example:
         self.outputs: list[Array] = reference(task, self.inputs)
         self.scales = [_magnitude(right) if right.dtype.kind == "f" else 1.0 for right in self.outputs]
         self.written = written(task)
-        terms = max((prod(axis.extent for axis in stage.reduce) for stage in task.stages), default=1)
-        self.tolerance_factor = max(1.0, sqrt(terms / SHORT))
+        self.tolerance_factor = tolerance_factor(task)
         self._plain: dict[int, Input] = {}
         self._packed: Recent[Packed, Input] = Recent(PACKED_BYTES)
         self._ordered: Recent[tuple[int, tuple[int, ...], Maps], Array] = Recent(PACKED_BYTES)
         self._copies: Recent[tuple[int, tuple[Packed, ...]], Copies] = Recent(COPIES_BYTES)
         self._results: dict[tuple[int, DType, int], Guarded] = {}
+        self._scratch: Recent[tuple[int, tuple[int, ...], DType], Guarded] = Recent(SCRATCH_BYTES)
 
     def input(self, number: int, packing: Packing | None) -> Input:
         """An input, packed if asked for, in memory that kernels may read."""
@@ -132,6 +141,13 @@ class Example:
             self._results[key] = guarded_empty(buffer.shape, buffer.dtype)
         return self._results[key]
 
+    def scratch(self, number: int, buffer: Buffer) -> Guarded:
+        """Memory for a scratch buffer, as if nobody had written to it. That of one kernel is the next one's."""
+        key = number, buffer.shape, buffer.dtype
+        guarded = self._scratch.get(key, buffer.size_bytes, lambda: guarded_empty(buffer.shape, buffer.dtype))
+        guarded.array.reshape(-1).view(np.uint8).fill(0xFF)
+        return guarded
+
 
 def _room(size_bytes: int) -> NDArray[np.uint8]:
     """Memory for copies: that of others that are gone, if there is some. Fresh memory takes longer than to copy."""
@@ -186,7 +202,7 @@ class Loaded:
         packings = [(n, artifact.packings.get(buffer.name)) for n, buffer in enumerate(artifact.params[:inputs])]
         self._inputs = [example.input(number, packing) for number, packing in packings]
         self._outputs = [example.result(n, buffer) for n, buffer in enumerate(artifact.params[inputs:])]
-        self._scratch = [guarded_empty(buffer.shape, buffer.dtype) for buffer in artifact.scratch]
+        self._scratch = [example.scratch(n, buffer) for n, buffer in enumerate(artifact.scratch)]
         guarded = [*(one.guarded for one in self._inputs), *self._outputs, *self._scratch]
         memory = [one.array for one in guarded]
         constants = [n for n, tensor in enumerate(example.task.inputs) if tensor.constant]
