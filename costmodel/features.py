@@ -21,7 +21,7 @@ from tunewright.graph.task import Stage, Task
 from tunewright.search_space.space import Rows, Space
 
 from .loops import LEVELS, REMEMBERED, Access, Loops, by_vector_axis, product
-from .roofline import calls, estimate_s, floor_s, operations, registers, shares, step_cycles
+from .roofline import calls, estimate_s, floor_s, last_bytes, operations, registers, shares, step_cycles
 
 OPERANDS = ("out", "a", "b")
 """The accesses with columns of their own: what the stage writes, and the first two of what it reads."""
@@ -212,7 +212,7 @@ def _level_columns(level: int, loops: Loops) -> Columns:
         "log_bytes": log_bytes,
         "log_bytes_l1": log_bytes - _log(target.l1_bytes + 1.0),
         "log_bytes_l2": log_bytes - _log(target.l2_bytes + 1.0),
-        "log_bytes_l3": log_bytes - _log(max(target.l2_bytes, target.l3_bytes) + 1.0),
+        "log_bytes_l3": log_bytes - _log(last_bytes(target) + 1.0),
         "log_intensity": _log(volume / footprint),
         "waste": volume * loops.passes_at[level] / loops.volume(loops.whole, axes) - 1.0,
     }
@@ -228,7 +228,7 @@ def _cache_columns(loops: Loops) -> Columns:
     target = loops.target
     points = loops.volume(loops.whole, loops.spatial + loops.reduced)
     columns: dict[str, Floats | float] = {}
-    sizes_bytes = (target.l1_bytes, target.l2_bytes, max(target.l2_bytes, target.l3_bytes))
+    sizes_bytes = (target.l1_bytes, target.l2_bytes, last_bytes(target))
     for cache, size_bytes in zip(CACHES, sizes_bytes, strict=True):
         traffic = loops.traffic_bytes(size_bytes) + 1.0
         columns[f"{cache}_log_traffic"] = _log(traffic)
@@ -305,7 +305,6 @@ def _estimate_columns(task: Task, loops: Loops) -> Columns:
 
 
 def _sketch_columns(space: Space, knobs: Mapping[str, NDArray[np.int64]], levels: int) -> Columns:
-    digest = hashlib.sha256(space.sketch.encode()).digest()
     default, sizes = dict(space.default.values), {name: _size(values) for name, values in knobs.items()}
     moved, distance = np.zeros(1), np.zeros(1)
     for knob in space.knobs:
@@ -313,7 +312,7 @@ def _sketch_columns(space: Space, knobs: Mapping[str, NDArray[np.int64]], levels
         moved, distance = moved + (steps > 0), distance + steps
     seen = {f"knob_{role}": sizes[name] for name, role in roles(space).items()}
     return {
-        "sketch_code": float(digest[0]),  # trees tell sketches apart by it, whatever their version
+        "sketch_code": sketch_code(space.sketch),
         "sketch_knobs": len(space.knobs),
         "sketch_levels": levels,
         "sketch_moved": moved,  # from the default, which an expert's rule has found
@@ -321,6 +320,11 @@ def _sketch_columns(space: Space, knobs: Mapping[str, NDArray[np.int64]], levels
         **dict.fromkeys((f"knob_{name}" for name in KNOBS), -1.0),
         **seen,
     }
+
+
+def sketch_code(name: str) -> float:
+    """What trees tell sketches apart by, whatever their version."""
+    return float(hashlib.sha256(name.encode()).digest()[0])
 
 
 def _size(values: NDArray[np.int64] | int) -> Floats:

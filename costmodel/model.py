@@ -11,13 +11,29 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Measurement, Status
-from tunewright.search_space.schedule import Illegal, Schedule
+from tunewright.search_space.measurement import Status
+from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.space import Rows, Space
 
 from .roofline import estimated_s
 
 Scores = NDArray[np.float64]  # [points], higher is better
+
+
+class Timed(Protocol):
+    """What is learned of a `Measurement`; others may stand for one."""
+
+    @property
+    def status(self) -> Status: ...
+
+    @property
+    def median_s(self) -> float | None: ...
+
+    @property
+    def low_s(self) -> float | None: ...
+
+    @property
+    def high_s(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +48,17 @@ class Trials:
     spans_s: NDArray[np.float64] | None = None  # [points, 2]; the intervals of the times, where they are known
 
     @staticmethod
-    def of(task: Task, target: Target, space: Space, measured: Iterable[tuple[Schedule, Measurement]]) -> Trials:
+    def of(task: Task, target: Target, space: Space, measured: Iterable[tuple[Schedule, Timed]]) -> Trials:
         """Those of the measurements whose schedule lies in `space`; the others are passed over."""
-        rows, times_s, spans_s = [], [], []
-        for schedule, measurement in measured:
-            try:
-                rows.append(space.row(schedule))
-            except Illegal:
-                continue
-            time_s, *span_s = _times_s(measurement)
-            times_s.append(time_s)
-            spans_s.append(span_s)
-        matrix = np.array(rows, np.int64).reshape(len(rows), len(space.knobs))
-        spans = np.array(spans_s, np.float64).reshape(len(rows), 2)
-        return Trials(task, target, space, matrix, np.array(times_s, np.float64), spans)
+        measured = list(measured)
+        rows, places = space.rows([schedule for schedule, _ in measured])
+        return Trials.at(task, target, space, rows, [measured[place][1] for place in places])
+
+    @staticmethod
+    def at(task: Task, target: Target, space: Space, rows: Rows, measured: Sequence[Timed]) -> Trials:
+        """Of points of the space, each with what was measured of it."""
+        times_s = np.array([_times_s(one) for one in measured], np.float64).reshape(len(measured), 3)
+        return Trials(task, target, space, rows, np.ascontiguousarray(times_s[:, 0]), times_s[:, 1:])
 
     def followed_by(self, others: Trials) -> Trials:
         """These and others of the same space. The intervals of both are known, or of neither."""
@@ -56,7 +69,7 @@ class Trials:
         return replace(self, rows=rows, times_s=times_s, spans_s=spans_s)
 
 
-def _times_s(measurement: Measurement) -> tuple[float, float, float]:
+def _times_s(measurement: Timed) -> tuple[float, float, float]:
     """The time and the ends of its interval; inf of a failure. An end that an import lacks is taken to be the time."""
     time_s, low_s, high_s = measurement.median_s, measurement.low_s, measurement.high_s
     if measurement.status is not Status.OK or time_s is None:

@@ -6,6 +6,8 @@ an estimate, which nothing relies on, and the ratio of computing to moving data,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,14 +54,28 @@ def floor_s(task: Task, target: Target) -> float:
         for stage in task.stages
     )
     compute_s = vector_ops / PIPES / CLOCK_HZ / target.threads
-    data = float(task.traffic_bytes)
+    data, rates = float(task.traffic_bytes), rates_bytes_s(target)
     if data <= target.l2_bytes * target.threads:
-        rate = L2_BYTES_CYCLE * CLOCK_HZ * target.threads
+        rate = rates["l1"]
     elif data <= target.l3_bytes:
-        rate = L3_BYTES_CYCLE * CLOCK_HZ * target.threads
+        rate = rates["l2"]
     else:
-        rate = MEMORY_BYTES_S * min(float(target.threads), MEMORY_CORES)
+        rate = rates["l3"]
     return max(compute_s, data / rate, 1e-8)
+
+
+def rates_bytes_s(target: Target) -> dict[str, float]:
+    """Bytes a second that all threads together can move into l1 (from l2), l2 (from l3) and l3 (from memory)."""
+    return {
+        "l1": L2_BYTES_CYCLE * CLOCK_HZ * target.threads,
+        "l2": L3_BYTES_CYCLE * CLOCK_HZ * target.threads,
+        "l3": MEMORY_BYTES_S * min(float(target.threads), MEMORY_CORES),
+    }
+
+
+def last_bytes(target: Target) -> int:
+    """The size of the cache before memory."""
+    return max(target.l3_bytes, target.l2_bytes)
 
 
 def step_cycles(loops: Loops) -> tuple[Floats, Floats]:
@@ -121,12 +137,11 @@ def shares(loops: Loops) -> Floats:
 def estimate_s(loops: Loops) -> tuple[Floats, dict[str, Floats]]:
     """Seconds [points] that one run would take, and the parts: compute, l1, l2 and l3 (moving data into each)."""
     target, share = loops.target, shares(loops)
-    last_bytes = max(target.l3_bytes, target.l2_bytes)
     parts = {
         "compute": compute_cycles(loops) / CLOCK_HZ * share,
         "l1": loops.traffic_bytes(target.l1_bytes) / (L2_BYTES_CYCLE * CLOCK_HZ) * share,
         "l2": loops.traffic_bytes(target.l2_bytes) / (L3_BYTES_CYCLE * CLOCK_HZ) * share,
-        "l3": loops.traffic_bytes(last_bytes) / (MEMORY_BYTES_S * np.minimum(1.0 / share, MEMORY_CORES)),
+        "l3": loops.traffic_bytes(last_bytes(target)) / (MEMORY_BYTES_S * np.minimum(1.0 / share, MEMORY_CORES)),
     }
     together = parts["compute"] + parts["l1"] + parts["l2"] + parts["l3"]
     longest = np.maximum(np.maximum(parts["compute"], parts["l1"]), np.maximum(parts["l2"], parts["l3"]))
@@ -138,9 +153,14 @@ def estimate_s(loops: Loops) -> tuple[Floats, dict[str, Floats]]:
 
 def estimated_s(task: Task, target: Target, space: Space, rows: Rows) -> Floats:
     """Seconds by `estimate_s` of points of a space [points]: a tenth of the work of all their features."""
-    times_s = np.empty(len(rows))
+    return of_loops(task, target, space, rows, lambda loops: estimate_s(loops)[0])
+
+
+def of_loops(task: Task, target: Target, space: Space, rows: Rows, worked_out: Callable[[Loops], Floats]) -> Floats:
+    """A number of the loops of each of the points of a space [points]."""
+    found = np.empty(len(rows))
     if len(rows):
         tiling = space.tiling(space.columns(rows))
         for axis, members, part in by_vector_axis(tiling, len(rows)):
-            times_s[members] = estimate_s(Loops(task, target, part, axis))[0]
-    return times_s
+            found[members] = worked_out(Loops(task, target, part, axis))
+    return found

@@ -22,15 +22,18 @@ NO_CODE = np.iinfo(np.int64).max
 class Sheet:
     """Of points of one space: features, ranks by what was learned before, and ranks by all that is learned.
 
-    `features` and `below` work out the first two, once; the last are worked out anew after each `forget_ranks`.
+    `features`, of which a point has `width`, and `below` work out the first two, once; the last are worked out anew
+    after each `forget_ranks`.
     """
 
-    def __init__(self, space: Space, features: Callable[[Rows], Values], below: Callable[[Values], Members]) -> None:
+    def __init__(
+        self, space: Space, width: int, features: Callable[[Rows], Values], below: Callable[[Values], Members]
+    ) -> None:
         self._space, self._work_out, self._rank = space, features, below
         self._codes: Codes = np.array([NO_CODE])  # ascending
         self._slots: Slots = np.array([-1])  # of these
-        none = features(np.empty((0, len(space.knobs)), np.int64))
-        self._values, self._below = none, below(none)
+        self._values: Values = np.empty((0, width), np.float32)
+        self._below = below(self._values)
         self._ranks, self._is_ranked = self._below, np.zeros(0, np.bool_)
 
     def __len__(self) -> int:
@@ -86,10 +89,7 @@ class Sheet:
 
 
 class Sheets:
-    """The sheets of a cost model, those used last: while they have more than `points` points others are dropped.
-
-    With no points nothing is kept, and threads may share them.
-    """
+    """The sheets of a cost model, those used last: while they have more than `points` points others are dropped."""
 
     def __init__(self, points: int) -> None:
         self._points = points
@@ -97,8 +97,6 @@ class Sheets:
 
     def sheet(self, key: Hashable, made: Callable[[], Sheet]) -> Sheet:
         """The sheet of that name, which is `made` where there is none, or where it alone has too many points."""
-        if not self._points:
-            return made()
         sheet = self._sheets.pop(key, None)
         if sheet is None or len(sheet) > self._points:
             sheet = made()

@@ -80,16 +80,17 @@ class XGBModel:
         self._anchors: dict[TaskOnTarget, float] = {}  # log2 of the time that trials let expect of their task's default
         self._origins: OrderedDict[TaskOnTarget, tuple[Members, float]] = OrderedDict()  # see `_origin`
         self._kept_points = kept_points
-        self._sheets: Sheets | None = None  # until the first `fit`
+        self._sheets: Sheets | None = None  # until the first `fit`, and where no points are kept
 
     @property
     def ready(self) -> bool:
         return self._learned is not None
 
     def fit(self, trials: Sequence[Trials]) -> None:
-        if self._sheets is None:
+        if self._sheets is not None:
+            self._sheets.forget_ranks()
+        elif self._kept_points:
             self._sheets = Sheets(self._kept_points)
-        self._sheets.forget_ranks()
         self._origins.clear()
         self._own, self._learned = None, self._before
         lesson = Lesson.of(trials, self._seen)
@@ -147,14 +148,23 @@ class XGBModel:
 
     def explain(self, task: Task, target: Target, space: Space, rows: Rows, count: int = 8) -> list[list[Contribution]]:
         """For each point the features that move its rank most, the largest first; none while untaught."""
-        if self._learned is None:
+        if not self.ready:
             return [[] for _ in rows]
-        values = features(task, target, space, rows).values
         explained = []
-        for point, parts in zip(values, self._learned.contributions(values), strict=True):
-            order = np.argsort(-np.abs(parts[: len(NAMES)]), kind="stable")[:count]
+        for point, parts in zip(*self.contributions(task, target, space, rows), strict=True):
+            order = np.argsort(-np.abs(parts), kind="stable")[:count]
             explained.append([Contribution(NAMES[n], float(point[n]), float(parts[n])) for n in order])
         return explained
+
+    def contributions(self, task: Task, target: Target, space: Space, rows: Rows) -> tuple[Values, Values]:
+        """The features of points, and what each adds to log2 of their speed, both [points, features]; 0 while untaught.
+
+        What the features of two points of a task add, in one space or in two, differs by as much as their scores do.
+        """
+        values = _values(task, target, space, rows)
+        if self._learned is None:
+            return values, np.zeros_like(values)
+        return values, self._learned.contributions(values)[:, : len(NAMES)]
 
     def _gains(self, task: Task, target: Target, space: Space, rows: Rows) -> NDArray[np.float64]:
         """Log2 of the speed of points over that of the task's default, by each member [members, points]."""
@@ -164,13 +174,17 @@ class XGBModel:
 
     def _ranks(self, task: Task, target: Target, space: Space, rows: Rows) -> Members:
         """By each member [members, points]."""
+        if self._sheets is None:  # a sheet of these points alone would only copy them about
+            values = _values(task, target, space, rows)
+            below = self._below(values)
+            return below + self._own.predict(values) if self._own else below
         sheet = self._sheet(task, target, space)
         slots = sheet.slots(rows)
         return sheet.ranks(slots, self._own.predict) if self._own else sheet.below(slots)
 
     def _sheet(self, task: Task, target: Target, space: Space) -> Sheet:
         """What is known of points of a space."""
-        made = partial(Sheet, space, partial(_values, task, target, space), self._below)
+        made = partial(Sheet, space, len(NAMES), partial(_values, task, target, space), self._below)
         if self._sheets is None:
             return made()
         key = task.key, target, space.sketch, space.version, space.knobs  # fewer choices, other codes

@@ -6,7 +6,8 @@ features work on whole matrices, and nothing is lowered to be scored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -114,18 +115,43 @@ class Space:
 
     def row(self, schedule: Schedule) -> NDArray[np.int64]:
         """The schedule as a point. Raises Illegal if it is not in this space."""
-        if (schedule.sketch, schedule.version) != (self.sketch, self.version):
-            raise Illegal(f"{schedule} is not of sketch {self.sketch} version {self.version}")
-        values = dict(schedule.values)
-        if values.keys() != {knob.name for knob in self.knobs}:  # in any order: a JSON store may have sorted them
-            raise Illegal(f"{schedule} has knobs {list(values)}, the space {[knob.name for knob in self.knobs]}")
-        for knob in self.knobs:
-            if values[knob.name] not in knob.choices:
-                raise Illegal(f"{knob.name}={values[knob.name]} is none of {knob.choices}")
-        row = np.array([knob.choices.index(values[knob.name]) for knob in self.knobs], np.int64)
+        row = np.array(self._numbers(schedule), np.int64)
         if not self.valid(row[None])[0]:
             raise Illegal(f"{schedule} breaks a limit of its sketch")
         return row
+
+    def rows(self, schedules: Sequence[Schedule]) -> tuple[Rows, NDArray[np.int64]]:
+        """Those of the schedules that are in this space, as points, and where among the schedules each of them is.
+
+        Looking at the limits of all of them at once takes a tenth of `row` for each.
+        """
+        found, places = [], []
+        for place, schedule in enumerate(schedules):
+            if (schedule.sketch, schedule.version) == (self.sketch, self.version):
+                with suppress(Illegal):
+                    found.append(self._numbers(schedule))
+                    places.append(place)
+        rows = np.array(found, np.int64).reshape(len(found), len(self.knobs))
+        legal = self.valid(rows) if found else np.ones(0, np.bool_)
+        return rows[legal], np.array(places, np.int64)[legal]
+
+    def _numbers(self, schedule: Schedule) -> list[int]:
+        """The choice numbers, whether legal together or not. Raises Illegal where a value is no choice."""
+        if (schedule.sketch, schedule.version) != (self.sketch, self.version):
+            raise Illegal(f"{schedule} is not of sketch {self.sketch} version {self.version}")
+        values = dict(schedule.values)
+        if values.keys() != self._number_of.keys():  # in any order: a JSON store may have sorted them
+            raise Illegal(f"{schedule} has knobs {list(values)}, the space {[knob.name for knob in self.knobs]}")
+        try:
+            return [numbers[values[name]] for name, numbers in self._number_of.items()]
+        except KeyError:
+            name, choices = next((k.name, k.choices) for k in self.knobs if values[k.name] not in k.choices)
+            raise Illegal(f"{name}={values[name]} is none of {choices}") from None
+
+    @cached_property
+    def _number_of(self) -> dict[str, dict[int, int]]:
+        """Knob name -> value -> choice number."""
+        return {knob.name: {value: n for n, value in enumerate(knob.choices)} for knob in self.knobs}
 
     def sample(self, count: int, rng: np.random.Generator, rounds: int = 20) -> Rows:
         """Up to `count` distinct legal points at random.

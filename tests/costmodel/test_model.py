@@ -231,3 +231,19 @@ def test_the_estimate_is_the_feature_of_that_name(conv, space_of, target):
 
 def test_a_few_trials_of_many_tasks_are_enough():
     assert [xgb.enough(tasks) for tasks in (1, 10, 1000)] == [16, 34, xgb.ENOUGH]
+
+
+def test_what_features_add_is_how_far_scores_are_apart(conv, space_of, target):
+    task = conv()
+    space = space_of(task)
+    rows = space.sample(30, np.random.default_rng(0))
+    model = XGBModel()
+    values, parts = model.contributions(task, target, space, rows)
+    assert values.shape == parts.shape == (30, len(NAMES))
+    assert not parts.any()
+    model.fit([trials(task, target, space, 60)])
+    _, parts = model.contributions(task, target, space, rows)
+    scores = model.score(task, target, space, rows)
+    np.testing.assert_allclose(parts.sum(axis=1) - parts[0].sum(), scores - scores[0], atol=1e-4)
+    first = model.explain(task, target, space, rows[:1])[0][0]
+    assert first.log2_speed == parts[0][np.argmax(np.abs(parts[0]))]

@@ -91,3 +91,27 @@ def test_a_scattered_operand_costs(conv, space_of, target):
     flipped = replace(task, inputs=(task.inputs[0], weights, task.inputs[2]), stages=(other, rectified))
     good = estimates(task, target, space_of(task), tile=[14], vectors=[2])[0]
     assert 1.3 * good < estimates(flipped, target, space_of(flipped), tile=[14], vectors=[2])[0]
+
+
+def test_the_loops_of_points_say_what_those_of_each_do(conv, space_of, target):
+    task = conv()
+    space = space_of(task)
+    rows = space.sample(20, np.random.default_rng(0))
+
+    def moved_bytes(rows):
+        return roofline.of_loops(task, target, space, rows, lambda loops: loops.traffic_bytes(target.l1_bytes))
+
+    together = moved_bytes(rows)
+    assert together.tolist() == [moved_bytes(row[None])[0] for row in rows]
+    assert (together >= task.traffic_bytes / 2).all()
+    assert moved_bytes(rows[:0]).shape == (0,)
+
+
+def test_rates_are_of_all_threads_and_fall_outwards(target):
+    found = roofline.rates_bytes_s(target)
+    assert found["l1"] > found["l2"] > found["l3"]
+    more = roofline.rates_bytes_s(replace(target, threads=64))
+    assert more["l1"] == 32 * found["l1"]
+    assert more["l3"] == roofline.MEMORY_BYTES_S * roofline.MEMORY_CORES
+    assert roofline.last_bytes(target) == target.l3_bytes
+    assert roofline.last_bytes(replace(target, l3_bytes=0)) == target.l2_bytes

@@ -177,6 +177,26 @@ def test_a_schedule_outside_the_space_is_illegal(schedule, reason):
         make_space([4, 4], small_product).row(schedule)
 
 
+@given(st.data(), st.lists(st.integers(1, 4), min_size=2, max_size=4))
+def test_schedules_together_are_placed_as_each_alone(data, radix):
+    space = make_space(radix, small_product)
+    value = st.sampled_from([1, 2, 3, 4, 8])
+    names = st.permutations([knob.name for knob in space.knobs])
+    values = st.builds(lambda order: tuple((name, data.draw(value)) for name in order), names)
+    schedules = data.draw(
+        st.lists(st.builds(Schedule, st.sampled_from(["made_up", "other"]), st.sampled_from([1, 2]), values))
+    )
+    rows, places = space.rows(schedules)
+    alone = {}
+    for place, schedule in enumerate(schedules):
+        try:
+            alone[place] = space.row(schedule).tolist()
+        except Illegal:
+            continue
+    assert dict(zip(places.tolist(), rows.tolist(), strict=True)) == alone
+    assert rows.shape == (len(alone), len(radix))
+
+
 def test_a_large_space_with_few_legal_points_is_given_up_once_it_has_no_more():
     drawn = []
 
