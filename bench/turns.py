@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from tunewright.workers.sampling import interval
 
+Label = TypeVar("Label", bound=Hashable)
 Sample = Callable[[], float]
 """Takes a sample, in seconds, and returns when its threads are at rest."""
 
 
-def in_turn(samples: Mapping[str, Sample], rounds: int) -> dict[str, list[float]]:
+def in_turn(samples: Mapping[Label, Sample], rounds: int) -> dict[Label, list[float]]:
     """A sample of each in every round, in an order that goes round."""
-    taken: dict[str, list[float]] = {label: [] for label in samples}
+    taken: dict[Label, list[float]] = {label: [] for label in samples}
     order = list(samples)
     for _ in range(rounds):
         for label in order:

@@ -40,6 +40,7 @@ class Budgets:
     whole_trials: int = 200  # of a job that has nothing else to go by: the default of `tunewright tune`
     model_trials: int = 1000  # of a whole model from a cold start
     rounds: int = 15  # of what is timed in turn
+    starts: int = 5  # of both sides, to time their kernels in other places of memory
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from math import inf
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from tunewright.bench.entries import Entry
 from tunewright.bench.rivals.process import Served, TimeOver
-from tunewright.bench.turns import Sample, in_turn, summary
+from tunewright.bench.turns import Sample, in_turn
 
 from .curve import Curve, Point
 from .plan import Missing, Plan
@@ -23,6 +24,12 @@ from .workloads import WORKLOADS
 
 NEAR = 0.95
 """The share of the own final best that a search is timed to."""
+
+AFTER = ("trials", "seconds")
+"""What bests of both sides are compared after."""
+
+PLACEMENTS, ROUNDS = 4, 5
+"""Times that a kernel is loaded in each process, with arrays of its own, and samples that are taken of each."""
 
 UNLIMITED = 1_000_000
 """Trials of a search that time ends."""
@@ -142,27 +149,48 @@ def _kept(plan: Plan, listener: Listener, point: Point | None) -> dict[str, Any]
 
 
 def versus(plan: Plan, name: str, threads: int) -> Entry:
-    """The best of both, in turn on the same cores: after few trials, and after a while. Ours warm, and cold as well."""
+    """The best of both, in turn on the same cores: after few trials, and after a while. Ours warm, and cold as well.
+
+    Where its arrays lie in memory makes a kernel that reads them from the last-level cache faster or slower, by up to a
+    third. So both sides load it again and again, in several processes, and the mean over all these places counts.
+    """
     own, rival = plan.known("ours", name, threads), plan.known("metaschedule", name, threads)
-    model = plan.model(name, WORKLOADS[name].build)
-    with plan.ours(name, threads) as child, plan.rival(name, threads) as other:
-        samples: dict[str, Sample] = {}
-        for label in ("trials", "seconds"):
-            built = plan.folder / rival[f"after_{label}"]["built"]
-            if not built.exists():
-                raise Missing(f"{built} is gone: ./dev bench search metaschedule '{name}' --again")
-            theirs = _loaded(other, built=str(built), kind=WORKLOADS[name].kind)
-            samples[f"rival, {label}"] = _sample(other, theirs)
-            loaded = _loaded(child, model=model, threads=threads, schedule=own[label]["schedule"])
-            samples[f"ours, {label}"] = _sample(child, loaded, warm=True)
-            samples[f"ours cold, {label}"] = _sample(child, loaded, warm=False)
-        taken = in_turn(samples, plan.budgets.rounds)
+    model, kind = plan.model(name, WORKLOADS[name].build), WORKLOADS[name].kind
+    built = {label: _built(plan, name, rival[f"after_{label}"]) for label in AFTER}
+    medians: dict[str, list[float]] = {}  # of each placement
+    for _ in range(plan.budgets.starts):
+        with plan.ours(name, threads) as child, plan.rival(name, threads) as other:
+            samples: dict[tuple[str, int], Sample] = {}
+            for label, placement in product(AFTER, range(PLACEMENTS)):
+                theirs = _loaded(other, built=str(built[label]), kind=kind)
+                samples[f"rival, {label}", placement] = _sample(other, theirs)
+                loaded = _loaded(child, model=model, threads=threads, schedule=own[label]["schedule"])
+                samples[f"ours, {label}", placement] = _sample(child, loaded, warm=True)
+                samples[f"ours cold, {label}", placement] = _sample(child, loaded, warm=False)
+            for place, times_s in in_turn(samples, ROUNDS).items():
+                medians.setdefault(place[0], []).append(median(times_s))
     return {
-        "times": {label: summary(times_s) for label, times_s in taken.items()},
-        "ratios": {
-            label: median(taken[f"rival, {label}"]) / median(taken[f"ours, {label}"]) for label in ("trials", "seconds")
-        },
+        "times": {label: _spread(times_s) for label, times_s in medians.items()},
+        "ratios": {label: mean(medians[f"rival, {label}"]) / mean(medians[f"ours, {label}"]) for label in AFTER},
     }
+
+
+def _spread(medians_s: Sequence[float]) -> dict[str, Any]:
+    """Of the medians of each placement."""
+    return {
+        "mean_s": mean(medians_s),
+        "least_s": min(medians_s),
+        "most_s": max(medians_s),
+        "placements": len(medians_s),
+    }
+
+
+def _built(plan: Plan, name: str, point: Mapping[str, Any]) -> Path:
+    """The code of a point of a rival's search. Raises Missing."""
+    path = plan.folder / str(point["built"])
+    if not path.exists():
+        raise Missing(f"{path} is gone: ./dev bench search metaschedule '{name}' --again")
+    return path
 
 
 def _loaded(child: Served, **what: Any) -> int:
