@@ -20,7 +20,7 @@ import uvicorn
 
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.settings import settings
+from tunewright.tuner.settings import PATIENCE_S, settings
 from tunewright.tuner.text import counted
 
 from .app import assemble
@@ -85,9 +85,10 @@ def _say(address: Address) -> None:
 def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> None:
     """Serve until SIGTERM or SIGINT. In the main thread. `announce` is called when requests are answered.
 
-    Raises Refused where that would be unsafe or the port is taken, StoreError where the database can't be used.
+    A database server that is away is waited for at first, as other commands do. Raises Refused where that would be
+    unsafe or the port is taken, StoreError where the database can't be used.
     """
-    store = open_store(options.db or settings().db)
+    store = open_store(options.db or settings().db, patience_s=PATIENCE_S)  # its server may be starting too
     try:
         db_option = f" --db {shlex.quote(str(store))}" if options.db else ""
         key_file = _admit(store, options, db_option)
@@ -102,6 +103,7 @@ def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> 
     server = Server(_config(app, options), app.state.service, tuners, options.linger_s)
     url = f"http://{_shown_host(options.service)}:{listening.getsockname()[1]}"
     login_url = make_link(store, url).url if key_file is not None else None
+    store.database.patience_s = 0.0  # who asks is told at once, and asks again
     address = Address(url, str(store), key_file, login_url, db_option)
     server.when_started = lambda: announce(address)
     with server.signals():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -40,6 +41,17 @@ class Server:
         server = self._server
         command = [server.bin_path / "pg_ctl", "-w", "-D", server.pgdata, "stop", "-m", "immediate"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, user=server.system_user, cwd="/")
+
+    def await_knock(self) -> None:
+        """Wait, while it is stopped, until somebody tries to connect, who is turned away."""
+        door = self._folder / "data" / ".s.PGSQL.5432"
+        door.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.settimeout(60)
+            listening.bind(str(door))
+            listening.listen()
+            listening.accept()[0].close()
+        door.unlink()
 
     def start(self) -> None:
         """Start it again, and wait until it answers."""

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from tunewright.db.jobs import Budget, JobSpec, JobTask
 from tunewright.db.sql_store import open_store
 from tunewright.tuner.commands.json_log import JsonLines
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.settings import PATIENCE_S
 
 from .conftest import TLS
 
@@ -99,6 +101,21 @@ def test_a_service_starts_and_ends(process, tmp_path):
     assert again.key == one.key
     assert again.login != one.login
     assert again.end(signal.SIGINT)[0] == 0
+
+
+@pytest.mark.postgres
+def test_a_database_that_starts_with_it_is_waited_for(process, own_server):
+    own_server.stop()
+    with ThreadPoolExecutor(1) as threads:
+        starting = threads.submit(process, env={"TUNEWRIGHT_DB": own_server.url})
+        own_server.await_knock()
+        own_server.start()
+        with starting.result().client() as client:
+            assert client.get("/v1/jobs").status_code == 200
+            own_server.stop()
+            started_s = time.monotonic()
+            assert client.get("/v1/jobs").status_code == 503
+            assert time.monotonic() - started_s < PATIENCE_S / 2
 
 
 def test_it_drains_before_it_ends(process, tmp_path, kit):
