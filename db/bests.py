@@ -13,8 +13,19 @@ from .choice import best_rows
 from .database import KEYS_AT_ONCE, Database, batches
 from .models import BestRow, ConfirmationRow, Measured
 
-COPIED = ("target_key", "task_key", "schedule", "sketch", "sketch_version", "median_s", "low_s", "high_s", "provenance")
-"""What a best takes over from the row that it is."""
+COPIED = (
+    "target_key",
+    "task_key",
+    "schedule",
+    "sketch",
+    "sketch_version",
+    "median_s",
+    "low_s",
+    "high_s",
+    "provenance",
+    "created_at",
+)
+"""What a best takes over from the row that it is. The first two are its key."""
 
 STANDING = select(
     select(BestRow.median_s)

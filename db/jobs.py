@@ -68,6 +68,7 @@ class EventKind(StrEnum):
     QUEUED = "queued"  # data: label, priority, budget
     STARTED = "started"  # a process took it up; data: holder, attempt
     STAGE = "stage"  # data: stage
+    DEFAULT = "default"  # a task's default is known to the job from here on; data: task_key, op, default_ms, best_ms
     IMPROVED = "improved"  # a task's best became better; data: task_key, op, best_ms, default_ms, trial
     PROGRESS = "progress"  # now and then; data: trials, speedup, left_s, ...
     CONFIRMED = "confirmed"  # a task's finalists were compared; data: task_key, op, default_ms, best_ms
@@ -347,8 +348,23 @@ class Jobs(Protocol):
         """Raises NotFound."""
         ...
 
-    def events(self, job_id: int, after: int = 0, limit: int = 1000) -> list[Event]:
-        """The events of a job with a higher number than `after`, in order. Raises NotFound."""
+    def events(
+        self,
+        job_id: int,
+        after: int = 0,
+        limit: int = 1000,
+        *,
+        kinds: Collection[EventKind] | None = None,
+        every: int = 1,
+    ) -> list[Event]:
+        """The events of a job with a higher number than `after`, in order. Raises NotFound.
+
+        Only those of some kinds, and of a number that `every` divides, where given.
+        """
+        ...
+
+    def newest_event(self, job_id: int) -> int:
+        """The number of the job's newest event: how many it has. Raises NotFound."""
         ...
 
     def trials(self, job_id: int, after: int = -1, limit: int | None = None) -> list[Trial]:
@@ -388,11 +404,15 @@ class Jobs(Protocol):
         self,
         states: Collection[JobState] | None = None,
         *,
+        model: str | None = None,
         model_sha256: str | None = None,
         target_key: str | None = None,
         owner: str | None = None,
         before_id: int | None = None,
         limit: int | None = None,
     ) -> list[Job]:
-        """The newest first: those that meet all conditions given, with an id below `before_id`, at most `limit`."""
+        """The newest first: those that meet all conditions given, with an id below `before_id`, at most `limit`.
+
+        `model` is text in the label, whatever its case, or the begin of the model's digest.
+        """
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from tunewright.search_space.measurement import Measurement, Status
@@ -47,6 +48,31 @@ class Best:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found: what to use for a task on a target, and of what shape and when."""
+
+    best: Best
+    shape: str  # `Task.shape`; empty: an older version stored the task
+    created_at: datetime  # UTC, of the trial or confirmation; in 1970: an older version stored it
+
+    @property
+    def place(self) -> str:
+        """Where it is among all that can be found: `after` of `search` begins behind it."""
+        return f"{self.created_at.isoformat()} {self.best.target_key} {self.best.task_key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A task that nothing is known to use for, on a target that a job asked for it on."""
+
+    task_key: str
+    target_key: str
+    op: str
+    shape: str
+    job_id: int  # the newest job that did
+
+
 class Marks(NamedTuple):
     """How far a database has grown: the newest trial, repeat and confirmation. Equal marks: the same answers."""
 
@@ -64,6 +90,34 @@ class Known(Protocol):
 
     def best_on(self, target_key: str, after: str = "", limit: int = 500) -> list[Best]:
         """`Store.best` of the tasks that have one on a target, by task key, from the one after `after` on."""
+        ...
+
+    def search(
+        self,
+        *,
+        op: str | None = None,
+        shape: str | None = None,
+        target_key: str | None = None,
+        since: datetime | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[Found]:
+        """`Store.best` of all tasks on all targets, the newest first, or of those that meet all conditions given.
+
+        `op` and `shape` stand somewhere in the text of that name, in small letters or large ones. It was created at
+        `since` or later. Raises ValueError where `after` is no `Found.place`.
+        """
+        ...
+
+    def covered(self) -> dict[str, int]:
+        """Target key -> how many tasks have a `Store.best` there, of those where any has."""
+        ...
+
+    def coverage(self, jobs: int = 200, limit: int = 100) -> list[Gap]:
+        """What no `Store.best` is known for, of the tasks of the newest jobs on their targets, the newest first.
+
+        At most `limit` of the tasks of at most so many jobs, each once for a target.
+        """
         ...
 
     def fastest(

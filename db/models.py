@@ -73,6 +73,7 @@ class TaskRow(Row):
     op: Mapped[str] = mapped_column(Text)
     data: Mapped[dict[str, Any]] = mapped_column(JSON)  # Task.to_json
     family: Mapped[str] = mapped_column(Key, index=True)  # that of tasks which differ in numbers only, see `family`
+    shape: Mapped[str] = mapped_column(Text, server_default=text("''"))  # Task.shape; empty: stored by an older version
 
 
 class TargetRow(Row):
@@ -231,6 +232,9 @@ class TunerRow(Row):
     draining: Mapped[bool] = mapped_column(Boolean)
 
 
+LONG_AGO = "1970-01-01 00:00:00.000000"
+"""The moment of what an older version stored, which knew of none."""
+
 LAST, ADDED = 1, 2
 """Places of columns after those of the classes above their own, which otherwise come behind: migrations add there."""
 
@@ -267,8 +271,12 @@ class TrialRow(Measured, Row):
     __table_args__ = (
         UniqueConstraint("task_key", "target_key", "schedule_key"),
         UniqueConstraint("job_id", "ordinal"),
-        Index(None, "task_key", "target_key", "status", "median_s"),  # lookup of the best of all
-        Index(None, "task_key", "target_key", "status", "created_at"),  # and of those since a confirmation
+        # The best of all, and pages in order of time taken: also those of one job, which is picked out in the index.
+        Index(None, "task_key", "target_key", "status", "median_s", "id", "job_id"),
+        # The best since a confirmation, and pages in order of creation.
+        Index(None, "task_key", "target_key", "status", "created_at"),
+        # What a job did: how many trials ended each way, and its pages in order of creation.
+        Index(None, "job_id", "task_key", "status", "created_at"),
     )
 
     job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"), sort_order=LAST)
@@ -299,6 +307,7 @@ class BestRow(Row):
     """What is best for a task on a target: it follows from the trials and confirmations, see `bests`."""
 
     __tablename__ = "bests"
+    __table_args__ = (Index(None, "created_at", "target_key", "task_key"),)  # search, the newest first
 
     target_key: Mapped[str] = mapped_column(Key, ForeignKey("targets.key"), primary_key=True)
     task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"), primary_key=True)
@@ -310,6 +319,7 @@ class BestRow(Row):
     high_s: Mapped[float | None] = mapped_column(Double)
     provenance: Mapped[dict[str, str]] = mapped_column(JSON)
     is_confirmed: Mapped[bool] = mapped_column(Boolean)
+    created_at: Mapped[datetime] = mapped_column(Instant, server_default=LONG_AGO)  # of the trial or confirmation
 
 
 class CostModelRow(Row):

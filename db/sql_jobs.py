@@ -37,7 +37,7 @@ from .jobs import (
 from .leases import Change, changing, claimed, may_be_taken
 from .models import IS_UNFINISHED, ClaimRow, EventRow, JobRow, JobTaskRow, SubmissionRow, TargetRow, TrialRow
 from .schema import LOCK
-from .translate import clean, to_event, to_job, to_record
+from .translate import clean, to_job, to_record
 
 RELEASED = delete(ClaimRow).where(ClaimRow.job_id == bindparam("job"), ClaimRow.epoch == bindparam("epoch"))
 """The claims of a lease are over."""
@@ -267,11 +267,30 @@ class SqlJobs(Jobs):
             return _jobs(session, [self._row(session, job_id)])[0]
 
     @patient
-    def events(self, job_id: int, after: int = 0, limit: int = 1000) -> list[Event]:
-        query = select(EventRow).where(EventRow.job_id == job_id, EventRow.number > after)
+    def events(
+        self,
+        job_id: int,
+        after: int = 0,
+        limit: int = 1000,
+        *,
+        kinds: Collection[EventKind] | None = None,
+        every: int = 1,
+    ) -> list[Event]:
+        query = select(EventRow.number, EventRow.kind, EventRow.data, EventRow.created_at)
+        query = query.where(EventRow.job_id == job_id, EventRow.number > after)
+        if kinds is not None:
+            query = query.where(EventRow.kind.in_([kind.value for kind in kinds]))
+        if every > 1:
+            query = query.where(EventRow.number % every == 0)
         with self.database.read() as session:
-            self._row(session, job_id)
-            return [to_event(row) for row in session.scalars(query.order_by(EventRow.number).limit(limit))]
+            self._newest_event(session, job_id)
+            rows = session.execute(query.order_by(EventRow.number).limit(limit))
+            return [Event(job_id, number, EventKind(kind), data, when) for number, kind, data, when in rows]
+
+    @patient
+    def newest_event(self, job_id: int) -> int:
+        with self.database.read() as session:
+            return self._newest_event(session, job_id)
 
     @patient
     def trials(self, job_id: int, after: int = -1, limit: int | None = None) -> list[Trial]:
@@ -312,6 +331,7 @@ class SqlJobs(Jobs):
         self,
         states: Collection[JobState] | None = None,
         *,
+        model: str | None = None,
         model_sha256: str | None = None,
         target_key: str | None = None,
         owner: str | None = None,
@@ -323,6 +343,9 @@ class SqlJobs(Jobs):
             query = query.where(JobRow.state.in_([state.value for state in states]))
         if before_id is not None:
             query = query.where(JobRow.id < before_id)
+        if model is not None:
+            named = JobRow.label.icontains(clean(model), autoescape=True)
+            query = query.where(named | JobRow.model_sha256.startswith(clean(model).lower(), autoescape=True))
         for column, value in (
             (JobRow.model_sha256, model_sha256),
             (JobRow.target_key, target_key),
@@ -340,6 +363,13 @@ class SqlJobs(Jobs):
         if row is None:
             raise NotFound(f"{self.database}: there is no job {job_id}")
         return row
+
+    def _newest_event(self, session: Session, job_id: int) -> int:
+        """See `newest_event`. Without the rest of the row: a report may be long."""
+        count = session.scalar(select(JobRow.events).where(JobRow.id == job_id))
+        if count is None:
+            raise NotFound(f"{self.database}: there is no job {job_id}")
+        return count
 
     def _submitted(self, session: Session, idempotency: Idempotency) -> Submitted | None:
         """See `submitted`."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, Text, cast, func, select, tuple_, union
+from sqlalchemy import BindParameter, Select, String, Text, and_, cast, func, literal, select, tuple_, union
 from sqlalchemy.orm import InstrumentedAttribute
 
 from tunewright.search_space.measurement import Measurement, Status
@@ -13,9 +15,9 @@ from tunewright.search_space.schedule import Schedule
 
 from .choice import newest_confirmations
 from .database import KEYS_AT_ONCE, Database, batches, column_of, patient
-from .known import Best, Known, Marks
-from .models import BestRow, ConfirmationRow, Measured, RepeatRow, TaskRow, TrialRow
-from .translate import to_measurement
+from .known import Best, Found, Gap, Known, Marks
+from .models import BestRow, ConfirmationRow, Instant, JobRow, JobTaskRow, Measured, RepeatRow, TaskRow, TrialRow
+from .translate import clean, to_measurement
 
 Value = TypeVar("Value")
 
@@ -40,6 +42,62 @@ class SqlKnown(Known):
         query = _BEST.where(BestRow.target_key == target_key, BestRow.task_key > after)
         with self.database.read() as session:
             return [Best(*row) for row in session.execute(query.order_by(BestRow.task_key).limit(limit))]
+
+    def search(
+        self,
+        *,
+        op: str | None = None,
+        shape: str | None = None,
+        target_key: str | None = None,
+        since: datetime | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[Found]:
+        query = _FOUND.order_by(*(column.desc() for column in PLACE)).limit(limit)
+        for column, text in ((TaskRow.op, op), (TaskRow.shape, shape)):
+            if text:
+                query = query.where(column.icontains(clean(text), autoescape=True))
+        if target_key is not None:
+            # The text keeps planners from the index on the target, whose tasks would all have to be sorted.
+            query = query.where(BestRow.target_key.concat("") == target_key)
+        if since is not None:
+            query = query.where(BestRow.created_at >= since)
+        if after is not None:
+            query = query.where(tuple_(*PLACE) < tuple_(*_place(after)))
+        return self._found(query)
+
+    @patient
+    def _found(self, query: Select[*tuple[Any, ...]]) -> list[Found]:
+        with self.database.read() as session:
+            return [Found(Best(*row[:-2]), row.shape, row.created_at) for row in session.execute(query)]
+
+    @patient
+    def covered(self) -> dict[str, int]:
+        query = select(BestRow.target_key, func.count()).group_by(BestRow.target_key)
+        with self.database.read() as session:
+            return dict(session.execute(query).all())
+
+    @patient
+    def coverage(self, jobs: int = 200, limit: int = 100) -> list[Gap]:
+        newest = select(JobRow.id, JobRow.target_key).order_by(JobRow.id.desc()).limit(jobs).subquery()
+        is_known = and_(BestRow.target_key == newest.c.target_key, BestRow.task_key == JobTaskRow.task_key)
+        job_id = func.max(newest.c.id).label("job_id")
+        lacking = (
+            select(JobTaskRow.task_key, newest.c.target_key, job_id)
+            .join(newest, newest.c.id == JobTaskRow.job_id)
+            .outerjoin(BestRow, is_known)
+            .where(BestRow.task_key.is_(None))
+            .group_by(JobTaskRow.task_key, newest.c.target_key)
+            .order_by(job_id.desc(), JobTaskRow.task_key)
+            .limit(limit)
+            .subquery()
+        )
+        query = select(lacking.c.task_key, lacking.c.target_key, TaskRow.op, TaskRow.shape, lacking.c.job_id).join(
+            TaskRow, TaskRow.key == lacking.c.task_key
+        )
+        with self.database.read() as session:
+            found = session.execute(query.order_by(lacking.c.job_id.desc(), lacking.c.task_key))
+            return [Gap(*row) for row in found]
 
     @patient
     def fastest(
@@ -140,3 +198,25 @@ _BEST: Select[*tuple[Any, ...]] = select(
     BestRow.is_confirmed,
 ).join(TaskRow, TaskRow.key == BestRow.task_key)
 """The columns of `Best`, in its order."""
+
+_FOUND = _BEST.add_columns(TaskRow.shape, BestRow.created_at)
+"""The columns of `Found`."""
+
+PLACE = BestRow.created_at, BestRow.target_key, BestRow.task_key
+"""What a search sorts by."""
+
+PLACE_TEXT = re.compile(r"(\S{19,26}\+00:00) ([0-9a-f]{64}) ([0-9a-f]{64})", re.ASCII)
+"""A `Found.place`."""
+
+
+def _place(text: str) -> list[BindParameter[Any]]:
+    """The values of `PLACE` in a `Found.place`. Raises ValueError where it is none."""
+    parts = PLACE_TEXT.fullmatch(text)
+    if parts is None:
+        raise ValueError(f"{text[:80]!r} is no place among what a search finds")
+    moment, target_key, task_key = parts.groups()
+    return [
+        literal(datetime.fromisoformat(moment), Instant()),
+        literal(target_key, String()),
+        literal(task_key, String()),
+    ]

@@ -40,10 +40,14 @@ from .sql_exchange import Exchange
 from .sql_fleet import SqlFleet
 from .sql_jobs import SqlJobs
 from .sql_known import SqlKnown
+from .sql_trials import SqlTrialLog
 from .sql_uploads import SqlUploads
+from .sql_workload import SqlWorkload
 from .store import Imported, Store
 from .translate import TIMING, measured_values, target_values, task_values, to_record, to_timing
+from .trials import TrialLog
 from .uploads import Uploads
+from .workload import Workload
 
 PAGE = 2000
 """Trials that an iterator reads at once."""
@@ -95,9 +99,11 @@ class SqlStore(Store):
         self.database = database
         self.schema_before = schema_before  # the revision that was found when it was opened; None: it was empty
         self.known: Known = SqlKnown(database)
+        self.trials: TrialLog = SqlTrialLog(database)
         self.jobs: Jobs = SqlJobs(database)
         self.keys: Keys = SqlKeys(database)
         self.fleet: Fleet = SqlFleet(database)
+        self.workload: Workload = SqlWorkload(database)
         self.uploads: Uploads = SqlUploads(database)
         self.costs: CostModels = SqlCostModels(database)
         self._exchange = Exchange(database)

@@ -14,8 +14,8 @@ from tunewright.search_space.schedule import Schedule
 from .access import Key, Scope
 from .cost_models import Snapshot
 from .fleet import Device, Tuner
-from .jobs import Budget, Event, EventKind, Job, JobSpec, JobState, JobTask, Wish
-from .models import EventRow, JobRow, KeyRow, Measured, TunerRow, UploadRow
+from .jobs import Budget, Job, JobSpec, JobState, JobTask, Wish
+from .models import JobRow, KeyRow, Measured, TunerRow, UploadRow
 from .uploads import Upload
 
 
@@ -26,7 +26,13 @@ def clean(text: str) -> str:
 
 def task_values(task: Task) -> dict[str, Any]:
     """The columns of a TaskRow."""
-    return {"key": task.key, "op": clean(task.op), "data": task.to_json(), "family": task.family}
+    return {
+        "key": task.key,
+        "op": clean(task.op),
+        "data": task.to_json(),
+        "family": task.family,
+        "shape": task.shape,
+    }
 
 
 def target_values(target: Target) -> dict[str, Any]:
@@ -129,11 +135,6 @@ def to_job(row: JobRow, tasks: tuple[JobTask, ...]) -> Job:
         error=row.error,
         owner=row.owner,
     )
-
-
-def to_event(row: EventRow) -> Event:
-    """The event as it was stored."""
-    return Event(row.job_id, row.number, EventKind(row.kind), dict(row.data), row.created_at)
 
 
 def device_json(device: Device) -> dict[str, Any]:

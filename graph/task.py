@@ -150,6 +150,12 @@ class Task:
         """
         return _digest(_numbers_erased(self.to_json()))
 
+    @property
+    def shape(self) -> str:
+        """The shapes of what goes in and comes out, for people: "1x56x56x64, 3x3x64x64 -> 1x56x56x64"."""
+        listed = (", ".join(map(_shape_text, tensors)) for tensors in (self.inputs, self.outputs))
+        return " -> ".join(text or "nothing" for text in listed)
+
     @cached_property
     def flops(self) -> int:
         """Floating-point operations of one run."""
@@ -225,6 +231,10 @@ def _check(task: Task) -> None:
             raise ValueError("an axis has no extent")
     if any(extent < 1 for tensor in tensors.values() for extent in tensor.shape):
         raise ValueError("a tensor is empty")
+
+
+def _shape_text(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "scalar"
 
 
 def _tensor_json(tensor: Tensor) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+from sqlalchemy import event
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
@@ -109,6 +110,27 @@ def in_threads(work: Callable[[int], Result], count: int) -> list[Result]:
 
     with ThreadPoolExecutor(count) as threads:
         return list(threads.map(run, range(count)))
+
+
+@contextmanager
+def selected(store: SqlStore) -> Iterator[list[tuple[str, Any]]]:
+    """The queries that are executed meanwhile, with their parameters."""
+    said: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        if statement.startswith("SELECT"):
+            said.append((statement, parameters))
+
+    event.listen(store.database.engine, "before_cursor_execute", note)
+    yield said
+    event.remove(store.database.engine, "before_cursor_execute", note)
+
+
+def plan(store: SqlStore, query: tuple[str, Any]) -> str:
+    """How the database answers a query."""
+    explain = "EXPLAIN QUERY PLAN " if store.database.is_sqlite else "EXPLAIN (COSTS OFF) "
+    with store.database.engine.connect() as connection:
+        return "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + query[0], query[1]))
 
 
 @pytest.fixture(scope="session")

@@ -384,6 +384,25 @@ class TestUnderALease:
         assert jobs.events(lease.job_id, after=2, limit=1) == [told[2]]
         assert jobs.events(lease.job_id, after=4) == []
 
+    def test_events_may_be_chosen(self, jobs, lease):
+        """By their kind and, where there are many, some of them alone."""
+        for trials in range(10):
+            jobs.renew(lease, events=[NewEvent(EventKind.PROGRESS, {"trials": trials})])
+            jobs.renew(lease, events=[NewEvent(EventKind.IMPROVED, {"trial": trials})])
+        told = jobs.events(lease.job_id)
+        assert jobs.newest_event(lease.job_id) == told[-1].number == len(told) == 22
+        progress = [event for event in told if event.kind is EventKind.PROGRESS]
+        assert jobs.events(lease.job_id, kinds={EventKind.PROGRESS}) == progress
+        assert jobs.events(lease.job_id, progress[3].number, 2, kinds=[EventKind.PROGRESS]) == progress[4:6]
+        some = [EventKind.QUEUED, EventKind.IMPROVED]
+        assert jobs.events(lease.job_id, kinds=some) == [event for event in told if event.kind in some]
+        assert jobs.events(lease.job_id, every=3, after=5) == told[5::3]
+        assert [event.number for event in jobs.events(lease.job_id, kinds=some, every=5)] == [10, 20]
+        assert jobs.events(lease.job_id, kinds=()) == []
+        for ask in (jobs.events, jobs.newest_event):
+            with pytest.raises(NotFound):
+                ask(99)
+
     def test_trials_are_numbered_in_order(self, filled, jobs, samples, lease, clock):
         other = jobs.open(samples.spec(1), "", BUDGET, "h2")
         filled.record(samples.record(100))

@@ -19,7 +19,7 @@ from tunewright.db.jobs import Budget
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.measurement import Measurement, Status
 
-from .conftest import FROZEN, in_threads
+from .conftest import FROZEN, in_threads, plan, selected
 
 CRASHED = Measurement(Status.CRASH, error="it crashed")
 
@@ -133,6 +133,133 @@ def test_the_bests_of_a_target_come_in_pages(filled, samples):
         after = page[-1].task_key
     assert found == keys
     assert filled.known.best_on(samples.target(4).key) == []
+
+
+def labelled(store: SqlStore, samples, op: str, extent: int) -> str:
+    """Make a task known under a label. Its key."""
+    task = replace(samples.task(extent), op=op)
+    store.add_task(task)
+    key: str = task.key
+    return key
+
+
+class TestSearch:
+    def test_finds_the_newest_first(self, filled, samples, clock):
+        for number, (extent, threads) in enumerate([(8, 2), (9, 2), (8, 4)]):
+            clock.advance(1)
+            filled.record(samples.record(number, extent=extent, threads=threads))
+        start = clock.now - timedelta(seconds=2)
+        found = filled.known.search()
+        keys = [(samples.task(extent).key, samples.target(threads).key) for extent, threads in [(8, 4), (9, 2), (8, 2)]]
+        assert [(one.best.task_key, one.best.target_key) for one in found] == keys
+        assert [one.created_at - start for one in found] == [timedelta(seconds=n) for n in (2, 1, 0)]
+        assert {one.shape for one in found} == {"8 -> 8", "9 -> 9"}
+        assert [one.best for one in found] == [filled.known.best([key], [on])[key, on] for key, on in keys]
+        assert filled.known.search(target_key=samples.target(2).key) == found[1:]
+        assert filled.known.search(since=found[1].created_at) == found[:2]
+        clock.advance(1)
+        filled.confirm(samples.record(0))
+        newest, *_ = filled.known.search()
+        assert (newest.created_at, newest.best.task_key, newest.best.is_confirmed) == (clock.now, keys[2][0], True)
+
+    def test_finds_texts_in_whatever_letters_and_takes_them_as_they_are(self, filled, samples):
+        ops = ["Conv+Relu", "100%", "a_b", "a/b", "axb", "'; DROP TABLE bests; --", "\ud800\0"]
+        for number, op in enumerate(ops, 20):
+            labelled(filled, samples, op, number)
+            filled.record(samples.record(0, extent=number))
+
+        def found(text: str) -> list[str]:
+            return sorted(one.best.op for one in filled.known.search(op=text))
+
+        assert found("conv") == found("+reL") == ["Conv+Relu"]
+        assert found("0%") == ["100%"]
+        assert found("a_b") == ["a_b"]
+        assert found("a/b") == ["a/b"]
+        assert found("drop table") == [ops[5]]
+        assert len(found("\0")) == len(found("\ud800\0")) == 1
+        assert len(found("")) == len(ops)
+        assert found("\\") == found("x" * 9999) == []
+        assert [one.best.op for one in filled.known.search(shape="23 -> 23")] == ["a/b"]
+        assert [one.best.op for one in filled.known.search(shape="2", op="axb", limit=1)] == ["axb"]
+        assert filled.known.search(shape="23", op="axb") == []
+
+    def test_comes_in_pages(self, filled, samples, clock):
+        for extent in range(10, 19):
+            clock.advance(extent % 2)
+            filled.add_task(samples.task(extent))
+            filled.record(samples.record(extent, extent=extent))
+        everything = filled.known.search()
+        found, after = [], None
+        while page := filled.known.search(after=after, limit=2):
+            assert len(page) <= 2
+            found += page
+            after = page[-1].place
+        assert found == everything and len(found) == 9
+        some = filled.known.search(op="relu", shape="1", after=everything[3].place, limit=2)
+        assert some == everything[4:6]
+
+    @pytest.mark.parametrize(
+        "after",
+        [
+            "",
+            "x",
+            "{0} a",
+            "{0} a b",
+            "{0} {1:064x}",
+            "2026-01-01 {1:064x} {1:064x}",
+            "2026-01-01T00:00:00+14:00 {1:064x} {1:064x}",
+            "2026-13-01T00:00:00+00:00 {1:064x} {1:064x}",
+            "{0} {1:064x} {1:064x}\0",
+        ],
+    )
+    def test_refuses_what_is_no_place(self, filled, after):
+        with pytest.raises(ValueError, match=r"."):
+            filled.known.search(after=after.format("2026-01-01T00:00:00+00:00", 7))
+
+    def test_sorts_nothing(self, filled, samples):
+        filled.record(samples.record(1))
+        known = filled.known
+        with selected(filled) as said:
+            (found,) = known.search(target_key=samples.target().key, op="r", shape="8", limit=5)
+            known.search(since=found.created_at, after=found.place, limit=5)
+            known.search(limit=5)
+        if filled.database.is_sqlite:  # PostgreSQL sorts a table as small as this one
+            for query in said:
+                steps = plan(filled, query).splitlines()
+                assert "ix_bests_created_at_target_key_task_key" in steps[0], steps
+                assert len(steps) == 2 and steps[1].startswith("SEARCH tasks"), steps
+
+
+class TestCoverage:
+    def test_looks_at_the_newest_jobs_alone(self, filled, samples):
+        filled.jobs.submit(samples.spec(0), "", Budget(1))
+        with selected(filled) as said:
+            assert len(filled.known.coverage()) == 2
+        if filled.database.is_sqlite:  # PostgreSQL reads all of tables as small as these
+            (query,) = said
+            steps = plan(filled, query)
+            for name in ("job_tasks", "bests", "tasks"):
+                assert f"SEARCH {name} " in steps and f"SCAN {name}" not in steps, steps
+
+    def test_names_what_jobs_wanted_and_nobody_found(self, filled, samples):
+        known, (eight, nine) = filled.known, (samples.task(8).key, samples.task(9).key)
+        assert known.coverage() == [] and known.covered() == {}
+        first = filled.jobs.submit(samples.spec(0), "", Budget(1)).job.id
+        second = filled.jobs.submit(samples.spec(1), "", Budget(1)).job.id
+        third = filled.jobs.submit(samples.spec(2, threads=4), "", Budget(1)).job.id
+        filled.jobs.cancel(third)
+        two, four = samples.target(2).key, samples.target(4).key
+        gaps = known.coverage()
+        assert [(gap.target_key, gap.job_id) for gap in gaps] == [(four, third)] * 2 + [(two, second)] * 2
+        assert [gap.task_key for gap in gaps] == sorted([eight, nine]) * 2
+        assert {(gap.op, gap.shape) for gap in gaps} == {("Relu", "8 -> 8"), ("Relu", "9 -> 9")}
+        filled.record(samples.record(0, CRASHED))
+        filled.record(samples.record(1, extent=9))
+        filled.record(samples.record(1, threads=4))
+        assert [(gap.task_key, gap.target_key) for gap in known.coverage()] == [(nine, four), (eight, two)]
+        assert known.covered() == {two: 1, four: 1}
+        assert known.coverage(limit=1) == known.coverage(jobs=1) == known.coverage()[:1]
+        assert first < second and known.coverage(jobs=0) == []
 
 
 def test_failures_are_those_of_the_target(filled, samples):

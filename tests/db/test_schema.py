@@ -1,8 +1,10 @@
 """The migrations: they lead to the models, from every schema that was ever released."""
 
+import json
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from tunewright.db import schema
+from tunewright.db import schema, translate
 from tunewright.db.cost_models import NewSnapshot
 from tunewright.db.engine import WRITES, make_engine, parse_url
 from tunewright.db.errors import StoreError
 from tunewright.db.jobs import UNFINISHED, Budget, EventKind, Idempotency, JobState
-from tunewright.db.models import IS_UNFINISHED, Row, TaskRow
+from tunewright.db.models import IS_UNFINISHED, BestRow, Row, TaskRow
 from tunewright.db.sql_store import open_store
+from tunewright.db.trials import Order
 
 from .conftest import FROZEN
 
@@ -88,9 +91,10 @@ def test_the_models_know_the_unfinished_states():
     assert set(UNFINISHED) == set(JobState) - {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
 
 
-def row_family(store, task_key):
+def row_texts(store, task_key):
     with store.database.read() as session:
-        return session.get(TaskRow, task_key).family
+        row = session.get(TaskRow, task_key)
+        return row.family, row.shape
 
 
 @pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
@@ -110,7 +114,8 @@ def test_a_frozen_database_is_upgraded_and_read(path, tmp_path, look):
         assert store.best(task.key, target.key) == trials[1].record
         assert store.confirmed_many([task.key], target.key) == {task.key: trials[1].record}
         assert len(list(store.export())) == len(trials) + 1
-        assert all(store.task(key).family == row_family(store, key) for key in store.task_keys())
+        for key in store.task_keys():
+            assert row_texts(store, key) == (store.task(key).family, store.task(key).shape)
         lease = store.jobs.open(job.spec, "", Budget(1), "h")
         assert lease is not None and lease.job_id != job.id
 
@@ -153,6 +158,73 @@ def test_a_frozen_database_keeps_cost_models(path, tmp_path):
                 (2e-6, 1.2e-6),
                 (None, None),
             ]
+
+
+@pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
+def test_a_frozen_database_says_when_the_best_was_created(path, tmp_path):
+    shutil.copy(path, tmp_path / "old.sqlite")
+    with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:
+        (found,) = store.known.search(op="relu", shape="8 -> 8")
+        confirmed = [line for line in store.export() if line["kind"] == "confirmation"]
+        assert [line["created_at"] for line in confirmed] == [found.created_at.isoformat()]
+        (job,) = store.jobs.list([JobState.SUCCEEDED])
+        page = store.trials.page(found.best.task_key, found.best.target_key, job_id=job.id, order=Order.FASTEST)
+        assert [line.ordinal for line in page.trials] == [1, 0, 2]
+
+
+BEFORE_PAGES = """
+DROP INDEX ix_bests_created_at_target_key_task_key;
+DROP INDEX ix_trials_job_id_task_key_status_created_at;
+DROP INDEX ix_trials_task_key_target_key_status_median_s_id_job_id;
+CREATE INDEX ix_trials_task_key_target_key_status_median_s ON trials (task_key, target_key, status, median_s);
+ALTER TABLE bests DROP COLUMN created_at;
+ALTER TABLE tasks DROP COLUMN shape;
+UPDATE alembic_version SET version_num = '0003'
+"""
+"""Back to the schema before 0004, which knew neither shapes nor when what is best was created."""
+
+
+def test_a_migration_finds_shapes_and_moments(shared_url, samples, make_clock):
+    with open_store(shared_url) as store:
+        store.database.clock = clock = make_clock()
+        samples.fill(store)
+        store.add_tasks(samples.task(extent) for extent in range(10, 540))  # more than it reads at once
+        for extent in range(10, 26):  # of each task some of: a trial, a confirmation, trials behind it, repeats
+            steps = ((store.record, 2e-3), (store.confirm, 1e-3), (store.record, 5e-4), (store.record, 5e-4))
+            for number, (do, median_s) in enumerate(steps):
+                clock.advance(1)
+                if extent >> number & 1:
+                    do(samples.record(number, samples.measurement(median_s), extent=extent))
+        for line in [line for line in store.export() if line["kind"] == "trial"][::3]:
+            for factor in (1, 0.5, 0.5):
+                clock.advance(1)
+                changed = {"created_at": clock.now.isoformat(), "median_s": line["median_s"] * factor}
+                store.import_([json.dumps(line | changed)])
+        before = store.known.search()
+        assert len(before) == 15 and len({one.created_at for one in before}) > 12
+        with store.database.engine.begin() as connection:
+            for statement in BEFORE_PAGES.split(";"):
+                connection.exec_driver_sql(statement)
+    with open_store(shared_url) as store, store.database.read() as session:
+        assert store.schema_before == "0003"
+        assert store.known.search() == before
+        shapes = dict(session.execute(sa.select(TaskRow.key, TaskRow.shape)).all())
+        assert shapes == {samples.task(extent).key: f"{extent} -> {extent}" for extent in range(8, 540)}
+
+
+def test_what_an_older_version_stores_meanwhile_is_found(filled, samples):
+    filled.record(samples.record(1))
+    task_values = translate.task_values(samples.task(10))
+    with filled.database.write_plainly() as connection:
+        (best,) = connection.execute(sa.select(BestRow.__table__)).mappings()
+        del task_values["shape"]
+        connection.execute(sa.insert(TaskRow), task_values)
+        values = {name: value for name, value in best.items() if name != "created_at"}
+        connection.execute(sa.insert(BestRow), values | {"task_key": task_values["key"]})
+    known, unknown = filled.known.search()
+    assert (known.shape, unknown.shape, unknown.created_at) == ("8 -> 8", "", datetime(1970, 1, 1, tzinfo=UTC))
+    assert filled.known.search(after=known.place) == [unknown]
+    assert filled.known.search(after=unknown.place) == []
 
 
 @pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)

@@ -53,6 +53,12 @@ def dense(
     return canonical(label, inputs, [Tensor(y, shape, F32)], [Tensor(total, shape, F32)], stages)
 
 
+def test_the_shape_tells_what_goes_in_and_comes_out() -> None:
+    assert dense().shape == "5x7, 7x3, 3 -> 5x3"
+    one = Tensor("y", (), F32)
+    assert Task("Constant", (), (one,), (), (Stage("y", (), const(1.0, F32)),)).shape == "nothing -> scalar"
+
+
 def test_names_and_order_do_not_matter() -> None:
     task = dense()
     other = dense(x="a", w="z", b="c", total="i0", y="t0", m="r0", n="k", k="i0", flipped=True, label="something")

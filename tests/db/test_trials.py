@@ -1,0 +1,314 @@
+"""Trials for people: pages and samples agree with what is stored, and no query goes through all of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import insert, text
+
+from tunewright.db.jobs import Budget
+from tunewright.db.models import TrialRow
+from tunewright.db.sql_store import SqlStore
+from tunewright.db.translate import measured_values
+from tunewright.db.trials import LONGEST_ERROR, Order, TrialLine
+from tunewright.search_space.measurement import Measurement, Status
+
+from .conftest import plan, selected
+
+CRASHED = Measurement(Status.CRASH, error="it crashed", build_s=0.5)
+
+
+@pytest.fixture
+def leases(filled, samples):
+    """Leases of two jobs for the same target."""
+    return [filled.jobs.open(samples.spec(number), "", Budget(99), "h") for number in range(2)]
+
+
+@pytest.fixture
+def of_task(samples):
+    """What the records of `samples` are of."""
+    return samples.task().key, samples.target().key
+
+
+def rank(line: TrialLine, order: Order):
+    """What an order sorts by."""
+    moment = line.created_at.timestamp()
+    match order:
+        case Order.NEWEST:
+            return -moment, -line.id
+        case Order.OLDEST:
+            return moment, line.id
+    if line.median_s is None:
+        return 1, -moment, -line.id
+    return (0, line.median_s, line.id) if order is Order.FASTEST else (0, -line.median_s, -line.id)
+
+
+def pages(store: SqlStore, of_task, meanwhile: Callable[[], object] = lambda: None, **asked) -> list[TrialLine]:
+    """The trials of all pages; `meanwhile` is called behind each."""
+    found: list[TrialLine] = []
+    cursor = None
+    while True:
+        page = store.trials.page(*of_task, cursor=cursor, **asked)
+        found += page.trials
+        assert len(page.trials) <= asked["limit"]
+        assert page.total >= len(found)
+        if page.next is None:
+            return found
+        assert len(page.trials) == asked["limit"]
+        cursor = page.next
+        meanwhile()
+
+
+def test_a_line_tells_what_was_stored(filled, samples, leases, of_task, clock):
+    record = samples.record(3)
+    filled.record(record, leases[0])
+    filled.record(samples.record(4, replace(CRASHED, error="\x1b[2J<script>" + "x" * LONGEST_ERROR)))
+    crashed, line = filled.trials.page(*of_task).trials
+    measurement = record.measurement
+    assert line == TrialLine(
+        id=line.id,
+        job_id=leases[0].job_id,
+        ordinal=0,
+        schedule=record.schedule,
+        status=Status.OK,
+        median_s=measurement.median_s,
+        low_s=measurement.low_s,
+        high_s=measurement.high_s,
+        samples=len(measurement.samples_s),
+        max_rel_err=measurement.max_rel_err,
+        error="",
+        build_s=measurement.build_s,
+        created_at=clock.now,
+        incumbent_s=measurement.incumbent_s,
+        warm_s=measurement.warm_s,
+    )
+    assert (crashed.job_id, crashed.ordinal, crashed.median_s, crashed.samples) == (None, None, None, 0)
+    assert crashed.error == ("\x1b[2J<script>" + "x" * LONGEST_ERROR)[:LONGEST_ERROR]
+
+
+def test_counts_are_by_task_and_status(filled, samples, leases):
+    for number in range(6):
+        measurement = CRASHED if number % 3 == 2 else samples.measurement()
+        filled.record(samples.record(number, measurement, extent=8 + number % 2), leases[number // 4])
+    filled.record(samples.record(9))
+    eight, nine = samples.task(8).key, samples.task(9).key
+    assert filled.trials.counts(leases[0].job_id) == {eight: {Status.OK: 1, Status.CRASH: 1}, nine: {Status.OK: 2}}
+    assert filled.trials.counts(leases[1].job_id) == {eight: {Status.OK: 1}, nine: {Status.CRASH: 1}}
+    assert filled.trials.counts(99) == {}
+
+
+made = st.tuples(
+    st.sampled_from([1e-3, 2e-3, 1 / 3, None, Status.TIMEOUT]),  # of an OK trial, or how it failed; None: a crash
+    st.integers(0, 2),  # by a job, or by none
+    st.integers(0, 1),  # seconds since the one before
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(made, max_size=9),
+    st.lists(made, max_size=5),
+    st.sampled_from(Order),
+    st.integers(1, 4),
+    st.sampled_from([None, [Status.OK], [Status.CRASH, Status.TIMEOUT, Status.BUILD_ERROR]]),
+    st.sampled_from([None, 0, 1]),
+)
+def test_pages_visit_each_trial_once_in_order(
+    filled, samples, leases, clock, first, later, order, limit, statuses, of_job
+):
+    extent = 100 + filled.counts()["tasks"]  # a task of its own for every example
+    filled.add_task(samples.task(extent))
+    of_task = samples.task(extent).key, samples.target().key
+    numbers = iter(range(99))
+
+    def store(trial):
+        what, by, seconds = trial
+        clock.advance(seconds)
+        measurement = samples.measurement(what) if isinstance(what, float) else replace(CRASHED, status=what)
+        if what is None:
+            measurement = CRASHED
+        filled.record(samples.record(next(numbers), measurement, extent=extent), [*leases, None][by])
+
+    def wanted():
+        """What is there and was asked for."""
+        lines = filled.trials.sample(*of_task, 99)
+        assert len(lines) == len(filled.records(*of_task))
+        lines = [line for line in lines if statuses is None or line.status in statuses]
+        return [line for line in lines if job_id is None or line.job_id == job_id]
+
+    job_id = None if of_job is None else leases[of_job].job_id
+    for trial in first:
+        store(trial)
+    before = wanted()
+    asked = {"job_id": job_id, "statuses": statuses, "order": order, "limit": limit}
+    page = filled.trials.page(*of_task, **asked)
+    assert page.total == len(before)
+    assert sum(page.counts.get(status, 0) for status in statuses or Status) == len(before)
+    rest = iter(later)
+    found = pages(filled, of_task, lambda: [store(trial) for trial in [next(rest, None)] if trial], **asked)
+    assert all(
+        rank(one, order) < rank(other, order) for one, other in itertools.pairwise(found)
+    )  # so each comes once, too
+    assert {line.id for line in before} <= {line.id for line in found} <= {line.id for line in wanted()}
+    quiet = pages(filled, of_task, **asked)
+    assert quiet == sorted(wanted(), key=lambda line: rank(line, order))
+
+
+def test_only_those_of_the_target_are_shown(filled, samples, leases, of_task):
+    other = filled.jobs.open(samples.spec(2, threads=4), "", Budget(9), "h")
+    filled.record(samples.record(1), leases[0])
+    filled.record(samples.record(2, threads=4), other)
+    elsewhere = of_task[0], samples.target(4).key
+    assert [line.schedule for line in filled.trials.page(*of_task).trials] == [samples.schedule(1)]
+    for asked, job_id, count in ((elsewhere, other.job_id, 1), (of_task, other.job_id, 0), (of_task, 99, 0)):
+        for order in Order:
+            page = filled.trials.page(*asked, job_id=job_id, order=order)
+            assert (len(page.trials), page.total, page.next) == (count, count, None)
+        assert len(filled.trials.sample(*asked, 5, job_id=job_id)) == count
+
+
+def test_imported_trials_are_in_order_of_creation(filled, samples, of_task, clock):
+    filled.record(samples.record(1))
+    (line,) = filled.export()
+    moments = [clock.now - timedelta(microseconds=n) for n in (1, 2)] + [datetime(1969, 7, 20, 20, 17, 40, 1, UTC)]
+    for number, moment in zip((2, 3, 4), moments, strict=True):
+        schedule = samples.schedule(number).to_json()
+        filled.import_([json.dumps({**line, "schedule": schedule, "created_at": moment.isoformat()})])
+    found = pages(filled, of_task, order=Order.OLDEST, limit=1)
+    assert [one.schedule["tile_m"] for one in found] == [4, 3, 2, 1]
+    assert [one.created_at for one in found] == [*moments[::-1], clock.now]
+
+
+HOSTILE = ["", "x", "newest 0 1 1 ", "oldest 0 1 1", "newest 1 1 1", "newest 0 1.5 1", "newest 0 9e999 1"]
+
+
+@pytest.mark.parametrize(
+    "cursor", [*HOSTILE, f"newest 0 {10**29} 1", f"newest 0 1 {10**18}", "newest 0 ٣ 1", "newest 0 1 1\0"]
+)
+def test_what_is_no_cursor_is_refused(filled, of_task, cursor):
+    with pytest.raises(ValueError, match=r"."):
+        filled.trials.page(*of_task, cursor=cursor)
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e400", "0", "--1"])
+def test_a_cursor_that_was_made_up_leads_somewhere_or_nowhere(filled, samples, of_task, value):
+    filled.record(samples.record(1))
+    try:
+        page = filled.trials.page(*of_task, order=Order.SLOWEST, cursor=f"slowest 0 {value} 7")
+    except ValueError:
+        return
+    assert len(page.trials) <= 1
+
+
+def test_a_sample_is_of_the_least_keys(filled, samples, leases, of_task):
+    for number in range(12):
+        measurement = CRASHED if number % 4 == 3 else samples.measurement()
+        filled.record(samples.record(number, measurement), leases[0 if number else 1])
+    everything = sorted(filled.trials.page(*of_task).trials, key=lambda line: line.schedule.key)
+    ours = [line for line in everything if line.job_id == leases[0].job_id]
+    for count in (0, 1, 5, 12, 99):  # of the job's: gone through, or gathered
+        assert filled.trials.sample(*of_task, count) == everything[:count]
+        assert filled.trials.sample(*of_task, count, job_id=leases[0].job_id) == ours[:count]
+    assert [line.ordinal for line in filled.trials.sample(*of_task, 5, job_id=leases[1].job_id)] == [0]
+
+
+def test_the_fastest_come_first(filled, samples, of_task):
+    for number in range(5):
+        filled.record(samples.record(number, samples.measurement((9 - number) * 1e-3)))
+    filled.record(samples.record(7, CRASHED))
+    fastest = filled.trials.fastest(*of_task, 3)
+    assert [line.schedule for line in fastest] == [samples.schedule(number) for number in (4, 3, 2)]
+    assert len(filled.trials.fastest(*of_task, 99)) == 5
+    assert filled.trials.fastest(of_task[0], samples.target(4).key, 3) == []
+
+
+def test_one_trial_has_all_that_was_measured(filled, samples, leases, of_task):
+    for number in range(3):
+        filled.record(samples.record(number), leases[0])
+    detail = filled.trials.one(*of_task, samples.schedule(1).key)
+    assert detail is not None
+    assert detail.record == samples.record(1)
+    assert detail.line == filled.trials.page(*of_task).trials[1]
+    assert filled.trials.one(*of_task, "00" * 32) is None
+    assert filled.trials.one(of_task[0], samples.target(4).key, samples.schedule(1).key) is None
+
+
+def fill_many(store: SqlStore, samples, leases, count: int) -> None:
+    """Many trials of two tasks by two jobs, of which the second came later."""
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    timed, values = samples.measurement(), []
+    for number in range(count):
+        median_s = 1e-3 + number * 7919 % count * 1e-6
+        measurement = replace(timed, median_s=median_s, samples_s=(median_s,) * 40) if number % 20 != 7 else CRASHED
+        values.append(measured_values(samples.record(number, measurement), made + timedelta(seconds=number)))
+        if number // 3 % 2:
+            values[-1]["task_key"] = samples.task(9).key
+        values[-1] |= {"job_id": leases[number >= 0.7 * count].job_id, "ordinal": number}
+    with store.database.write_plainly() as connection:
+        connection.execute(insert(TrialRow), values)
+    if not store.database.is_sqlite:  # it plans by what it knows of the table
+        with store.database.engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE trials"))
+
+
+WALKED = re.compile(r"SCAN \w+|Seq Scan on (trials|bests|tasks)")
+"""What the plan says where all rows of a table are read."""
+
+SORTED = re.compile(r"TEMP B-TREE|(?<!Incremental )Sort\b(?! Key)")
+"""And where more rows are sorted than are equal in what the index sorts them by."""
+
+ENTERED = re.compile(r"(\(|Index Cond:).*(created_at|median_s)[ )]*[<>]")
+"""And where an index is entered behind the rows of the page before."""
+
+
+def plans(store: SqlStore, said: list[tuple[str, Any]]) -> dict[str, str]:
+    """Query -> how it is answered: not by reading, or sorting, all of the trials."""
+    found = {query[0]: plan(store, query) for query in said}
+    for steps in found.values():
+        assert not WALKED.search(steps) and not SORTED.search(steps), steps
+    return found
+
+
+def test_no_query_goes_through_all_trials(filled, samples, leases, of_task):
+    # PostgreSQL uses no index where there is little to read.
+    fill_many(filled, samples, leases, 4_000 if filled.database.is_sqlite else 12_000)
+    trials, jobs = filled.trials, [lease.job_id for lease in leases]
+    asked = [{}, {"job_id": jobs[0]}, {"job_id": jobs[1]}, {"statuses": [Status.CRASH]}]
+    with selected(filled) as said:
+        pages = [
+            (order, some, trials.page(*of_task, order=order, **some)) for order, some in itertools.product(Order, asked)
+        ]
+        trials.sample(*of_task, 50)
+        trials.fastest(*of_task, 20)
+        trials.one(*of_task, samples.schedule(1).key)
+        for job_id in jobs:
+            trials.counts(job_id)
+    counting = [steps for query, steps in plans(filled, said).items() if "count(" in query]
+    assert len(counting) == 3
+    assert all("COVERING INDEX" in steps or "Index Only Scan" in steps for steps in counting), counting
+    with selected(filled) as said:
+        for order, some, page in pages:
+            trials.page(*of_task, order=order, cursor=page.next, **some)
+    entered = [steps for query, steps in plans(filled, said).items() if "LIMIT" in query]
+    assert len(entered) >= 8
+    assert all(ENTERED.search(steps) for steps in entered), entered
+
+
+def test_a_sample_of_a_job_reads_few_trials(filled, samples, leases, of_task):
+    fill_many(filled, samples, leases, 3_000)
+    with selected(filled) as said:
+        for lease, count in ((leases[0], 50), (leases[1], 5000)):
+            filled.trials.sample(*of_task, count, job_id=lease.job_id)
+    walked, gathered = (plan(filled, query) for query in said if "ORDER BY" in query[0])
+    if filled.database.is_sqlite:  # PostgreSQL sees itself what comes by fewer rows
+        assert "autoindex" in walked and not SORTED.search(walked), walked
+        assert "ix_trials_job_id" in gathered and SORTED.search(gathered), gathered
