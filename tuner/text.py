@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor, log10
 
 NOISE = 0.01
 """Parts of one that a ratio of times must be off one to be worth a number."""
+
+BARS = "▁▂▃▄▅▆▇█"
+"""What sparklines are made of, the lowest first."""
 
 
 def printable(text: object) -> str:
@@ -93,6 +96,13 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """A character a value, the higher the larger it is; "" for none."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    top = len(BARS) - 1
+    return "".join(BARS[round(top * (value - low) / (high - low)) if high > low else 0] for value in values)
 
 
 def shape(extents: object) -> str:

@@ -116,7 +116,7 @@ def test_forecasts_are_calibrated_on_curves_like_those_they_expect() -> None:
 def forecast(*tasks: tuple[float, float, float], model_s: float = 1.0) -> Forecast:
     """Of tasks that gain so much in all, half of it after so many trials, each of which takes so long."""
     gains_s = np.array([gain_s * GRID / (GRID + half) for gain_s, half, _ in tasks]).reshape(-1, len(GRID))
-    return Forecast.of(model_s, gains_s, np.array([trial_s for *_, trial_s in tasks]))
+    return Forecast.of(model_s, gains_s, np.array([trial_s for *_, trial_s in tasks]), range(len(tasks)))
 
 
 def test_a_forecast_spends_time_where_it_brings_most() -> None:

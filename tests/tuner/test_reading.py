@@ -41,7 +41,7 @@ def sent(tmp_path: Path) -> Any:
 
 
 def child_pid(reader: Reader) -> int | None:
-    return reader._child.pid
+    return reader._confided._child.pid
 
 
 def test_a_model_is_described(reader: Reader, sent: Any) -> None:
@@ -88,7 +88,7 @@ def test_the_child_is_used_again_and_replaced_at_times(
     with pytest.raises(ModelError, match="not an ONNX model"):
         reader.describe(sent(b"\xff" * 100))
     assert child_pid(reader) == first  # a bad model is no fault of the child's
-    monkeypatch.setattr(reading, "REQUESTS", 1)
+    monkeypatch.setattr(reader._confided, "_most", 1)
     reader.describe(sent(small_model()))
     assert child_pid(reader) != first
 
@@ -205,7 +205,7 @@ class FakeChild:
 
 def answering(answer: Any) -> Reader:
     reader = Reader()
-    reader._child = FakeChild(answer)  # type: ignore[assignment]
+    reader._confided._child = FakeChild(answer)  # type: ignore[assignment]
     return reader
 
 
@@ -242,7 +242,7 @@ def test_a_description_that_makes_no_sense(answer: Any) -> None:
     reader = answering(answer)
     with pytest.raises(ModelError, match="makes no sense"):
         reader.describe(Path("m"))
-    assert reader._child.closed  # type: ignore[attr-defined]
+    assert reader._confided._child.closed  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

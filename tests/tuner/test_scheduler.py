@@ -143,8 +143,21 @@ def test_the_forecast_is_of_the_whole_model():
     assert forecast.speedup(1e9) == pytest.approx(2**LEFT - 1, rel=0.01)
     scheduler.exhaust(0)
     assert scheduler.forecast().gains_s[-1] == pytest.approx(1e-3 * (1 - 2**-LEFT), rel=0.01)
+    assert scheduler.forecast().by_task(60.0).keys() == {1}
     scheduler.exhaust(1)
     assert scheduler.forecast() is None
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-3, 60.0, 1e9])
+def test_a_forecast_is_the_sum_of_its_tasks(seconds):
+    scheduler = scheduler_of([3, 1, 2], [1e-6, 1e-6, 1e-6], [[1e-3], [1e-3], [1e-3]])
+    forecast = scheduler.forecast()
+    parts = forecast.by_task(seconds)
+    assert 1 / (1 - sum(parts.values())) - 1 == pytest.approx(forecast.speedup(seconds))
+    assert all(part >= 0 for part in parts.values()) and parts[0] >= parts[1]
+    assert sum(forecast.by_task(seconds, 0).values()) == 0
+    if seconds == 1e9:
+        assert (parts[0], parts[2]) == pytest.approx((3 * parts[1], 2 * parts[1]))
 
 
 def test_nothing_that_the_model_needs_is_missing_in_a_forecast():

@@ -143,7 +143,7 @@ class Gate:
 
 
 def kinds(store: SqlStore, job_id: int) -> list[EventKind]:
-    quiet = (EventKind.PROGRESS, EventKind.STAGE, EventKind.IMPROVED, EventKind.CONFIRMED)
+    quiet = (EventKind.PROGRESS, EventKind.STAGE, EventKind.DEFAULT, EventKind.IMPROVED, EventKind.CONFIRMED)
     return [event.kind for event in store.jobs.events(job_id) if event.kind not in quiet]
 
 

@@ -25,7 +25,7 @@ FAULT, BAD_INPUT = 1, 2
 
 PANELS = {
     "Tune and run": ("tune", "bench", "run"),
-    "Look at": ("tasks", "lookup", "lock", "show"),
+    "Look at": ("tasks", "lookup", "lock", "show", "report"),
     "Service": ("serve", "submit", "jobs", "work", "key"),
     "Database": ("export", "import", "backup", "restore", "db"),
     "This machine": ("doctor",),

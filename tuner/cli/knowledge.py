@@ -99,10 +99,11 @@ def show(
 ) -> None:
     """Show a task: its space, and the expected time, loop IR, LLVM text and assembly of one point."""
     from ..commands import show as command
+    from ..insight.texts import PARTS
 
-    texts = {name for name, wanted in zip(command.PARTS, (ir, llvm, asm), strict=True) if wanted}
+    texts = {name for name, wanted in zip(PARTS, (ir, llvm, asm), strict=True) if wanted}
     with quiet_stdout(as_json):
-        parts = texts if texts or prediction else set(command.PARTS)
+        parts = texts if texts or prediction else set(PARTS)
         data = command.show(task, schedule, parts, model, db, parse_dims(dims), threads)
     if as_json or len(texts) + prediction != 1:
         answer(data, command.render, as_json)

@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.codegen.build import assembly, source
 from tunewright.codegen.target import Target
 from tunewright.db.reading import NoDatabase, open_reader
 from tunewright.db.sql_store import SqlStore
@@ -22,16 +21,14 @@ from tunewright.search_space.sketches import default_schedule, lower, spaces
 from tunewright.search_space.space import ENUMERABLE, Space
 
 from ..errors import Refused
+from ..insight.texts import PARTS, readable, text_of
 from ..jobs.tuning import local_target
 from ..lookup import Match, look_up
 from ..lookup.prediction import predicted
 from ..models.model import open_model
 from ..settings import settings
-from ..text import counted, duration, large, printable, printable_lines, shape
+from ..text import counted, duration, large, printable, shape
 from ..units import in_ms
-
-PARTS = ("ir", "llvm", "assembly")
-"""What a point can be shown as."""
 
 
 def show(
@@ -62,11 +59,6 @@ def show(
         kernel = lower(candidate)
     except Illegal as error:
         raise Refused(f"--schedule: {error}") from error
-    views = {
-        "ir": lambda: str(kernel),
-        "llvm": lambda: source(kernel, target),
-        "assembly": lambda: assembly(kernel, target),
-    }
     return {
         "key": task.key,
         "op": task.op,
@@ -79,7 +71,7 @@ def show(
         "expected_ms": in_ms(expected_s),
         "measured": measured and _measured_json(measured),
         "prediction": prediction.to_json() if prediction else None,
-        **{part: views[part]() for part in PARTS if part in parts},
+        **{part: text_of(kernel, target, part) for part in PARTS if part in parts},
     }
 
 
@@ -178,7 +170,7 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
 
 def listing(data: Mapping[str, Any], part: str) -> str:
     """One of the texts, as it may be written anywhere."""
-    return printable_lines(data[part].replace("\t", "    "))
+    return readable(data[part])
 
 
 def render_point(console: Console, data: Mapping[str, Any]) -> None:

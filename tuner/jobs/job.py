@@ -149,7 +149,7 @@ class TuningJob:
             self._earlier,
             last,
             (0.0 if self._job.attached else self._job.spent_s) + self._searched_s,
-            forecast=self._search.forecast if stage is Stage.SEARCHING else None,
+            forecast=self._search.forecast,
         )
         if stage is not Stage.DONE:  # then the lease has ended
             self._tenure.note(progress.to_json(), self._searched_s)

@@ -12,9 +12,12 @@ from tunewright.search_space.measurement import Measurement
 from tunewright.search_space.schedule import Schedule
 
 from ..models.assembly import Assembly, total_s
-from .scheduling.forecast import Forecast
+from .scheduling.forecast import MINUTE_S, Forecast
 from .stage import Stage
 from .task_state import TaskState
+
+DIGITS = 4
+"""Of what each task is expected to gain: the least that is told is 0.01% of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Progress:
     @property
     def _lasts_s(self) -> float:
         trials_left = self.budget.trials - self.trials
-        if self.forecast is not None:
+        if self.forecast is not None and self._is_searching:
             return self.forecast.lasts_s(trials_left, self.budget.until)
         if self.trials > self.earlier:
             return self.elapsed_s / (self.trials - self.earlier) * trials_left
@@ -64,10 +67,32 @@ class Progress:
     @property
     def remaining_gain(self) -> float | None:
         """How much faster the rest of the search is expected to make the whole model: 0.02 is 2%. None: not known."""
-        if self.forecast is None:
+        if self.forecast is None or not self._is_searching:
             return None
         left_s = self.left_s
         return self.forecast.speedup(inf if left_s is None else left_s, self.budget.trials - self.trials)
+
+    @property
+    def again_s(self) -> float:
+        """As long as it was searched for, and a minute at least."""
+        return max(self.spent_s, MINUTE_S)
+
+    @property
+    def again_gain(self) -> float | None:
+        """How much faster searching for as long again, whatever the budget, is expected to make the model."""
+        return None if self.forecast is None else self.forecast.speedup(self.again_s)
+
+    @property
+    def task_gains(self) -> list[float | None] | None:
+        """What part of a run each task is expected to take off it in that time; None where nothing is left to try."""
+        if self.forecast is None:
+            return None
+        gains = self.forecast.by_task(self.again_s)
+        return [None if (gain := gains.get(task)) is None else round(gain, DIGITS) for task in range(len(self.tasks))]
+
+    @property
+    def _is_searching(self) -> bool:
+        return self.stage is Stage.SEARCHING
 
     def to_json(self) -> dict[str, Any]:
         """For people who watch: plain data."""
@@ -79,7 +104,9 @@ class Progress:
             "left_s": self.left_s,
             "speedup": self.speedup,
             "remaining_gain": self.remaining_gain,
+            "again_gain": self.again_gain,
             "chosen": self.chosen,
+            "task_gains": self.task_gains,
         }
 
 

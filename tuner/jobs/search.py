@@ -53,6 +53,7 @@ class Search:
         self.own = own  # trials of the job so far
         self.forecast: Forecast | None = None  # as of the begin of this round; None where there is none (yet)
         self._measured_s = 0.0
+        self._told: set[str] = set()  # keys of tasks whose default was told
         self._scheduler = TaskScheduler(
             assigned.assembly,
             [floor_s(state.task, assigned.target) for state in assigned.states],
@@ -65,6 +66,7 @@ class Search:
 
         Raises LeaseLost, and Stopped where something else is wished.
         """
+        self._tell_defaults()
         taken: set[int] = set()  # tasks that other jobs are at
         while not (ended := self._spent() or self._gained()):
             self._assigned.tenure.check()
@@ -137,13 +139,29 @@ class Search:
         state, assigned = self._assigned.states[index], self._assigned
         log_trial("task", state.task, schedule, measurement)
         record = Record(state.task.key, assigned.target.key, schedule, measurement)
-        is_new = assigned.store.record(record, assigned.tenure.lease, self._improvement(state, schedule, measurement))
+        events = [*self._default(state, schedule, measurement), *self._improvement(state, schedule, measurement)]
+        is_new = assigned.store.record(record, assigned.tenure.lease, events)
         state.tell(schedule, measurement)
         self._scheduler.add(index, [time_s(measurement)])
         self._learning.note(1)
         # One that was stored already may be our own, where the database went away in the middle of it.
         self.own = self.own + 1 if is_new else sum(assigned.store.jobs.statuses(assigned.tenure.lease.job_id).values())
         self._watch(state, schedule, measurement)
+
+    def _tell_defaults(self) -> None:
+        """Tell of the tasks whose default was measured before the job."""
+        known = [state for state in self._assigned.states if state.default_s is not None]
+        self._told = {state.task.key for state in known}
+        if known and not self.own:  # else the process before this one has told them, or their trials did
+            self._assigned.tenure.tell([_default_event(state, state.default_s, state.best_s) for state in known])
+
+    def _default(self, state: TaskState, schedule: Schedule, measurement: Measurement) -> list[NewEvent]:
+        """The event, where the default is known with this trial, or was found out by another job."""
+        default_s = measurement.median_s if schedule == state.default else state.default_s
+        if default_s is None or state.task.key in self._told:
+            return []
+        self._told.add(state.task.key)
+        return [_default_event(state, default_s, min(default_s, state.best_s or default_s))]
 
     def _improvement(self, state: TaskState, schedule: Schedule, measurement: Measurement) -> list[NewEvent]:
         """The event, where this is faster than all before; the default is what others improve on."""
@@ -158,3 +176,8 @@ class Search:
             "trial": self.own,
         }
         return [NewEvent(EventKind.IMPROVED, data)]
+
+
+def _default_event(state: TaskState, default_s: float | None, best_s: float | None) -> NewEvent:
+    data = {"task_key": state.task.key, "op": state.task.op, "default_ms": in_ms(default_s), "best_ms": in_ms(best_s)}
+    return NewEvent(EventKind.DEFAULT, data)

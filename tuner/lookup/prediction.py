@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +10,19 @@ import numpy as np
 
 from tunewright.codegen.target import Target
 from tunewright.costmodel.judging import MEDIAN_OF_NORMAL
-from tunewright.costmodel.model import Trials
+from tunewright.costmodel.model import Timed, Trials
 from tunewright.costmodel.xgb import Contribution, XGBModel
 from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
-from tunewright.search_space.schedule import Illegal, Schedule
+from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
+from tunewright.search_space.space import Rows, Space
 
 from ..units import in_ms
 from .experience import Experience, proven
+
+MOST_OWN = 1000
+"""Trials of a task that are learned from: half a second of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +49,30 @@ def predicted(store: SqlStore | None, task: Task, target: Target, schedule: Sche
     Raises StoreError.
     """
     known = proven(store, target.kind)
-    model = XGBModel(known.learned)
-    offered = spaces(task, target)
-    if store is not None:
-        own = [(record.schedule, record.measurement) for record in store.records(task.key, target.key)]
-        model.fit([Trials.of(task, target, space, own) for space in offered])
-    if not model.ready:
+    own = store.trials.sample(task.key, target.key, MOST_OWN) if store is not None else []
+    model = taught(known, task, target, [(line.schedule, line) for line in own])
+    place = located(task, target, schedule)
+    if model is None or place is None:
         return None
-    for space in offered:
-        try:
-            rows = space.row(schedule)[None]
-        except Illegal:
-            continue
-        [score], [deviation] = model.score(task, target, space, rows), model.deviation(task, target, space, rows)
-        deviation = max(float(deviation), _usual_deviation(known))
-        return Prediction(float(np.exp2(-score)), deviation, tuple(model.explain(task, target, space, rows)[0]))
+    [score], [deviation] = model.score(task, target, *place), model.deviation(task, target, *place)
+    deviation = max(float(deviation), _usual_deviation(known))
+    return Prediction(float(np.exp2(-score)), deviation, tuple(model.explain(task, target, *place)[0]))
+
+
+def taught(known: Experience, task: Task, target: Target, own: Sequence[tuple[Schedule, Timed]]) -> XGBModel | None:
+    """A model of what is known and of a task's `own` trials; None where nothing was learned yet."""
+    model = XGBModel(known.learned)
+    if own:
+        model.fit([Trials.of(task, target, space, own) for space in spaces(task, target)])
+    return model if model.ready else None
+
+
+def located(task: Task, target: Target, schedule: Schedule) -> tuple[Space, Rows] | None:
+    """A schedule as the one point of its space; None where it is in none of those that are searched."""
+    for space in spaces(task, target):
+        rows, _ = space.rows([schedule])
+        if len(rows):
+            return space, rows
     return None
 
 

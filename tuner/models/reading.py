@@ -10,16 +10,16 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from tunewright.graph.inference import DTYPES, MAX_ELEMENTS
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.onnx_import.errors import one_line
 from tunewright.graph.outline import Port
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Status
-from tunewright.workers.process import Child, ChildError, ChildLimits, Failed, NotStarted
+from tunewright.workers.process import ChildLimits
 
+from ..confided import Confided, Refusal, Unanswered
 from .assembly import Assembly
 from .reading_child import MOST_LETTERS, MOST_OPS, MOST_PORTS, MOST_TASKS
 
@@ -107,9 +107,9 @@ class Reader:
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES, time_s: float = TIME_S) -> None:
         limits = ChildLimits(memory_bytes, cpu_s=time_s, reply_bytes=ANSWER_BYTES, confined=True)
-        self._child = Child(limits, calls="tunewright.tuner.models.reading_child")
-        self._time_s = time_s
-        self._requests = 0  # of the child at work
+        self._confided = Confided(
+            "tunewright.tuner.models.reading_child", "reading", "reader", limits, time_s, REQUESTS
+        )
 
     def describe(self, path: Path) -> Description:
         """What a model takes and gives. Raises ModelError, whatever goes wrong with the model."""
@@ -121,8 +121,7 @@ class Reader:
 
     def close(self) -> None:
         """End the child; the next request starts another."""
-        self._child.close()
-        self._requests = 0
+        self._confided.close()
 
     def __enter__(self) -> Self:
         return self
@@ -131,40 +130,13 @@ class Reader:
         self.close()
 
     def _read(self, call: str, made: Callable[[Any], Result], **arguments: Any) -> Result:
-        if self._requests >= REQUESTS:
-            self.close()
-        self._requests += 1
         try:
-            answer = self._child.request(call, self._time_s, **arguments)
-        except NotStarted:  # nothing that the model could be blamed for
-            raise
-        except Failed as error:
-            self._give_up(_why(error, self._time_s), error)
-        except (ChildError, RecursionError) as error:
-            self._give_up("reading it ends in an error of the reader", error)
-        match answer:
-            case {"error": str(text)}:
-                raise ModelError(one_line(text, MOST_MESSAGE))
-        try:
-            return made(answer)
-        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-            self._give_up("what the reader says of it makes no sense", error)
-
-    def _give_up(self, why: str, error: Exception) -> NoReturn:
-        """Whatever state the child is in, the next model gets a fresh one."""
-        self.close()
-        _log.warning("a model could not be read: %s", one_line(error, 2000))
-        raise ModelError(f"the model can't be read: {why}") from error
-
-
-def _why(error: Failed, time_s: float) -> str:
-    match error.status:
-        case Status.TIMEOUT:
-            return f"it takes more than {time_s:g} s"
-        case Status.OUT_OF_MEMORY:
-            return "it takes too much memory"
-        case _:
-            return "the process that reads it dies of it"
+            return self._confided.ask(call, made, **arguments)
+        except Refusal as error:
+            raise ModelError(one_line(str(error), MOST_MESSAGE)) from None
+        except Unanswered as error:
+            _log.warning("a model could not be read: %s", one_line(error.__cause__, 2000))
+            raise ModelError(f"the model can't be read: {error}") from error.__cause__
 
 
 def _require(condition: bool) -> None:

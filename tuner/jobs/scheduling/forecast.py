@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .outlook import Floats
 
@@ -23,9 +25,11 @@ class Forecast:
     seconds: Floats  # of searching from now on
     trials: Floats
     gains_s: Floats  # off a run of the model
+    tasks: tuple[int, ...]  # that have something left to try, by their numbers
+    turns: NDArray[np.int64]  # which of them takes each step
 
     @staticmethod
-    def of(model_s: float, gains_s: Floats, trial_s: Floats) -> Forecast:
+    def of(model_s: float, gains_s: Floats, trial_s: Floats, tasks: Sequence[int]) -> Forecast:
         """`gains_s` [tasks, GRID] come off a run of the model, by further trials; one takes `trial_s` [tasks]."""
         trials = np.broadcast_to(np.diff(GRID), (len(trial_s), len(GRID) - 1))
         steps = np.diff(gains_s, axis=1).reshape(-1)
@@ -34,7 +38,7 @@ class Forecast:
         seconds, number, gained = (
             np.concatenate([[0.0], np.cumsum(part[order])]) for part in (seconds, trials.reshape(-1), steps)
         )
-        return Forecast(model_s, seconds, number, gained)
+        return Forecast(model_s, seconds, number, gained, tuple(tasks), order // trials.shape[1])
 
     def speedup(self, seconds: float, trials: float = inf, start_s: float = 0.0) -> float:
         """How much faster the model is expected to become in so many more seconds and trials: 0.02 is 2%.
@@ -43,6 +47,16 @@ class Forecast:
         """
         before_s, after_s = (self.model_s - self._gain_s(when, trials) for when in (start_s, start_s + seconds))
         return before_s / after_s - 1.0 if after_s > 0 else 0.0
+
+    def by_task(self, seconds: float, trials: float = inf) -> dict[int, float]:
+        """What part of a run, as it is now, each task is expected to take off it in so many more seconds and trials.
+
+        By number, of the tasks that have something left to try.
+        """
+        taken_s = np.clip(self._gain_s(seconds, trials) - self.gains_s[:-1], 0.0, np.diff(self.gains_s))
+        by_task_s = np.bincount(self.turns, taken_s, len(self.tasks))
+        run_s = self.model_s or 1.0  # of a model that takes no time nothing comes off
+        return {task: gain_s / run_s for task, gain_s in zip(self.tasks, by_task_s.tolist(), strict=True)}
 
     def is_below(self, until: float) -> bool:
         """Whether another minute is expected to make the model faster by less than that."""

@@ -148,6 +148,7 @@ class TaskScheduler:
             total_s(self._assembly.uses(known_s), times_s) or 0.0,
             self.expected_gains_s(GRID)[within_reach],
             np.array([self.pace.cost_s(index) for index in within_reach]),
+            within_reach,
         )
 
     def _hoped_s(self, task: TaskProgress) -> float:

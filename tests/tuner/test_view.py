@@ -1,0 +1,169 @@
+"""What `tune` and `jobs watch` show on a terminal while a job runs."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tunewright.db.jobs import Budget
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.tuner.jobs import view as views
+from tunewright.tuner.jobs.progress import Progress
+from tunewright.tuner.jobs.stage import Stage
+from tunewright.tuner.jobs.view import Again, Line, Moment, shares, watching
+from tunewright.tuner.text import BARS, sparkline
+
+OP = "Conv + BatchNormalization + Relu + Add + Clip + MaxPool of a name that never ends"
+
+LINES = (
+    Line(OP, 12, 12, 1234, 0.1234, 0.0000987, 0.4213, 0.1),
+    Line("\x1b[31mGemm", 3, 0, 7, None, None, 0.2, 0.0),
+)
+
+MOMENT = Moment(
+    stage=Stage.SEARCHING,
+    trials=120,
+    budget=200,
+    elapsed_s=6.0,
+    left_s=4.0,
+    speedup=1.04,
+    remaining_gain=0.015,
+    known=0,
+    tasks=LINES,
+    taken_at=0.0,
+    failed={"crash": 2, "wrong_result": 1},
+    again=Again(70.0, 0.021, OP, 0.0123),
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "time", SimpleNamespace(monotonic=lambda: 0.0))
+
+
+def drawn(*moments: Moment, width: int = 120, height: int = 30, encoding: str = "utf-8") -> str:
+    """The live view after these moments."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+    console = Console(file=out, width=width, height=height, force_terminal=True, color_system=None, highlight=False)
+    view = views._LiveView(console)
+    for moment in moments:
+        view.show(moment)
+    console.print(view.render())
+    out.seek(0)
+    return out.read()
+
+
+def curve(*speedups: float) -> list[Moment]:
+    return [replace(MOMENT, trials=10 * n, speedup=speedup) for n, speedup in enumerate(speedups)]
+
+
+class TestTheTable:
+    def test_what_part_of_a_run_each_task_takes(self) -> None:
+        rows = drawn(MOMENT).splitlines()
+        [head] = [row for row in rows if "default ms" in row]
+        assert head.split()[-4:] == ["of", "a", "run", "before"]
+        [conv] = [row for row in rows if row.strip().startswith("Conv")]
+        assert conv.split()[-5:] == ["123.4", "0.09870", "1250.25x", "10.0%", "42.1%"]
+
+    @pytest.mark.parametrize("width", [80, 99, 100, 160])
+    def test_every_number_is_whole(self, width: int) -> None:
+        out = drawn(*curve(1.0, 1.5), MOMENT, width=width)
+        assert all(len(line) <= width for line in out.splitlines())
+        for number in ("0 of 3", "1234", "123.4", "0.09870", "1250.25x", "10.0%"):
+            assert number in out, number
+        assert ("42.1%" in out) == (width >= views.WIDE)
+
+    def test_where_it_is_not_known_what_they_took_before(self) -> None:
+        lines = tuple(replace(line, before_share=None) for line in LINES)
+        assert "before" not in drawn(replace(MOMENT, tasks=lines)).splitlines()[1]
+
+    @pytest.mark.parametrize("width", [80, 120])
+    @pytest.mark.parametrize("height", [16, 24, 50])
+    def test_it_has_room(self, height: int, width: int) -> None:
+        moment = replace(MOMENT, tasks=LINES[:1] * 100, note="improved")
+        out = drawn(*curve(1.0, 1.5), moment, height=height, width=width)
+        assert len(out.splitlines()) <= height
+        assert re.search(r"and \d+ more", out)
+
+    def test_no_terminal_obeys_a_name(self) -> None:
+        assert "\x1b[31m" not in drawn(MOMENT) and "\\x1b[31mGemm" in drawn(MOMENT)
+
+
+class TestTheLines:
+    def test_how_trials_failed(self) -> None:
+        assert "failed in this run: 2 crash, 1 wrong_result" in drawn(MOMENT)
+        assert "failed" not in drawn(replace(MOMENT, failed={}))
+
+    def test_what_more_budget_would_bring(self) -> None:
+        said = "searching for as long again, 1:10, would bring 2.1% more, most of it of Conv + BatchNormalization"
+        [line] = [line for line in drawn(MOMENT, width=160).splitlines() if line.startswith("searching for as long")]
+        assert line.startswith(said) and line.endswith("... (1.2% of a run)")
+        assert "most of it" not in drawn(replace(MOMENT, again=Again(70.0, 0.021)))
+        assert "as long again" not in drawn(replace(MOMENT, again=None))
+
+    def test_the_curve(self) -> None:
+        [line] = [line for line in drawn(*curve(1.0, 1.0, 1.5, 1.5, 2.0)).splitlines() if "█" in line]
+        bars = line.removeprefix("as fast as by default: 1.00x ").removesuffix(" 2.00x").strip()
+        assert len(bars) == views.CURVE_CELLS
+        assert list(bars) == sorted(bars) and bars[0] == BARS[0] and bars[-1] == BARS[-1]
+
+    def test_where_there_is_no_curve(self) -> None:
+        assert "as fast as by default" not in drawn(*curve(1.0, 1.0, 1.001))
+        assert "as fast as by default" not in drawn(*curve(1.0, 2.0), encoding="ascii")
+
+    def test_the_last_line_is_what_it_was(self) -> None:
+        wanted = "searching: 1.04x as fast so far, 120 of 200 trials, 0:06 elapsed, about 0:04 left, 1.5% more expected"
+        assert drawn(MOMENT).splitlines()[-1].strip() == wanted
+
+
+def test_failures_are_counted_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moments are taken now and then, but no trial is missed."""
+    shown: list[Moment] = []
+    monkeypatch.setattr(views._LineView, "show", lambda view, moment: shown.append(moment))
+    monkeypatch.setattr(views, "MOMENT_S", -1.0)
+    at: Any = {"trials": 0, "budget": Budget(9), "elapsed_s": 0.0, "tasks": ()}
+    with watching(Console(file=io.StringIO())) as watch:
+        for status in (Status.CRASH, Status.OK, Status.CRASH, Status.TIMEOUT):
+            last: Any = (None, None, Measurement(status))
+            watch(Progress(Stage.SEARCHING, **at, last=last))
+        watch(Progress(Stage.CONFIRMING, **at))
+    assert [dict(moment.failed) for moment in shown] == [
+        {"crash": 1},
+        {"crash": 1},
+        {"crash": 2},
+        {"crash": 2, "timeout": 1},
+        {"crash": 2, "timeout": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "times_s", "parts"),
+    [
+        ([1, 2], [2.0, 3.0], [0.25, 0.75]),
+        ([1, 0], [2.0, None], [1.0, 0.0]),
+        ([1, 1], [2.0, None], [None, None]),
+        ([0, 0], [2.0, None], [None, None]),
+        ([], [], []),
+    ],
+)
+def test_shares(counts: list[int], times_s: list[float | None], parts: list[float | None]) -> None:
+    assert shares(counts, times_s) == parts
+
+
+def test_what_more_is_expected_of() -> None:
+    assert Again.of(60.0, 0.1, ["a", "b", "c"], [0.01, None, 0.02]) == Again(60.0, 0.1, "c", 0.02)
+    assert Again.of(60.0, 0.1, ["a", "b"], [0.0, None]) == Again(60.0, 0.1)
+    assert Again.of(60.0, 0.0, [], []) == Again(60.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "drawing"), [([], ""), ([1.0, 1.0], "▁▁"), ([1.0, 2.0, 1.5], "▁█▅"), ([3.0, -1.0], "█▁")]
+)
+def test_sparklines(values: list[float], drawing: str) -> None:
+    assert sparkline(values) == drawing

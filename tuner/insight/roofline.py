@@ -1,0 +1,115 @@
+"""Roofline: trials by how much they compute for each byte that they move, below what a machine allows.
+
+Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures", 2009.
+Bytes follow from the loops of a schedule by the rules that the cost model has; nothing is lowered for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.target import Target
+from tunewright.costmodel.loops import Loops
+from tunewright.costmodel.roofline import CLOCK_HZ, PIPES, last_bytes, of_loops, rates_bytes_s
+from tunewright.db.trials import TrialLine
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Status
+from tunewright.search_space.sketches import default_schedule
+
+from .placed import placed
+
+FLOAT_BYTES = 4
+"""Of the elements that the peak is counted in."""
+
+MEMORY = "memory"
+"""Where bytes come from that pass into the last cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """What all threads together can bring nearer."""
+
+    name: str  # where the bytes come from: "L2", "L3" or "memory"
+    bytes_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What no kernel exceeds: multiply-adds of float32, two operations each, and bytes from each level."""
+
+    peak_flops_s: float
+    bandwidths: tuple[Bandwidth, ...]  # from the nearest cache outwards; the last is memory's
+    is_measured: bool  # whether the peak is: all others are round figures, that today's machines are near
+
+    def allowed_flops_s(self, intensity: float, name: str = MEMORY) -> float:
+        """The most with so many operations for each byte that comes from `name`. Raises KeyError for other names."""
+        rates = {one.name: one.bytes_s for one in self.bandwidths}
+        return min(self.peak_flops_s, intensity * rates[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A trial that worked, in a roofline."""
+
+    schedule_key: str
+    intensity: float  # floating-point operations for each byte that is moved
+    flops_s: float
+    is_default: bool
+    is_best: bool  # the fastest of those shown
+
+
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """The trials of a task in a roofline."""
+
+    spots: tuple[Spot, ...]
+    left_out: int  # that worked, and are in no space of today: of another version of a sketch, as a rule
+
+
+def ceilings(target: Target, peak_gflops: float | None = None) -> Ceilings:
+    """Those of a machine; `peak_gflops` where a job's report says what was measured."""
+    rates = rates_bytes_s(target)
+    outer = [Bandwidth("L3", rates["l2"])] if target.l3_bytes else []
+    bandwidths = (Bandwidth("L2", rates["l1"]), *outer, Bandwidth(MEMORY, rates["l3"]))
+    if peak_gflops is not None:
+        return Ceilings(1e9 * peak_gflops, bandwidths, is_measured=True)
+    peak_flops_s = 2 * target.lanes(FLOAT_BYTES) * PIPES * CLOCK_HZ * target.threads
+    return Ceilings(peak_flops_s, bandwidths, is_measured=False)
+
+
+def spots(task: Task, target: Target, lines: Sequence[TrialLine], name: str = MEMORY) -> Spots:
+    """The trials that worked, by the bytes that come from `name`: a bandwidth of `ceilings`.
+
+    Each byte that the task has to read or write is counted once at least: what a run finds in a cache, something else
+    has brought there. A task that computes nothing has no spots. Raises KeyError where nothing has that name.
+    """
+    into_bytes = _into_bytes(target)[name]
+    worked = [line for line in lines if line.status is Status.OK]
+    parts = placed(task, target, worked)
+    left_out = len(worked) - sum(len(part.lines) for part in parts)
+    if not parts or not task.flops:
+        return Spots((), left_out)
+    default, best_s = default_schedule(task, target), min(part.trials.times_s.min() for part in parts)
+
+    def moved_bytes(loops: Loops) -> NDArray[np.float64]:
+        return loops.traffic_bytes(into_bytes)
+
+    found = []
+    for part in parts:
+        trials = part.trials
+        moved = np.maximum(of_loops(task, target, trials.space, trials.rows, moved_bytes), task.traffic_bytes)
+        for line, intensity, time_s in zip(part.lines, task.flops / moved, trials.times_s, strict=True):
+            is_default = line.schedule == default
+            flops_s = task.flops / float(time_s)
+            found.append(Spot(line.schedule.key, float(intensity), flops_s, is_default, bool(time_s == best_s)))
+    return Spots(tuple(found), left_out)
+
+
+def _into_bytes(target: Target) -> dict[str, int]:
+    """The size of the cache that bytes from there pass into."""
+    inner = {"L2": target.l1_bytes} | ({"L3": target.l2_bytes} if target.l3_bytes else {})
+    return inner | {MEMORY: last_bytes(target)}

@@ -1,0 +1,66 @@
+"""What shows schedules of tasks that strangers sent: `CALLS` of a confined child. `showing` is the other side.
+
+Lowering, compiling and comparing may take any time and memory where a task was made for that. So may a space, which is
+why the default schedule of a task is found here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tunewright.codegen.build import BuildError
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule, lower
+
+from .nest import nest, to_json
+from .texts import cut, difference, readable, text_of
+from .words import describe
+
+MOST_COMPARED_LETTERS = 1_000_000
+"""Of a text that is compared."""
+
+
+def picture(task: Any, target: Any, schedule: Any) -> dict[str, Any]:
+    """A schedule, the default's if there is none, in words and as a nest of loops."""
+    candidate = _candidate(task, target, schedule)
+    kernel = lower(candidate)
+    return {
+        "schedule": candidate.schedule.to_json(),
+        "words": describe(candidate.task, candidate.target, candidate.schedule, kernel),
+        "nest": list(map(to_json, nest(kernel))),
+    }
+
+
+def text(task: Any, target: Any, schedule: Any, part: str) -> dict[str, Any]:
+    """A schedule as one of PARTS; or the `error`."""
+    try:
+        return {"text": cut(_whole_text(task, target, schedule, part))}
+    except BuildError as error:
+        return {"error": str(error)}
+
+
+def compare(task: Any, target: Any, schedule: Any, against: Any, part: str) -> dict[str, Any]:
+    """What leads from the text of one schedule, the default's if there is none, to that of another."""
+    try:
+        before, after = (_whole_text(task, target, one, part)[:MOST_COMPARED_LETTERS] for one in (against, schedule))
+    except BuildError as error:
+        return {"error": str(error)}
+    return {"lines": [[line.kind.value, line.text] for line in difference(before, after)]}
+
+
+def _whole_text(task: Any, target: Any, schedule: Any, part: str) -> str:
+    candidate = _candidate(task, target, schedule)
+    return readable(text_of(lower(candidate), candidate.target, part))
+
+
+def _candidate(task: Any, target: Any, schedule: Any) -> Candidate:
+    known, machine = Task.from_json(task), Target.from_json(target)
+    chosen = default_schedule(known, machine) if schedule is None else Schedule.from_json(schedule)
+    return Candidate(known, machine, chosen)
+
+
+CALLS: dict[str, Callable[..., dict[str, Any]]] = {"picture": picture, "text": text, "compare": compare}

@@ -1,0 +1,141 @@
+"""Texts: a schedule as what it becomes, and how two of them differ. All of bounded length."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from enum import StrEnum
+
+from tunewright.codegen.build import assembly, source
+from tunewright.codegen.ir import Kernel
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import lower
+
+from ..text import counted, printable_lines
+
+PARTS = ("ir", "llvm", "assembly")
+"""What a point can be shown as."""
+
+MOST_LETTERS = 120_000
+"""Of a text that is shown: a page of it stays below 300 kB. Assembly of most kernels has a third of that."""
+
+MOST_LINE_LETTERS = 400
+"""Of a line that is shown."""
+
+MOST_COMPARED = 4_000
+"""Lines of each text that are compared: the time it takes grows with their square."""
+
+MOST_DIFFERENCES = 1_000
+"""Lines of a difference."""
+
+CONTEXT = 3
+"""Lines shown before and behind those that differ."""
+
+_SYMBOL = re.compile(r"\bk[0-9a-f]{24}(?=_p\d)")
+"""Names of functions follow from all that is in them, see `build`."""
+
+
+class DiffKind(StrEnum):
+    """What a line of a difference is."""
+
+    SAME = "same"
+    REMOVED = "removed"
+    ADDED = "added"
+    SKIPPED = "skipped"  # says how many lines are left out, or that the comparison ends there
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A line of what two texts have in common, or one of them alone."""
+
+    kind: DiffKind
+    text: str
+
+
+def text_of(kernel: Kernel, target: Target, part: str) -> str:
+    """A kernel as one of PARTS, however long. Raises as `build`, and ValueError on another part."""
+    match part:
+        case "ir":
+            return str(kernel)
+        case "llvm":
+            return source(kernel, target)
+        case "assembly":
+            return assembly(kernel, target)
+    raise ValueError(f"{part!r} is none of {', '.join(PARTS)}")
+
+
+def texts(task: Task, target: Target, schedule: Schedule, part: str) -> str:
+    """A schedule as one of PARTS, of MOST_LETTERS at most; a last line says what was left out.
+
+    Raises Illegal, and as `text_of`. With tasks of strangers it may take any time and memory: see `showing`.
+    """
+    return cut(readable(text_of(lower(Candidate(task, target, schedule)), target, part)))
+
+
+def readable(text: str) -> str:
+    """The text as it may be written anywhere."""
+    return printable_lines(text.replace("\t", "    "))
+
+
+def cut(text: str, most_letters: int = MOST_LETTERS) -> str:
+    """The text in whole lines, as many as fit; long ones are cut, and a last line says how many there are more."""
+    lines = text.removesuffix("\n").split("\n")
+    kept: list[str] = []
+    letters = 0
+    for line in map(_cut_line, lines):
+        letters += len(line) + 1
+        if letters > most_letters:
+            break
+        kept.append(line)
+    if len(kept) < len(lines):
+        kept.append(f"... {counted(len(lines) - len(kept), 'more line')} of {counted(len(lines), 'line')}")
+    return "\n".join(kept) + "\n"
+
+
+def difference(a: str, b: str) -> list[DiffLine]:
+    """What leads from one text to another, with a few lines around it. Empty where they are alike.
+
+    Of long texts the first MOST_COMPARED lines are compared; MOST_DIFFERENCES lines are given at most.
+    """
+    before, after = (_SYMBOL.sub("kernel", text).removesuffix("\n").split("\n") for text in (a, b))
+    left = max(len(before), len(after)) - MOST_COMPARED
+    found = list(_grouped(before[:MOST_COMPARED], after[:MOST_COMPARED]))
+    more = len(found) - MOST_DIFFERENCES
+    if more > 0:
+        found = [
+            *found[:MOST_DIFFERENCES],
+            DiffLine(DiffKind.SKIPPED, f"... {counted(more, 'more line')} of the difference"),
+        ]
+    elif left > 0 and before != after:
+        found.append(DiffLine(DiffKind.SKIPPED, f"... {counted(left, 'more line')} that nobody compared"))
+    return found
+
+
+def _grouped(before: Sequence[str], after: Sequence[str]) -> Iterator[DiffLine]:
+    """The lines of all groups of differences, and between them how many are alike."""
+    done = 0
+    for group in SequenceMatcher(None, before, after).get_grouped_opcodes(CONTEXT):
+        if group[0][1] > done:
+            yield DiffLine(DiffKind.SKIPPED, f"... {counted(group[0][1] - done, 'line')} alike")
+        done = group[-1][2]
+        for tag, first, stop, first_after, stop_after in group:
+            if tag == "equal":
+                yield from _lines(DiffKind.SAME, before[first:stop])
+            else:
+                yield from _lines(DiffKind.REMOVED, before[first:stop])
+                yield from _lines(DiffKind.ADDED, after[first_after:stop_after])
+    if 0 < done < len(before):
+        yield DiffLine(DiffKind.SKIPPED, f"... {counted(len(before) - done, 'line')} alike")
+
+
+def _lines(kind: DiffKind, lines: Sequence[str]) -> Iterator[DiffLine]:
+    return (DiffLine(kind, _cut_line(line)) for line in lines)
+
+
+def _cut_line(line: str) -> str:
+    return line if len(line) <= MOST_LINE_LETTERS else f"{line[: MOST_LINE_LETTERS - 4]} ..."
