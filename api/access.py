@@ -26,6 +26,7 @@ from starlette.datastructures import Headers
 from tunewright.db.access import Key, Keys, Scope
 from tunewright.db.errors import StoreError
 
+from .html import is_page
 from .loopback import is_loopback
 from .problems import Kind, Problem
 
@@ -34,9 +35,6 @@ COOKIE = "tunewright_session"
 
 OPEN = frozenset({"/livez", "/readyz"})
 """The only paths that need no key, nor the right host: what asks for them knows the machine by its number."""
-
-PAGES = frozenset({"/", "/login"})
-"""What a link on another site may lead to: pages, which that site can't read."""
 
 LOGIN = "/login"
 
@@ -80,7 +78,8 @@ def check_site(method: str, path: str, headers: Headers) -> None:
     """Raises Problem for a request that a browser sends for another site."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site in ("cross-site", "same-site"):
-        is_visit = method == "GET" and path in PAGES and headers.get("sec-fetch-mode") == "navigate" and origin is None
+        # Other sites may have links to pages, and can't read them.
+        is_visit = method == "GET" and is_page(path) and headers.get("sec-fetch-mode") == "navigate" and origin is None
         if not is_visit:
             raise Problem(Kind.CROSS_ORIGIN, f"the browser says that this request is {site}")
     if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():

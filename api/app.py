@@ -1,6 +1,6 @@
 """The app: puts the service together. Read `create_app` first.
 
-Envelope -> Gate -> routes (models, jobs, events, lookups, snapshots, records, fleet, ...) -> store
+Envelope -> Gate -> routes (models, jobs, events, changes, lookups, snapshots, records, fleet, ...) -> store
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from .access import LOGIN, KnownKeys, Rates
 from .changes import Changes
 from .gate import QUIET, Envelope, Gate
 from .health import Health
+from .looks import Looks
 from .metrics import Metrics
 from .readers import ModelReader, Readers
-from .routes import events, fleet, jobs, lookups, models, operating, page, records, snapshots
+from .rendered import Rendered
+from .routes import changes, events, fleet, jobs, lookups, models, operating, pages, records, snapshots
 from .routes.answering import Answering
 from .service import Options, Service
 
@@ -82,9 +84,12 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
         telemetry=_telemetry(),
     )
     app.state.service, app.state.keys, app.state.rates = service, keys, rates
-    app.state.answering = Answering(store, options.most_unfinished)
-    for part in (models, jobs, events, lookups, snapshots, records, fleet, operating, page):
+    app.state.answering, app.state.rendered = Answering(store, options.most_unfinished), Rendered()
+    app.state.looks = Looks()
+    for part in (models, jobs, events, changes, lookups, snapshots, records, fleet, operating):
         app.include_router(part.router)
+    for router in pages.ROUTERS:
+        app.include_router(router)
     problems.install(app)
     events.install(app)
     app.openapi = lambda: openapi.complete(app)  # type: ignore[method-assign]
@@ -111,6 +116,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
         with suppress(asyncio.CancelledError):
             await watching
         service.readers.close()
+        await app.state.looks.close()
         service.store.close()  # ends the wait that `changes` may be in
         await service.changes.close()
 

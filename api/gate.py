@@ -12,7 +12,6 @@ import time
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
@@ -20,8 +19,7 @@ from tunewright.db.access import Key
 from tunewright.db.errors import StoreError
 from tunewright.db.sql_access import TOKEN
 
-from .access import LOGIN, OPEN, PAGES, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
-from .html import page
+from .access import LOGIN, OPEN, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
 from .loopback import is_this_machine
 from .problems import Kind, Problem, internal, response, unavailable
 from .service import Service
@@ -33,7 +31,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with none at all, browsers call the origin of a form "null"
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -48,6 +46,9 @@ LEAST_BYTES_S = 16 << 10
 
 QUIET = frozenset({"/livez", "/readyz", "/metrics"})
 """Routes that are asked every few seconds: no line in the log unless they fail."""
+
+STREAMS = ("/events", "/changes")
+"""How the paths of routes end that answer for as long as somebody listens."""
 
 _log = logging.getLogger("tunewright.api")
 
@@ -100,7 +101,7 @@ class Envelope:
         route = getattr(scope.get("route"), "path_format", "") or "unmatched"
         metrics = self._service.metrics
         metrics.requests.labels(method, route, str(status)).inc()
-        if not route.endswith("/events"):
+        if not route.endswith(STREAMS):
             metrics.seconds.labels(method, route).observe(seconds)
         problem = scope["state"].get("problem", "")
         if problem:
@@ -152,9 +153,9 @@ class Gate:
         try:
             await self._check(scope)
         except Problem as problem:
-            await _refusal(problem, scope)(scope, receive, send)
+            await response(problem, scope)(scope, receive, send)
         except StoreError as error:
-            await _refusal(unavailable(error), scope)(scope, receive, send)
+            await response(unavailable(error), scope)(scope, receive, send)
         else:
             await self._app(scope, Body(scope, receive, self._service).receive, send)
 
@@ -192,14 +193,6 @@ class Gate:
             self._rates.count_failure(scope["state"]["address"])
             raise _no_key("the key is unknown, expired or revoked")
         return key
-
-
-def _refusal(problem: Problem, scope: Scope) -> Response:
-    """The problem, as a page where a browser asks for a page."""
-    if scope["path"] in PAGES and "text/html" in Headers(scope=scope).get("accept", ""):
-        headers = dict(problem.headers or {})
-        return page("problem.html", problem.kind.status, headers, problem=problem.kind, detail=problem.detail)
-    return response(problem, scope)
 
 
 def _no_key(detail: str) -> Problem:
@@ -259,7 +252,7 @@ def _limit_bytes(scope: Scope, service: Service) -> int:
     """The largest body of a request, by its path: that is known before its route is."""
     options = service.options
     match scope["method"], scope["path"].split("/")[1:]:
-        case "PUT", ["v1", "models", _]:
+        case ("PUT", ["v1", "models", _]) | ("POST", ["v1", "models"]):
             return options.upload_bytes
         case "POST", ["v1", "records"]:
             return options.import_bytes

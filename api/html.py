@@ -1,18 +1,100 @@
-"""HTML: pages made of the templates, which escape whatever they show. No page has a script; the headers forbid any."""
+"""HTML: pages made of the templates in `templates/`. Read `render` first.
+
+Whatever a template shows is escaped, and so is each character that can't be seen: a label may hold anything. Scripts,
+styles and pictures come from the service alone, and none may stand in a page (`POLICY`): no `style=`, no `onclick=`.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, cached_property
+from importlib import resources
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-from tunewright.db.jobs import Job
+from tunewright.tuner import text
 
 POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
 )
+"""The Content-Security-Policy of pages."""
+
+KEY_LETTERS = 12
+"""Of a digest, where people see it."""
+
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+"""Of the files in `static/` that are served."""
+
+
+def is_page(path: str) -> bool:
+    """Whether a path is that of a page for people: a refusal is one too there, and links elsewhere may lead to it."""
+    return path in ("/", "/login", "/records", "/cost-model", "/fleet") or path.startswith(("/jobs/", "/tasks/"))
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file that pages load."""
+
+    name: str
+    content: bytes
+    media_type: str
+
+    @cached_property
+    def version(self) -> str:
+        """Changes with the content, so that a browser may keep the file for ever."""
+        return hashlib.sha256(self.content).hexdigest()[:16]
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """All of them, by name."""
+    files = (resources.files("tunewright.api") / "static").iterdir()
+    suffixes = tuple(MEDIA_TYPES)
+    return {
+        file.name: Asset(file.name, file.read_bytes(), MEDIA_TYPES["." + file.name.rpartition(".")[2]])
+        for file in sorted(files, key=lambda file: file.name)
+        if file.name.endswith(suffixes)
+    }
+
+
+def asset(name: str) -> str:
+    """Where a file of `static/` is, as pages name it."""
+    return f"/static/{name}?v={assets()[name].version}"
+
+
+def url(path: str, /, **query: object) -> str:
+    """A path of this service with a query; what is None, empty or False in it is left out, a list comes repeatedly."""
+    pairs: list[tuple[str, object]] = []
+    for name, value in query.items():
+        values = value if isinstance(value, list | tuple) else (value,)
+        pairs += [(name, one) for one in values if one is not None and one is not False and one != ""]
+    return quote(path) + ("?" + urlencode(pairs) if pairs else "")
+
+
+# Filters. Each shows "-" where nothing is known.
+
+
+def _clock(seconds: float | None) -> str:
+    """A duration of a job, e.g. "1:05" (minutes) or "2:03:00"."""
+    return "-" if seconds is None else text.clock(seconds)
+
+
+def _seconds(seconds: float | None) -> str:
+    """A short duration, e.g. "1.49 s" or "250 ms"."""
+    return text.duration(None if seconds is None else 1e3 * seconds)
+
+
+def _small_share(part: float | None) -> str:
+    """A small part of one, e.g. "0.042%"."""
+    return "-" if part is None else f"{100 * part:.2g}%"
 
 
 def _ago(moment: datetime) -> str:
@@ -24,23 +106,65 @@ def _ago(moment: datetime) -> str:
     return f"{seconds:.0f} s ago"
 
 
-def _done(job: Job) -> int:
-    """How many trials a job's newest progress tells of."""
-    told = (job.progress or {}).get("trials", 0)
-    return told if isinstance(told, int) else 0
+def _moment(moment: datetime | None) -> str:
+    """A moment, e.g. "2026-11-20 09:30:00 UTC"."""
+    return "-" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _count(count: float | None) -> str:
+    """A count, e.g. "12,345"."""
+    return "-" if count is None else f"{count:,.0f}"
+
+
+def _digest(key: str) -> str:
+    """The beginning of a digest."""
+    return key[:KEY_LETTERS]
+
+
+def _lines(lines: str | Iterable[str]) -> Markup:
+    """Text of many lines that stays so, for `<pre>`."""
+    return escape(text.printable_lines(lines if isinstance(lines, str) else "\n".join(lines)))
+
+
+def _visible(value: Any) -> Any:
+    """What a template is about to show: no character in it is invisible, or turns the text around."""
+    return text.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 _templates = Environment(
     loader=PackageLoader("tunewright.api", "templates"),
     autoescape=True,
     undefined=StrictUndefined,
+    finalize=_visible,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_templates.filters |= {"ago": _ago, "done": _done}
+_templates.filters |= {
+    "ms": text.duration,  # milliseconds in the unit that suits them
+    "seconds": _seconds,
+    "clock": _clock,
+    "share": text.share,  # 0.123 -> 12.3%
+    "small_share": _small_share,
+    "percent": text.percent,  # 0.02 -> 2%
+    "gain": text.gain,  # 1.62 -> 1.62x; 1.001 -> no gain
+    "times": text.times,
+    "count": _count,
+    "counted": text.counted,  # 3 | counted("trial")
+    "large": text.large,  # 3.6e9 | large("FLOP")
+    "uses": text.uses,  # chosen | uses(occurrences)
+    "ago": _ago,
+    "moment": _moment,
+    "digest": _digest,
+    "lines": _lines,
+}
+_templates.globals |= {"url": url, "asset": asset}
 
 
-def page(name: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> HTMLResponse:
-    """A page made of a template."""
-    text = _templates.get_template(name).render(**values)
-    return HTMLResponse(text, status, {"Content-Security-Policy": POLICY} | (headers or {}))
+def render(template: str, **values: Any) -> str:
+    """The text of a page. Values that templates may not find are a bug."""
+    return _templates.get_template(template).render(**values)
+
+
+def page(template: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> HTMLResponse:
+    """A page as an answer."""
+    return HTMLResponse(render(template, **values), status, {"Content-Security-Policy": POLICY} | (headers or {}))

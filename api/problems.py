@@ -15,12 +15,15 @@ from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 
 from tunewright.db.errors import StoreError, Unreachable
 from tunewright.db.jobs import QuotaExceeded
+
+from .html import is_page, page, url
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -61,6 +64,12 @@ class Kind(Enum):
     NO_SUCH_MODEL = ("no-such-model", 404, "The model is not here", "Send it first: `PUT /v1/models/{sha256}`.")
     NO_SUCH_JOB = ("no-such-job", 404, "There is no such job", "`GET /v1/jobs` lists the jobs.")
     NO_SUCH_TASK = ("no-such-task", 404, "The task is not known", "Send its definition with the lookup, or tune it.")
+    NO_SUCH_SCHEDULE = (
+        "no-such-schedule",
+        404,
+        "The schedule is not known",
+        "The page of the task lists those that were tried there.",
+    )
     NO_SUCH_TARGET = ("no-such-target", 404, "The target is not known", "`GET /v1/targets` lists those at work.")
     METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
     TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
@@ -184,11 +193,21 @@ def document(problem: Problem, scope: Scope) -> dict[str, Any]:
 
 
 def response(problem: Problem, scope: Scope) -> Response:
-    """What is sent. ASCII alone: a path or a name may hold what UTF-8 can't."""
+    """What is sent: a page where a browser asks for a page, else the document."""
     scope.setdefault("state", {})["problem"] = problem.kind.slug  # for the log and the metrics
-    text = json.dumps(document(problem, scope), ensure_ascii=True)
     headers = dict(problem.headers or {}) | {"Cache-Control": "no-store"}
+    if is_page(scope["path"]) and "text/html" in Headers(scope=scope).get("accept", ""):
+        again = url(scope["path"]) if problem.kind is Kind.NO_KEY and _came_from_elsewhere(scope) else ""
+        status = problem.kind.status
+        return page("problem.html", status, headers, problem=problem.kind, detail=problem.detail, again=again)
+    # ASCII alone: a path or a name may hold what UTF-8 can't.
+    text = json.dumps(document(problem, scope), ensure_ascii=True)
     return Response(text, problem.kind.status, headers, MEDIA_TYPE)
+
+
+def _came_from_elsewhere(scope: Scope) -> bool:
+    """Whether a link on another site led here: then a browser sends no session along."""
+    return Headers(scope=scope).get("sec-fetch-site") == "cross-site"
 
 
 def unavailable(error: StoreError) -> Problem:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.tuner.cli import answer, app, execute, guarded, messages, quiet_stdout
-from tunewright.tuner.cli.answers import answer_alone
+from tunewright.tuner.cli.answers import answer_alone, tell
 from tunewright.tuner.cli.app import FAULT
 from tunewright.tuner.cli.keys import key_app
 from tunewright.tuner.cli.options import (
@@ -131,10 +133,7 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Serve: take models and jobs over HTTP, have them tuned, answer lookups. Ends on Ctrl-C or SIGTERM."""
-    from importlib.util import find_spec
-
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        raise Refused("serve needs more packages than the other commands: pip install 'tunewright[serve]'")
+    _require("serve", "fastapi", "uvicorn")
     from . import serve as command
     from .service import Options
 
@@ -151,6 +150,34 @@ def serve(
         ),
         lambda address: _announce(address, as_json),
     )
+
+
+def _require(command: str, *packages: str) -> None:
+    """Raises Refused where one of the packages is not installed."""
+    if any(find_spec(package) is None for package in packages):
+        raise Refused(f"{command} needs more packages than the other commands: pip install 'tunewright[serve]'")
+
+
+@app.command()
+def report(
+    job: Annotated[int, typer.Argument(metavar="JOB", min=1, help="Number of the job.", show_default=False)],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="The folder for the files, or the HTML file.", show_default="here"
+        ),
+    ] = Path(),
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write what the dashboard says of a job as one HTML file that needs nothing else, and plots of it as PNG."""
+    _require("report", "fastapi", "jinja2")
+    from . import reporting as command
+
+    with quiet_stdout(as_json):
+        data = command.report(job, output, db)
+    tell(data["notes"])
+    answer(data, command.render_report, as_json)
 
 
 def _announce(address: Address, as_json: bool) -> None:

@@ -1,6 +1,6 @@
 """Readers: reads what was uploaded, a few models at once, each in the limited child process of a reader.
 
-A reader's child lives on between requests, so that the second model needs no new process.
+A child lives on between requests, so that the second model needs no new process.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 
@@ -21,10 +21,10 @@ from tunewright.workers.process import NotStarted
 from .problems import Kind, Problem
 
 WAIT_S = 30.0
-"""How long a request waits for a reader."""
+"""How long a request waits for a worker."""
 
 MOST_WAITING = 32
-"""Requests that may wait for a reader at once."""
+"""Requests that may wait for a worker at once."""
 
 Result = TypeVar("Result")
 
@@ -70,12 +70,24 @@ class ModelReader(Protocol):
         ...
 
 
-class Readers:
-    """So many readers, made when they are first needed."""
+class Worker(Protocol):
+    """What does things in a child process. One thread may use it at a time."""
 
-    def __init__(self, make: Callable[[], ModelReader], count: int) -> None:
+    def close(self) -> None:
+        """End the child."""
+        ...
+
+
+Own = TypeVar("Own", bound=Worker)
+
+
+class Crew(Generic[Own]):
+    """So many workers, made when they are first needed. `things` are what they work on, and `doing` what they do."""
+
+    def __init__(self, make: Callable[[], Own], count: int, things: str, doing: str) -> None:
         self._make = make
-        self._idle: SimpleQueue[ModelReader | None] = SimpleQueue()
+        self._things, self._doing = things, doing
+        self._idle: SimpleQueue[Own | None] = SimpleQueue()
         for _ in range(count):
             self._idle.put(None)
         self._count = count
@@ -83,42 +95,54 @@ class Readers:
         self._threads = anyio.CapacityLimiter(count)  # those of other requests are not for waiting on children
         self._waiting = 0
 
-    async def read(self, ask: Callable[[ModelReader], Result]) -> Result:
-        """What a reader says. Raises Problem where the model can't be read, or not now."""
+    async def ask(self, work: Callable[[Own], Result]) -> Result:
+        """What a worker says. Raises Problem where none can work now."""
         await self._take_turn()
         try:
-            return await anyio.to_thread.run_sync(self._asked, ask, limiter=self._threads)
-        except ModelError as error:
-            raise Problem(Kind.BAD_MODEL, str(error)) from error
+            return await anyio.to_thread.run_sync(self._asked, work, limiter=self._threads)
         except NotStarted as error:
-            _log.warning("no process that reads models", extra={"reason": str(error)})
-            raise Problem(Kind.BUSY, "no process could be started to read it in", retry_after_s=10) from error
+            _log.warning("no process for %s", self._things, extra={"reason": str(error)})
+            raise Problem(Kind.BUSY, f"no process could be started for {self._things}", retry_after_s=10) from error
         finally:
             self._turn.release()
 
     async def _take_turn(self) -> None:
         if self._waiting >= MOST_WAITING:
-            raise Problem(Kind.BUSY, "too many models are being read", retry_after_s=10)
+            raise Problem(Kind.BUSY, f"too many {self._things} are being {self._doing}", retry_after_s=10)
         self._waiting += 1
         try:
             with anyio.fail_after(WAIT_S):
                 await self._turn.acquire()
         except TimeoutError:
-            raise Problem(Kind.BUSY, "other models are still being read", retry_after_s=10) from None
+            raise Problem(Kind.BUSY, f"other {self._things} are still being {self._doing}", retry_after_s=10) from None
         finally:
             self._waiting -= 1
 
-    def _asked(self, ask: Callable[[ModelReader], Result]) -> Result:
-        reader = self._idle.get()
+    def _asked(self, work: Callable[[Own], Result]) -> Result:
+        worker = self._idle.get()
         try:
-            reader = reader or self._make()
-            return ask(reader)
+            worker = worker or self._make()
+            return work(worker)
         finally:
-            self._idle.put(reader)
+            self._idle.put(worker)
 
     def close(self) -> None:
         """End the children, when no request is under way."""
         for _ in range(self._count):
-            reader = self._idle.get()
-            if reader is not None:
-                reader.close()
+            worker = self._idle.get()
+            if worker is not None:
+                worker.close()
+
+
+class Readers(Crew[ModelReader]):
+    """So many readers, made when they are first needed."""
+
+    def __init__(self, make: Callable[[], ModelReader], count: int) -> None:
+        super().__init__(make, count, "models", "read")
+
+    async def read(self, work: Callable[[ModelReader], Result]) -> Result:
+        """What a reader says. Raises Problem where the model can't be read, or not now."""
+        try:
+            return await self.ask(work)
+        except ModelError as error:
+            raise Problem(Kind.BAD_MODEL, str(error)) from error

@@ -267,6 +267,12 @@ class EventShown(Answer):
         )
 
 
+class ChangeShown(Answer):
+    """Something changed: the `data` of a server-sent event."""
+
+    number: int = Field(description="Grows with each change that this process of the service heard of.", examples=[7])
+
+
 class TrialShown(Answer):
     """A candidate that was measured. Failures are trials too."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Annotated, TypeVar, cast
 import anyio
 from fastapi import Depends, Request
 
+from tunewright.db.jobs import Event
 from tunewright.db.sql_store import SqlStore
 
 from .changes import Changes
@@ -19,8 +21,13 @@ from .health import Health
 from .metrics import Metrics
 from .problems import Kind, Problem
 from .readers import Readers
+from .views.history import Histories
 
 Result = TypeVar("Result")
+
+
+EXPORTS = 4
+"""Exports of all records that are under way at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,13 @@ class Service:
     receiving: anyio.CapacityLimiter  # who receives a large body
     following: anyio.CapacityLimiter  # who has an event stream open
     reading: anyio.CapacityLimiter  # threads that those streams read the database in
+    histories: Histories = field(default_factory=Histories)  # of the jobs that people look at
+    exporting: anyio.CapacityLimiter = field(
+        default_factory=lambda: anyio.CapacityLimiter(EXPORTS)
+    )  # who takes all records
+    looks: dict[tuple[asyncio.Event, int, int], asyncio.Future[list[Event]]] = field(
+        default_factory=dict
+    )  # of those streams, under way: by the change that woke them, the job, and the last event seen
     draining: threading.Event = field(default_factory=threading.Event)
 
     def drain(self) -> None:

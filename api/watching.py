@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from tunewright.tuner.jobs.stage import Stage
-from tunewright.tuner.jobs.view import Line, Moment
+from tunewright.tuner.jobs.view import Again, Line, Moment, shares
 from tunewright.tuner.text import counted, duration, is_clear, printable, ratio, times
 from tunewright.tuner.units import in_s
 
@@ -64,6 +64,7 @@ class Watched:
         self._left_s: float | None = None
         self._speedup: float | None = None
         self._remaining_gain: float | None = None
+        self._again: Again | None = None
         self._take(job.progress or {})
         if job.state == "running" and job.progress is not None:
             self._enter(job.progress.get("stage"))
@@ -94,7 +95,7 @@ class Watched:
                 self._enter(data.get("stage"))
             case "progress":
                 self._take(data)
-            case "improved" | "confirmed":
+            case "default" | "improved" | "confirmed":
                 self._improve(data, event.kind == "improved")
             case "changed":
                 self._note = ", ".join(f"{name}: {printable(value)[:40]}" for name, value in data.items())
@@ -107,7 +108,7 @@ class Watched:
         match event.kind:
             case "progress" if event.data == self._recalled:
                 self._recalled = None
-            case "improved" | "confirmed":
+            case "default" | "improved" | "confirmed":
                 self._improve(event.data, False)
 
     def _enter(self, stage: object) -> None:
@@ -125,9 +126,11 @@ class Watched:
     def moment(self) -> Moment:
         """The job as it is now."""
         now = time.monotonic()
+        every = self._rows.values()
+        parts = shares([row.chosen for row in every], [row.best_ms for row in every])
         rows = [
-            Line(row.op, row.occurrences, row.chosen, None, in_s(row.default_ms), in_s(row.best_ms))
-            for row in self._rows.values()
+            Line(row.op, row.occurrences, row.chosen, None, in_s(row.default_ms), in_s(row.best_ms), share=part)
+            for row, part in zip(every, parts, strict=True)
         ]
         return Moment(
             stage=self._stage,
@@ -143,6 +146,7 @@ class Watched:
             headline=self._headline,
             part=self._part,
             note=self._note,
+            again=self._again if self._stage is Stage.SEARCHING and not self._headline else None,
         )
 
     def _take(self, progress: Mapping[str, Any]) -> None:
@@ -151,10 +155,21 @@ class Watched:
         self._left_s = _number(progress.get("left_s"))
         self._speedup = _number(progress.get("speedup")) or self._speedup
         self._remaining_gain = _number(progress.get("remaining_gain"))
+        self._again = self._expected(progress)
         chosen = progress.get("chosen")
         if isinstance(chosen, list) and len(chosen) == len(self._rows):
             for row, count in zip(self._rows.values(), map(_number, chosen), strict=True):
                 row.chosen = row.chosen if count is None else int(count)
+
+    def _expected(self, progress: Mapping[str, Any]) -> Again | None:
+        """What more budget would bring, where the progress tells."""
+        from tunewright.tuner.jobs.scheduling.forecast import MINUTE_S  # takes a while to import
+
+        gain, spent_s = _number(progress.get("again_gain")), _number(progress.get("spent_s"))
+        gains, ops = progress.get("task_gains"), [row.op for row in self._rows.values()]
+        if gain is None or spent_s is None or not isinstance(gains, list) or len(gains) != len(ops):
+            return None
+        return Again.of(max(spent_s, MINUTE_S), gain, ops, list(map(_number, gains)))
 
     def _improve(self, data: Mapping[str, Any], is_news: bool) -> None:
         row = self._rows.get(str(data.get("task_key")))

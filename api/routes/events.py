@@ -6,6 +6,7 @@ browsers send themselves, or `after`) gets all behind it, each once and in order
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -106,7 +107,7 @@ async def _events(here: Service, stream: Opened, still_allowed: Callable[[], Awa
     seen = stream.after
     while await still_allowed():
         change = here.changes.next()  # taken before the look, so that no change falls in between
-        events = await _read(here, stream.job_id, seen)
+        events = await _read(here, stream.job_id, seen, change)
         for event in events:
             yield event
             seen = event.number
@@ -118,7 +119,17 @@ async def _events(here: Service, stream: Opened, still_allowed: Callable[[], Awa
             await change.wait()
 
 
-async def _read(here: Service, job_id: int, seen: int) -> list[Event]:
+async def _read(here: Service, job_id: int, seen: int, change: asyncio.Event) -> list[Event]:
+    """The next events. Streams that were woken by the same change and have seen the same share one look."""
+    asked = (change, job_id, seen)
+    look = here.looks.get(asked)
+    if look is None:
+        look = here.looks[asked] = asyncio.ensure_future(_look(here, job_id, seen))
+        look.add_done_callback(lambda _: here.looks.pop(asked, None))
+    return await asyncio.shield(look)  # who goes away takes it from nobody else
+
+
+async def _look(here: Service, job_id: int, seen: int) -> list[Event]:
     """The next events. Where the database is away for a while, the stream stays open and is silent."""
     try:
         look = partial(here.store.jobs.events, job_id, seen, AT_ONCE)

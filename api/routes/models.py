@@ -29,6 +29,11 @@ from ..service import Here, Service, in_thread, place_in
 
 PIECE_BYTES = 1 << 20
 
+Label = Annotated[str, Query(max_length=200, description="A name for people, e.g. the file's.")]
+ContentDigest = Annotated[
+    str | None, Header(max_length=1000, description="Digest of the body (RFC 9530); `sha-256` is looked at.")
+]
+
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
@@ -48,31 +53,58 @@ async def send_model(
     here: Here,
     key: Annotated[Key, needs(Scope.JOBS_WRITE)],
     sha256: DigestInPath,
-    label: Annotated[str, Query(max_length=200, description="A name for people, e.g. the file's.")] = "",
-    content_digest: Annotated[
-        str | None, Header(max_length=1000, description="Digest of the body (RFC 9530); `sha-256` is looked at.")
-    ] = None,
+    label: Label = "",
+    content_digest: ContentDigest = None,
 ) -> ModelSent:
     """Keep an ONNX model, so that jobs can be submitted for it.
 
     The body is the ONNX file: the whole of it, or better the structure that the client makes of it, which has no
     weights. Sending a model that is known changes nothing.
     """
-    expected = {sha256} | _declared(content_digest)
+    return await _take_in(request, answer, here, {sha256} | _declared(content_digest), label, key.id)
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Send a model whose digest is not known",
+    response_description="The model is kept now; `Location` says where.",
+    responses=also(200, "The model was known.", ModelSent)
+    | problems(Kind.INVALID, Kind.DIGEST_MISMATCH, Kind.BAD_MODEL, Kind.BUSY),
+    openapi_extra={"requestBody": MODEL_BYTES},
+    dependencies=[Depends(counted_as_change)],
+)
+async def take_model(
+    request: Request,
+    answer: Response,
+    here: Here,
+    key: Annotated[Key, needs(Scope.JOBS_WRITE)],
+    label: Label = "",
+    content_digest: ContentDigest = None,
+) -> ModelSent:
+    """As `PUT /v1/models/{sha256}`, for those who can't work the digest out themselves, such as pages."""
+    return await _take_in(request, answer, here, _declared(content_digest), label, key.id)
+
+
+async def _take_in(
+    request: Request, answer: Response, here: Service, expected: set[str], label: str, owner: str
+) -> ModelSent:
+    """Receive a model, and keep it where it is new. Its digest must be all of those that are `expected`."""
     with (
         place_to_receive(here),
         tempfile.NamedTemporaryFile(prefix="tunewright-", suffix=".onnx", dir=here.options.folder) as file,
     ):
         received = await receive(request, file)
+        sha256 = received.sha256
         here.metrics.upload_bytes.inc(received.size_bytes)
-        if expected != {received.sha256}:
+        if expected - {sha256}:
             here.metrics.uploads.labels("refused").inc()
-            raise Problem(Kind.DIGEST_MISMATCH, f"the body's SHA-256 is {received.sha256}")
+            raise Problem(Kind.DIGEST_MISMATCH, f"the body's SHA-256 is {sha256}")
+        answer.headers["Location"] = f"/v1/models/{sha256}"
         try:
             upload = await in_thread(partial(here.store.uploads.get, sha256))
         except NotFound:
-            upload = await _keep(here, Path(file.name), sha256, label, key.id)
-            answer.headers["Location"] = f"/v1/models/{sha256}"
+            upload = await _keep(here, Path(file.name), sha256, label, owner)
             here.metrics.uploads.labels("new").inc()
         else:
             answer.status_code = 200

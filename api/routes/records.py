@@ -1,12 +1,15 @@
-"""Route of records from elsewhere: what another database knows, as JSON lines."""
+"""Routes of records on their way between databases, as JSON lines."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import IO
+from typing import IO, Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+import anyio
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import StreamingResponse
 
 from tunewright.db.access import Scope
 from tunewright.db.exchange import BadLine, Lines
@@ -17,9 +20,12 @@ from tunewright.tuner.text import counted
 from ..access import counted_as_change, needs
 from ..openapi import problems
 from ..problems import Kind, Problem
-from ..schemas import ImportedShown
-from ..service import Here, in_thread
+from ..schemas import SHA256, ImportedShown
+from ..service import Here, in_thread, place_in
+from ..views.records import Age
+from .exporting import Wanted, lines, packed, streamed
 from .models import place_to_receive, receive
+from .snapshots import accepts_gzip
 
 LINE_BYTES = 4 << 20
 """The longest line: a record has a few kilobytes, most of them its task."""
@@ -30,7 +36,49 @@ JSON_LINES = {
     "content": {"application/jsonl": {"schema": {"type": "string"}}},
 }
 
+LINES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A record a line, as `tunewright export --json` writes them: the last line says how many there "
+        "were, so that one can tell whether any are missing. Lines may be empty.",
+        "content": {"application/jsonl": {"schema": {"type": "string"}}},
+    }
+}
+
 router = APIRouter(prefix="/v1/records", tags=["lookups"])
+
+
+async def exporting(here: Here) -> AsyncIterator[None]:
+    """A place among those who export, for as long as it takes. Raises Problem."""
+    with place_in(here.exporting, "too many exports are under way"):
+        yield
+
+
+@router.get(
+    "",
+    summary="Export records",
+    response_class=StreamingResponse,
+    responses=LINES | problems(Kind.INVALID, Kind.BUSY),
+    dependencies=[needs(Scope.RECORDS_READ), Depends(exporting)],
+)
+async def export_records(
+    here: Here,
+    op: Annotated[str, Query(max_length=200, description="Only of tasks with this in what they are.")] = "",
+    shape: Annotated[str, Query(max_length=200, description="Only of tasks with this in their shapes.")] = "",
+    target: Annotated[
+        str, Query(pattern=f"^({SHA256})?$", description="Only those on the target of this key; empty: on any.")
+    ] = "",
+    age: Annotated[Age, Query(description="Only those that are no older; empty: of any age.")] = Age.ANY,
+    accept_encoding: Annotated[str, Header(max_length=1000, description="With `gzip` the lines come packed.")] = "",
+) -> StreamingResponse:
+    """Every trial and confirmation, failures too, or those that meet all conditions; `POST /v1/records` takes them."""
+    pieces = lines(here.store, Wanted(op, shape, target, age.since))
+    headers = {"Content-Disposition": 'attachment; filename="records.jsonl"', "Vary": "Accept-Encoding"}
+    if accepts_gzip(accept_encoding):
+        headers["Content-Encoding"] = "gzip"
+        pieces = packed(pieces)
+    # Read before the answer begins: a database that is away is a problem then, and not an answer that breaks off.
+    first = await anyio.to_thread.run_sync(next, pieces, b"", limiter=here.reading)
+    return StreamingResponse(streamed(first, pieces, here.reading), media_type="application/jsonl", headers=headers)
 
 
 @router.post(

@@ -22,6 +22,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from tunewright.api import rendered
 from tunewright.api.app import create_app
 from tunewright.api.protocol import BoundedProtocol
 from tunewright.api.routes import answering
@@ -347,3 +348,9 @@ def _no_base_model() -> Iterator[None]:
 def _patient_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else this machine does, no rung of a lookup is left out for want of time."""
     monkeypatch.setattr(answering, "LIMIT_S", 20.0)
+
+
+@pytest.fixture(autouse=True)
+def _pages_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test changes is on the page that it looks at next."""
+    monkeypatch.setattr(rendered, "KEEP_S", 0.0)

@@ -195,6 +195,7 @@ def test_answers_carry_headers(one, client):
     assert answer.headers["x-request-id"] == "from-a-proxy"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["referrer-policy"] == "same-origin"  # or forms would have no origin
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert client.get("/v1/jobs", headers={"X-Request-ID": "a\tb"}).headers["x-request-id"] != "a\tb"
 

@@ -16,7 +16,7 @@ from tunewright.search_space.schedule import Schedule
 EXAMPLES = 25
 """Requests an operation, of each of the kinds that schemathesis makes."""
 
-FUSSY = {"import_records", "send_model", "submit_job", "look_up", "login", "explain"}
+FUSSY = {"import_records", "send_model", "take_model", "submit_job", "look_up", "login", "explain"}
 """Operations that refuse requests which are well formed: for another digest, a code that is none."""
 
 
@@ -38,6 +38,7 @@ def document(serve, kit):
         client.post(f"/v1/jobs/{job['id']}:cancel")
         one.store.jobs.finish(lease, JobState.CANCELLED)  # so that its events end
         described = copy.deepcopy(one.app.openapi())
+        del described["paths"]["/v1/changes"]  # its answer has no end: test_changes.py
         for path in described["paths"].values():
             for operation in path.values():
                 operation["parameters"] = [p for p in operation.get("parameters", []) if p["name"] != "cursor"]

@@ -212,3 +212,40 @@ def test_so_many_streams_at_once(serve, begin, kit):
             assert kit.problem(refused, "busy", 503) and refused.headers["retry-after"]
         one.store.jobs.finish(lease, JobState.SUCCEEDED)
         kit.soon(lambda: one.client().get(f"/v1/jobs/{job_id}/events").status_code == 200)
+
+
+def test_streams_in_step_share_their_looks(one, begin, monkeypatch):
+    job_id, lease = begin(one.store)
+    jobs, ask = one.store.jobs, one.store.jobs.events
+    looks: SimpleQueue[Any] = SimpleQueue()
+
+    def noted(*arguments):
+        looks.put(arguments)
+        return ask(*arguments)
+
+    monkeypatch.setattr(jobs, "events", noted)
+    told: list[SimpleQueue[str]] = [SimpleQueue() for _ in range(8)]
+
+    def follow(mine):
+        with one.client().stream("GET", f"/v1/jobs/{job_id}/events") as answer:
+            for line in answer.iter_lines():
+                if line.startswith("id:"):
+                    mine.put(line)
+
+    followers = [threading.Thread(target=follow, args=(mine,)) for mine in told]
+    for follower in followers:
+        follower.start()
+
+    def await_all(number):
+        soon(lambda: all(mine.qsize() == number for mine in told))
+
+    await_all(2)  # it was queued and begun
+    before = looks.qsize()
+    for number in range(2, 12):
+        tell(one.store, lease, number)
+        await_all(number + 1)
+    jobs.finish(lease, JobState.SUCCEEDED)
+    for follower in followers:
+        follower.join(20)
+    assert [mine.qsize() for mine in told] == [13] * 8
+    assert looks.qsize() - before < 8 * 11  # of which each would need two for each event

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tunewright.api.service import Options
+from tunewright.db.access import Scope
 from tunewright.tuner.models.reading import Reader
 
 from .conftest import problem, soon
@@ -49,6 +50,22 @@ def test_a_model_is_kept(one, client):
     assert put(client, data, params={"label": "other"}).status_code == 200
     assert client.get(f"/v1/models/{digest(data)}").json() == model
     assert b"".join(one.store.uploads.read(digest(data))) == data
+
+
+def test_a_model_whose_digest_the_sender_does_not_know(one, client):
+    data = b"[8, 9]"
+    first = client.post("/v1/models", content=data, params={"label": "a.onnx"})
+    assert (first.status_code, first.headers["location"]) == (201, f"/v1/models/{digest(data)}")
+    assert first.json()["sha256"] == digest(data) and first.json()["label"] == "a.onnx"
+    again = client.post("/v1/models", content=data, params={"label": "b.onnx"})
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert b"".join(one.store.uploads.read(digest(data))) == data
+    right = base64.b64encode(hashlib.sha256(b"[1]").digest()).decode()
+    headers = {"Content-Digest": f"sha-256=:{right}:"}
+    problem(client.post("/v1/models", content=b"[2]", headers=headers), "digest-mismatch", 422)
+    problem(client.post("/v1/models", content=b"{"), "bad-model", 422)
+    assert client.post("/v1/models", content=b"[1]", headers=headers).status_code == 201
+    problem(one.client(one.key(Scope.JOBS_READ)).post("/v1/models", content=data), "missing-scope", 403)
 
 
 def test_models_are_listed_in_pages(client):
@@ -100,6 +117,8 @@ def test_a_body_that_is_too_large(serve, is_declared):
         content = data if is_declared else iter([data[:900], data[900:]])
         answer = one.client().put(f"/v1/models/{digest(data)}", content=content)
         problem(answer, "too-large", 413)
+        content = data if is_declared else iter([data[:900], data[900:]])
+        problem(one.client().post("/v1/models", content=content), "too-large", 413)
         assert put(one.client(), b"[" + b" " * 900 + b"1]").status_code == 201
         answer = one.client().post("/v1/jobs", json={"model": "x" * 200})
         problem(answer, "too-large", 413)

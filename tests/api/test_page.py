@@ -1,12 +1,17 @@
 """Pages: what people see, with nothing in it that a browser would run."""
 
+import hashlib
 import re
+from html.parser import HTMLParser
 
 import pytest
 from markupsafe import escape
 
+from tunewright.api import rendered
+from tunewright.api.html import assets, render, url
 from tunewright.api.problems import Kind
-from tunewright.db.jobs import JobState
+from tunewright.db.access import Scope
+from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -17,38 +22,329 @@ HOSTILE = [
 ]
 
 
+class Tags(HTMLParser):
+    """The tags of a page, each with its attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def of(self, tag, **attributes):
+        return [
+            found for name, found in self.found if name == tag and all(found.get(k) == v for k, v in attributes.items())
+        ]
+
+
+@pytest.fixture
+def queue(kit):
+    """A function that queues jobs which differ: label -> id."""
+
+    def add(store, *labels, budget=100, target=None, **settings):
+        target = target or kit.target()
+        store.add_target(target)
+        store.add_task(kit.task(8))
+        tasks = (JobTask(kit.task(8).key, 1),)
+        specs = [
+            JobSpec(hashlib.sha256(one.encode()).hexdigest(), target.key, tasks, settings | {"label": one})
+            for one in labels
+        ]
+        return {
+            one: store.jobs.submit(spec, one, Budget(budget)).job.id for one, spec in zip(labels, specs, strict=True)
+        }
+
+    return add
+
+
+def run(store, label_progress, target_key):
+    """Lease the queued jobs in order, and tell of each the progress given."""
+    for progress in label_progress:
+        lease = store.jobs.lease([target_key], "host-1:77")
+        store.jobs.renew(lease, progress=progress, events=[NewEvent(EventKind.PROGRESS, progress)])
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_come_as_text(one, client, kit, name):
     model = kit.send(client, 8, label=name)
     job = client.post("/v1/jobs", json={"model": model}).json()
     lease = one.store.jobs.lease([kit.target().key], holder=name)
-    one.store.fleet.enlist("t2", name, 1, name, "local")
-    text = client.get("/").text
-    assert text.count(str(escape(name))) == 3  # label, holder, host
+    text = client.get("/", params={"model": name}).text
+    assert text.count(str(escape(name))) >= 3  # label, holder, what was asked for
     one.store.jobs.finish(lease, JobState.FAILED, error=name)
     failed = client.get("/").text
     assert str(escape(name)) in failed
     assert name not in failed or name == escape(name)
-    assert f"<td>{job['id']}</td>" in failed
+    assert f'href="/jobs/{job["id"]}"' in failed
 
 
-def test_the_overview(one, client, kit):
-    empty = client.get("/")
-    assert "tunewright submit" in empty.text
-    policy = empty.headers["content-security-policy"]
-    assert "default-src 'none'" in policy and "unsafe" not in policy and "script-src" not in policy
+def test_what_can_not_be_seen_is_shown(one, client, kit):
+    client.post("/v1/jobs", json={"model": kit.send(client, 8, label="a\u202egnp.exe\u0007")})
+    text = client.get("/").text
+    assert r"a\u202egnp.exe\x07" in text
+    assert "\u202e" not in text
+
+
+def test_no_page_has_anything_that_its_policy_forbids(one, client, kit):
+    client.post("/v1/jobs", json={"model": kit.send(client, 8)})
+    answer = client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "*" not in policy
+    tags = Tags(answer.text)
+    for tag, attributes in tags.found:
+        assert not [name for name in attributes if name == "style" or name.startswith("on")], tag
+        for name in ("href", "src", "action"):
+            assert attributes.get(name, "/").startswith(("/", "#")), attributes
+    assert not re.search(r"<script(?![^>]*\bsrc=)", answer.text)
+    assert "<style" not in answer.text
+    assert tags.of("script") and all(tag["type"] == "module" for tag in tags.of("script"))
+
+
+def test_the_list_of_jobs_comes_in_pages(one, client, kit):
+    assert "tunewright submit" in client.get("/").text
     model = kit.send(client, 8, label="net.onnx")
     for seed in range(52):
         client.post("/v1/jobs", json={"model": model, "seed": seed})
     first = client.get("/").text
-    assert first.count("<td>queued</td>") == 50
-    (link,) = re.findall(r'href="(/\?cursor=[^"]+)"', first)
+    assert first.count('<tr id="job-') == 50
+    (link,) = [tag["href"] for tag in Tags(first).of("a", rel="next")]
     older = client.get(link).text
-    assert older.count("<td>queued</td>") == 2
-    assert "host-1" in first and "<script" not in first and "style=" not in first
-    style = client.get("/static/style.css")
-    assert (style.status_code, style.headers["content-type"]) == (200, "text/css; charset=utf-8")
+    assert older.count('<tr id="job-') == 2
+    assert ">Newest<" in older
     kit.problem(client.get("/", params={"cursor": "?"}), "invalid-request", 422)
+
+
+def test_the_twin_says_what_the_page_says(one, client, kit, queue):
+    ids = queue(one.store, "a.onnx", "b.onnx")
+    run(
+        one.store,
+        [{"trials": 40, "speedup": 1.618, "left_s": 600.0, "remaining_gain": 0.05}],
+        kit.target().key,
+    )
+    answer = client.get("/v1/pages/jobs", params={"state": ["running", "queued"]})
+    assert answer.headers["content-type"] == "application/json"
+    view = answer.json()
+    assert [job["id"] for job in view["jobs"]] == [ids["b.onnx"], ids["a.onnx"]]
+    running = view["jobs"][1]
+    assert running["trials"] == 40 and running["most_trials"] == 100
+    assert running["speedup"] == 1.618 and not running["is_timed"]
+    assert running["minute_gain"] == pytest.approx(1.05**0.1 - 1)
+    assert running["outlook"] == "some"
+    assert view["asked"]["state"] == ["running", "queued"]
+    assert view["counts"]["queued"] == 1
+    text = client.get("/", params={"state": ["running", "queued"]}).text
+    for said in ("40 of 100", "1.62x", "10:00", "5.0%", "0.49% a minute", "host-1:77"):
+        assert said in text, said
+    assert 'href="/v1/pages/jobs?state=running&amp;state=queued' in text
+
+
+@pytest.mark.parametrize(
+    ("progress", "outlook"),
+    [
+        ({"left_s": 600.0, "remaining_gain": 0.2}, "some"),
+        ({"left_s": 10.0, "remaining_gain": 0.02}, "some"),
+        ({"left_s": 600.0, "remaining_gain": 0.009}, "little"),
+        ({"left_s": 86400.0, "remaining_gain": 0.1}, "little"),
+        ({"left_s": None, "remaining_gain": 0.1}, "some"),
+        ({"left_s": 600.0, "remaining_gain": None}, "unknown"),
+        ({"left_s": "soon", "remaining_gain": 1e300, "trials": [], "speedup": True}, "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_the_page_tells_which_job_is_worth_stopping(one, client, kit, queue, progress, outlook):
+    queue(one.store, "a.onnx")
+    lease = one.store.jobs.lease([kit.target().key], "h")
+    if progress is not None:
+        one.store.jobs.renew(lease, progress=progress)
+    (job,) = client.get("/v1/pages/jobs").json()["jobs"]
+    assert job["outlook"] == outlook
+    assert ("little more to expect</small>" in client.get("/").text) == (outlook == "little")
+
+
+def test_nothing_is_expected_of_a_finished_job(one, client, kit, queue):
+    queue(one.store, "a.onnx")
+    lease = one.store.jobs.lease([kit.target().key], "h")
+    one.store.jobs.renew(lease, progress={"left_s": 600.0, "remaining_gain": 0.001, "speedup": 3.0, "trials": 9})
+    one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"default_ms": 4.0, "tuned_ms": 2.0, "trials": 10})
+    (job,) = client.get("/v1/pages/jobs").json()["jobs"]
+    assert (job["left_s"], job["remaining_gain"], job["outlook"]) == (None, None, "unknown")
+    assert (job["speedup"], job["is_timed"], job["trials"]) == (2.0, True, 10)
+    text = client.get("/").text
+    assert "data-post" not in text.partition('id="jobs"')[2]
+    assert "timed" in text
+
+
+def test_jobs_in_order_of_what_they_bring(one, client, kit, queue):
+    ids = queue(one.store, "a", "b", "c", "d")
+    run(
+        one.store,
+        [
+            {"left_s": 60.0, "remaining_gain": 0.04},
+            {"left_s": 600.0, "remaining_gain": 0.001},
+            {"left_s": 6000.0, "remaining_gain": 2.0},
+        ],
+        kit.target().key,
+    )
+
+    def order(sort, **query):
+        page = client.get("/v1/pages/jobs", params={"sort": sort} | query).json()
+        assert page["next"] is None
+        return [job["label"] for job in page["jobs"]]
+
+    assert order("gain") == ["b", "c", "a", "d"]
+    assert order("left") == ["c", "b", "a", "d"]
+    assert order("left", state="queued") == ["d"]
+    assert order("gain", state="succeeded") == []
+    one.store.jobs.cancel(ids["d"])
+    assert order("gain") == ["b", "c", "a"]
+    (current,) = [tag for tag in Tags(client.get("/?sort=gain").text).of("th") if "aria-sort" in tag]
+    assert current["aria-sort"] == "ascending"
+
+
+def test_the_address_says_which_jobs(one, client, kit, queue):
+    other = kit.target(threads=2)
+    ids = queue(one.store, "ResNet50.onnx", "resnet18.onnx", "100%_sure.onnx")
+    ids |= queue(one.store, "bert.onnx", target=other)
+    one.store.jobs.pause(ids["resnet18.onnx"])
+
+    def labels(**query):
+        return [job["label"] for job in client.get("/v1/pages/jobs", params=query).json()["jobs"]]
+
+    assert labels(model="RESNET") == ["resnet18.onnx", "ResNet50.onnx"]
+    assert labels(model="resnet", state="paused") == ["resnet18.onnx"]
+    assert labels(model="0%_") == ["100%_sure.onnx"]
+    assert labels(model="%") == ["100%_sure.onnx"]
+    assert labels(model=hashlib.sha256(b"bert.onnx").hexdigest()[:9].upper()) == ["bert.onnx"]
+    assert labels(target=other.key) == ["bert.onnx"]
+    assert labels(model="", target="", sort="newest") == [
+        "bert.onnx",
+        "100%_sure.onnx",
+        "resnet18.onnx",
+        "ResNet50.onnx",
+    ]
+    assert labels(model="none") == []
+    page = client.get("/", params={"model": "resnet", "state": "paused", "target": kit.target().key})
+    tags = Tags(page.text)
+    assert tags.of("input", name="model", value="resnet")
+    assert [tag["value"] for tag in tags.of("input", name="state") if "checked" in tag] == ["paused"]
+    assert [tag["value"] for tag in tags.of("option") if "selected" in tag] == [kit.target().key, "newest"]
+    assert "No job meets these conditions" in client.get("/", params={"model": "none"}).text
+    for wrong in ({"state": "odd"}, {"target": "x"}, {"sort": "x"}, {"model": "x" * 201}):
+        kit.problem(client.get("/v1/pages/jobs", params=wrong), "invalid-request", 422)
+
+
+def test_what_may_be_done_to_a_job(one, client, kit, queue):
+    ids = queue(one.store, "queued", "paused", "cancelled")
+    one.store.jobs.pause(ids["paused"])
+    one.store.jobs.cancel(ids["cancelled"])
+
+    def offered(label):
+        row = client.get("/").text.partition(f'<tr id="job-{ids[label]}">')[2].partition("</tr>")[0]
+        return {tag["data-post"].rpartition(":")[2]: tag.get("data-confirm", "") for tag in Tags(row).of("button")}
+
+    assert offered("queued").keys() == {"pause", "cancel"}
+    assert offered("paused").keys() == {"resume", "cancel"}
+    assert str(ids["paused"]) in offered("paused")["cancel"]
+    assert offered("cancelled") == {}
+    lease = one.store.jobs.lease([kit.target().key], "h")
+    one.store.jobs.pause(lease.job_id)
+    assert offered("queued").keys() == {"resume", "cancel"}
+    one.store.jobs.cancel(lease.job_id)
+    assert "asked to cancel" in client.get("/").text
+    for tag in Tags(client.get("/").text).of("button"):
+        if "data-post" in tag:
+            same = {"Origin": one.url, "Sec-Fetch-Site": "same-origin"}
+            assert client.post(tag["data-post"], headers=same).status_code == 200
+
+
+def test_who_is_at_work(serve, kit):
+    with serve() as one:
+        client = one.client()
+        assert "tunewright work" in client.get("/").text
+        kit.enlist(one.store, kit.target())
+        text = client.get("/").text
+        assert "0 of 1 tuner process at work" in text and "tunewright work" not in text
+        assert client.get("/v1/pages/jobs").json()["at_work"] == [kit.target().key]
+
+
+# Every page
+
+
+def test_pages_are_known_again(one, client, queue, monkeypatch):
+    first = client.get("/")
+    assert first.headers["cache-control"] == "private, no-cache"
+    same = client.get("/", headers={"If-None-Match": first.headers["etag"]})
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", first.headers["etag"])
+    monkeypatch.setattr(rendered, "KEEP_S", 3600.0)
+    kept = client.get("/").text
+    queue(one.store, "new.onnx")
+    assert client.get("/").text == kept
+    assert "new.onnx" in client.get("/?sort=newest").text
+    assert "new.onnx" not in client.get("/", headers={"If-None-Match": first.headers["etag"]}).text
+    assert "new.onnx" in client.get("/", headers={"Cache-Control": "no-cache"}).text
+    assert "new.onnx" in client.get("/").text
+
+
+def test_a_kept_page_is_for_those_who_may_see_it(one, client, kit, monkeypatch):
+    monkeypatch.setattr(rendered, "KEEP_S", 3600.0)
+    assert client.get("/").status_code == client.get("/v1/pages/jobs").status_code == 200
+    for path in ("/", "/v1/pages/jobs"):
+        kit.problem(one.client(token="").get(path), "no-key", 401)
+        kit.problem(one.client(one.key(Scope.METRICS)).get(path), "missing-scope", 403)
+
+
+def test_what_pages_load(one, client, kit):
+    tags = Tags(client.get("/").text)
+    addresses = [tag["href"] for tag in tags.of("link")] + [tag["src"] for tag in tags.of("script")]
+    assert {address.partition("?")[0].rpartition("/")[2] for address in addresses} == set(assets())
+    for address in addresses:
+        answer = client.get(address)
+        assert "immutable" in answer.headers["cache-control"]
+        assert answer.headers["content-type"].partition(";")[0] in ("text/css", "text/javascript", "image/svg+xml")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        plain = client.get(address.partition("?")[0])
+        assert plain.content == answer.content and plain.headers["cache-control"] == "private, no-cache"
+    for name in ("nothing.css", "..%2fapp.py", "%2e%2e%2fapp.py"):
+        assert client.get(f"/static/{name}").status_code == 404
+
+
+def test_scripts_are_small_and_plain():
+    scripts = [one.content for one in assets().values() if one.name.endswith(".js")]
+    assert max(map(len, scripts)) < 10_000
+    for script in scripts:
+        assert not re.search(rb"\beval\b|innerHTML|document\.write|new Function|insertAdjacentHTML|https?:", script)
+
+
+def test_addresses():
+    assert url("/") == "/"
+    assert (
+        url("/a b", x=None, y="", z=False, n=0, many=[1, "ü&"], pair=("a",))
+        == "/a%20b?n=0&many=1&many=%C3%BC%26&pair=a"
+    )
+
+
+def test_a_page_without_a_value_is_a_bug():
+    with pytest.raises(Exception, match="undefined"):
+        render("problem.html", detail="")
+
+
+def test_refusals_of_pages_are_pages(one, client):
+    browser = {"Accept": "text/html,*/*"}
+    for answer, status in (
+        (client.get("/", params={"cursor": "?"}, headers=browser), 422),
+        (one.client(one.key(Scope.METRICS)).get("/", headers=browser), 403),
+        (one.client(token="").get("/jobs/7", headers=browser), 401),
+    ):
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+    elsewhere = browser | {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    led = one.client(token="").get("/jobs/7", headers=elsewhere)
+    assert led.status_code == 401
+    assert Tags(led.text).of("a", href="/jobs/7")
 
 
 @pytest.mark.parametrize("kind", list(Kind))

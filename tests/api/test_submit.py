@@ -300,6 +300,13 @@ def event(number: int, kind: str, **data: Any) -> JobEvent:
     )
 
 
+def test_a_default_is_no_news() -> None:
+    watched = Watched(Job.from_json(JOB | {"state": "queued"}))
+    watched.tell(event(1, "default", task_key="c" * 64, op="Conv", default_ms=2.0, best_ms=1.0))
+    [row] = watched.moment().tasks
+    assert (row.default_s, row.best_s, watched.moment().note) == (0.002, 0.001, "")
+
+
 def test_the_view_follows_the_events() -> None:
     watched = Watched(Job.from_json(JOB | {"state": "queued"}))
     assert watched.moment().at == "waiting for a tuner process"
@@ -349,6 +356,32 @@ def test_the_view_begins_where_the_job_stands() -> None:
     behind = Watched(Job.from_json(JOB | {"state": "queued"}), 2)
     behind.tell(event(1, "queued"))
     assert behind.moment().at == "waiting: behind 2 jobs"
+
+
+@pytest.mark.parametrize(
+    ("told", "again"),
+    [
+        ({"again_gain": 0.02, "spent_s": 90.0, "task_gains": [0.01]}, views.Again(90.0, 0.02, "Conv", 0.01)),
+        ({"again_gain": 0.02, "spent_s": 3.0, "task_gains": [None]}, views.Again(60.0, 0.02)),
+        ({"again_gain": 0.02, "spent_s": 3.0, "task_gains": [0.1, 0.2]}, None),
+        ({"again_gain": None, "spent_s": 3.0, "task_gains": [0.1]}, None),
+        ({"again_gain": "a lot", "spent_s": 3.0, "task_gains": "all"}, None),
+        ({}, None),
+    ],
+)
+def test_what_more_budget_would_bring(told: dict[str, Any], again: views.Again | None) -> None:
+    for stage, wanted in (("searching", again), ("confirming", None)):
+        watched = Watched(Job.from_json(JOB | {"progress": {"stage": stage} | told}))
+        assert watched.moment().again == wanted
+
+
+def test_what_part_of_a_run_a_task_takes() -> None:
+    watched = Watched(Job.from_json(JOB | {"progress": {"stage": "searching"}}))
+    assert [line.share for line in watched.moment().tasks] == [None]
+    watched = Watched(Job.from_json(JOB))
+    watched.tell(event(1, "default", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=2.0))
+    [line] = watched.moment().tasks
+    assert (line.share, line.before_share) == (1.0, None)
 
 
 def test_lines_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

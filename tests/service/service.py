@@ -70,9 +70,9 @@ class Service:
     def start_tuner(self, name: str) -> None:
         self._start(name, [str(HERE / "tuner.py"), self.url, str(self.notes)])
 
-    def start_api(self, name: str) -> None:
-        """Started; `await_api` waits until it answers."""
-        command = ["-m", "tunewright.api.cli", "serve", "--tuners", "0", "--port", "0", "--db", self.url]
+    def start_api(self, name: str, port: int = 0) -> None:
+        """Started; `await_api` waits until it answers. Port 0 is one that is free."""
+        command = ["-m", "tunewright.api.cli", "serve", "--tuners", "0", "--port", str(port), "--db", self.url]
         self._start(name, command)
 
     def await_api(self, name: str) -> None:

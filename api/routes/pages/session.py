@@ -1,57 +1,28 @@
-"""Pages for people: the jobs and the tuner processes at a glance, explanations of problems, and the way in."""
+"""The session of a browser: how it begins and ends; and what the problems mean that one may meet."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
-from importlib import resources
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse
 
 from tunewright.db.access import Key, Scope
-from tunewright.db.jobs import UNFINISHED
 from tunewright.db.sql_access import TOKEN
 
-from ..access import COOKIE, KnownKeys, Rates, needs
-from ..html import page
-from ..openapi import problems
-from ..paging import Cursor, cut, number_of
-from ..problems import Kind, Problem
-from ..service import Here, in_thread
+from ...access import COOKIE, KnownKeys, Rates, needs
+from ...html import page
+from ...openapi import problems
+from ...problems import Kind, Problem
+from ...service import Here, in_thread
 
 SESSION_S = 12 * 3600.0
 """How long a browser's session lasts."""
 
 SESSION_SCOPES = frozenset({Scope.JOBS_READ, Scope.JOBS_WRITE, Scope.RECORDS_READ, Scope.METRICS})
 
-ROWS = 50
-"""Jobs on one page."""
-
-_static = resources.files("tunewright.api") / "static"
-
 router = APIRouter(default_response_class=HTMLResponse, tags=["pages"])
-
-
-@router.get(
-    "/",
-    summary="The jobs and who is at work",
-    responses=problems(Kind.INVALID),
-    dependencies=[needs(Scope.JOBS_READ)],
-)
-def overview(here: Here, cursor: Cursor = None) -> HTMLResponse:
-    """Jobs with their state and progress, the newest first, and the tuner processes. Renews itself."""
-    jobs, following = cut(here.store.jobs.list(before_id=number_of(cursor), limit=ROWS + 1), ROWS, lambda job: job.id)
-    return page(
-        "overview.html",
-        jobs=jobs,
-        following=following,
-        counts=here.store.jobs.counts(),
-        unfinished=UNFINISHED,
-        tuners=here.store.fleet.tuners(),
-        now=datetime.now(UTC),
-    )
 
 
 @router.get(
@@ -61,15 +32,8 @@ async def explain(name: Annotated[str, Path(description="What follows /problems/
     """What the `type` of a problem document leads to."""
     for kind in Kind:
         if kind.slug == name:
-            return page("problem.html", problem=kind, detail="")
+            return page("problem.html", problem=kind, detail="", again="")
     raise Problem(Kind.NOT_FOUND, "there is no such kind of problem")
-
-
-@router.get("/static/style.css", include_in_schema=False, dependencies=[needs()])
-async def style() -> Response:
-    """How pages look."""
-    text = _static.joinpath("style.css").read_text(encoding="utf-8")
-    return Response(text, headers={"Cache-Control": "private, max-age=3600"}, media_type="text/css")
 
 
 @router.get(
@@ -113,6 +77,6 @@ async def logout(request: Request, here: Here, key: Annotated[Key, needs()]) -> 
         await in_thread(partial(here.store.keys.revoke, key.id))
         known: KnownKeys = request.app.state.keys
         known.forget(request.cookies[COOKIE])
-    answer = page("goodbye.html")
+    answer = page("goodbye.html", headers={"Clear-Site-Data": '"cache"'})  # pages that the browser kept
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

@@ -1,0 +1,139 @@
+"""The frame that all charts with two axes share.
+
+It is as wide as the page allows while its text stays as large as it is: nothing that scales holds any text. What is
+drawn along lines lies in a square of `GRID` by `GRID` units that is stretched over the frame, with strokes that are not
+(`vector-effect` in the style sheet); what has a size of its own is put at a percentage of the width and height. The
+style sheet leaves room around the frame for labels, on the left as many characters as the longest has. There are two
+rows of labels below, of which it shows one: the one with fewer ticks on narrow screens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+
+from markupsafe import Markup
+
+from .scales import Scale, Tick
+from .svg import Attributes, element, joined, link, number, percent, safe, tip
+
+GRID = 1000
+"""Units of the stretched square along each side."""
+HEIGHT_PX = 250
+MARGINS_PX = 72
+"""Room above and below all frames together, as the style sheet has it."""
+_NARROW, _WIDE = 33.0, 76.0
+"""Characters that fit below a frame on a phone and on a screen."""
+_GUTTERS = range(3, 11)  # classes of the style sheet
+_LINE_PX = 17
+_SENTENCE = 30  # characters in a line within an empty frame
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Two scales with their labels, and what places mean in it."""
+
+    x: Scale
+    y: Scale
+    x_label: str
+    y_label: str
+    height_px: int = HEIGHT_PX
+
+    def at(self, x: float, y: float) -> tuple[int, int]:
+        """Units from the left and from the top of the stretched square."""
+        return round(GRID * self.x.place(x)), round(GRID * (1.0 - self.y.place(y)))
+
+    def spot(self, x: float, y: float) -> tuple[str, float]:
+        """The same place as a percentage of the width, and pixels from the top."""
+        return percent(self.x.place(x)), self.height_px * (1.0 - self.y.place(y))
+
+    def axes(self) -> Markup:
+        """Grid, ticks and the names of both axes."""
+        y_ticks = self.y.ticks(5)
+        lines = [self._y_tick(tick) for tick in y_ticks]
+        for kind, room in (("narrow", _NARROW), ("wide", _WIDE)):
+            lines.append(element("g", {"class": kind}, *map(self._x_tick, self.x.ticks_within(room))))
+        bottom = self.height_px
+        lines.append(element("line", {"class": "axis", "x2": "100%", "y1": bottom, "y2": bottom}))
+        name: Attributes = {"class": "label", "text-anchor": "end", "x": "100%", "y": bottom + 36}
+        lines.append(element("text", name, self.x_label))
+        lines.append(element("text", {"class": "label", "y": -10}, self.y_label))
+        return joined(lines)
+
+    def _y_tick(self, tick: Tick) -> Markup:
+        y = self.height_px * (1.0 - tick.place)
+        words = element("text", {"class": "tick", "text-anchor": "end", "x": -8, "y": y + 4}, tick.text)
+        return joined([element("line", {"class": "grid", "x2": "100%", "y1": y, "y2": y}), words])
+
+    def _x_tick(self, tick: Tick) -> Markup:
+        x, bottom = percent(tick.place), self.height_px
+        line = element("line", {"class": "axis", "x1": x, "x2": x, "y1": bottom, "y2": bottom + 4})
+        words: Attributes = {"class": "tick", "text-anchor": "middle", "x": x, "y": bottom + 18}
+        return joined([line, element("text", words, tick.text)])
+
+    def stretched(self, *parts: Markup) -> Markup:
+        """What is drawn in units of the stretched square."""
+        box: Attributes = {
+            "class": "data",
+            "viewBox": f"0 0 {GRID} {GRID}",
+            "preserveAspectRatio": "none",
+            "width": "100%",
+            "height": self.height_px,
+        }
+        return element("svg", box, *parts)
+
+    def drawn(self, title: str, words: str, *parts: Markup, has_links: bool = False) -> Markup:
+        """The whole drawing; `words` say what it shows to those who don't see it.
+
+        A drawing with links is a group of things, not an image: an image has nothing in it that could be followed.
+        """
+        gutter = min(max(map(len, self._y_texts()), default=3), _GUTTERS[-1])
+        shape: Attributes = {
+            "class": f"frame gutter-{max(gutter, _GUTTERS[0])}",
+            "role": "group" if has_links else "img",
+            "width": "100%",
+            "height": self.height_px + MARGINS_PX,
+        }
+        about = element("title", {}, title), element("desc", {}, words)
+        return element("svg", shape, *about, self.axes(), *parts)
+
+    def _y_texts(self) -> list[str]:
+        return [tick.text for tick in self.y.ticks(5)]
+
+
+def path(kind: str, d: str, words: str = "") -> Markup:
+    """A path of a class, with a tooltip."""
+    return element("path", {"class": kind, "d": d}, tip(words))
+
+
+def placed(kind: str, where: tuple[str, float], *parts: Markup, words: str = "", href: str | None = None) -> Markup:
+    """Parts drawn in pixels around a place within the frame."""
+    x, y = where
+    box: Attributes = {"class": kind, "x": x, "y": y, "width": 1, "height": 1}
+    return element("svg", box, link(href, *parts, tip(words), label=words or None))
+
+
+def text(kind: str, x: float, y: float, words: str, anchor: str = "start") -> Markup:
+    """A line of text."""
+    return element("text", {"class": kind, "text-anchor": None if anchor == "start" else anchor, "x": x, "y": y}, words)
+
+
+def empty(title: str, sentence: str, height_px: int = 120) -> Markup:
+    """A frame with nothing in it but a sentence that says why."""
+    lines = wrap(safe(sentence).unescape(), _SENTENCE) or [""]
+    top = height_px / 2 - _LINE_PX * (len(lines) - 1) / 2 + 4
+    spans = [
+        element("tspan", {"x": "50%", "y": number(top + _LINE_PX * n)}, line if n == len(lines) - 1 else f"{line} ")
+        for n, line in enumerate(lines)
+    ]
+    box = element("rect", {"class": "nothing", "width": "100%", "height": height_px, "rx": 6})
+    words = element("text", {"class": "label", "text-anchor": "middle"}, *spans)
+    shape: Attributes = {"class": "blank", "role": "img", "width": "100%", "height": height_px}
+    return element("svg", shape, element("title", {}, title), element("desc", {}, sentence), box, words)
+
+
+def listed(texts: Sequence[str], most: int = 6) -> str:
+    """Some of many in a sentence, e.g. "a; b; and 12 more"."""
+    more = len(texts) - most
+    return "; ".join([*texts[:most], f"and {more:,} more"] if more > 0 else texts)

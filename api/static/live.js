@@ -1,0 +1,241 @@
+// Makes pages live. Everything that a page says is in its HTML; this renews it, and sends what buttons ask for.
+//
+//   <body data-stream="/v1/changes">    server-sent events: with each, the page is looked at again
+//   <div id="jobs" data-live>           is replaced by the new one of that id where that differs
+//   <button data-post="/v1/jobs/4:cancel" data-confirm="Sure?">   sends that, then looks at the page again
+//   <form data-post="/v1/jobs/4" data-method="PATCH">             sends its fields as JSON; `data-then`: goes there
+//   <button data-copy="#id">            copies the text of an element
+//   <time datetime="..." data-ago>      stays true
+//   <a href="..." data-again>           where something is still being made: the page is looked at again
+
+const EVERY_MS = 2000; // between two looks at a page
+const SETTLE_MS = 1100; // the server shows a page again for a second: wait for one of after the event
+const SILENT_MS = 45000; // the server speaks every 15 s: a stream that says nothing for so long is dead
+const LONGEST_PAUSE_MS = 10000; // between two attempts to reach the server
+
+const root = document.documentElement;
+const line = document.getElementById("live");
+const said = document.getElementById("said");
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+root.classList.add("scripted");
+
+/** What the server did not do, in words. */
+class Refusal extends Error {
+  static async of(answer) {
+    const { title, detail } = await answer.json().catch(() => ({}));
+    return new Refusal(title ? `${title}: ${detail}` : `The server answered ${answer.status}`);
+  }
+}
+
+function say(words) {
+  said.textContent = words;
+  said.hidden = !words;
+  if (words) said.scrollIntoView({ block: "nearest" });
+}
+
+document.addEventListener("refused", (event) => say(event.detail)); // what other scripts have to say
+
+function tell(state) {
+  if (line.textContent !== state) line.textContent = line.dataset.state = state;
+}
+
+// Looking at the page again
+
+let shown = pieces(document); // id -> text of an element as the server sent it
+let stream = document.body.dataset.stream;
+let lookedAt = 0;
+let timer = 0;
+
+function pieces(page) {
+  return new Map([...page.querySelectorAll("[data-live][id]")].map((one) => [one.id, one.outerHTML]));
+}
+
+/** Have the page looked at soon, however often this is called. */
+function changed() {
+  if (timer) return;
+  const wait = Math.max(SETTLE_MS, lookedAt + EVERY_MS - Date.now());
+  timer = setTimeout(async () => {
+    timer = 0;
+    if (!document.hidden) await renew().catch(() => sleep(LONGEST_PAUSE_MS).then(changed));
+  }, wait);
+}
+
+/** Show what the page says by now; `isAnew`: made after this moment. */
+async function renew(isAnew = false) {
+  lookedAt = Date.now();
+  const asked = { headers: { Accept: "text/html" }, cache: isAnew ? "reload" : "default" };
+  const answer = await fetch(location.href, asked);
+  if (!answer.ok) throw await Refusal.of(answer);
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const [id, text] of pieces(page)) {
+    if (text !== shown.get(id) && swap(document.getElementById(id), page.getElementById(id))) shown.set(id, text);
+  }
+  document.title = page.title;
+  stream = page.body.dataset.stream;
+  reword();
+  if (document.querySelector("[data-again]")) changed();
+}
+
+/** Put a new element in the place of an old one, and leave the user where they are. False where that would disturb. */
+function swap(old, fresh) {
+  if (!old) return true;
+  const focused = old.contains(document.activeElement) ? document.activeElement : null;
+  const selection = getSelection();
+  const isSelecting = !selection.isCollapsed && selection.intersectsNode(old);
+  if (isSelecting || focused?.matches("input, select, textarea")) return false;
+  const again = focused && places(focused);
+  const scrolled = [...old.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
+  for (const one of old.querySelectorAll("details[id]")) {
+    const same = fresh.querySelector(`#${CSS.escape(one.id)}`);
+    if (same) same.open = one.open;
+  }
+  old.replaceWith(fresh);
+  fresh.querySelectorAll(".scroll").forEach((box, place) => scrolled[place] && box.scrollTo(...scrolled[place]));
+  if (again) again.map((one) => document.querySelector(one)).find(Boolean)?.focus({ preventScroll: true });
+  return true;
+}
+
+/** Selectors of where the focus should be when its element was replaced, the best one first. */
+function places(focused) {
+  const home = focused.closest("[id]");
+  const within = `#${CSS.escape(home.id)}`;
+  if (home === focused) return [within];
+  const marks = ["data-post", "data-copy", "href"].filter((name) => focused.hasAttribute(name));
+  const same = marks.map((name) => `${within} [${name}="${CSS.escape(focused.getAttribute(name))}"]`);
+  return [...same, `${within} ${focused.localName}`, `${within} :is(a, button)`];
+}
+
+/** How long ago a moment was: as the filter `ago` of the server says it. */
+function ago(moment) {
+  const seconds = Math.max(0, (Date.now() - moment) / 1000);
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+    if (seconds >= 2 * size) return `${Math.round(seconds / size)} ${unit} ago`;
+  }
+  return `${Math.round(seconds)} s ago`;
+}
+
+function reword() {
+  for (const one of document.querySelectorAll("time[data-ago]")) one.textContent = ago(Date.parse(one.dateTime));
+}
+
+// Following the events. By fetch: an EventSource does not tell an end from a refusal, or from a server that is away.
+
+let listening = null; // what ends the stream that is open
+
+/** Follow the events until the page is hidden or nothing more will happen. */
+async function follow() {
+  if (listening || !stream) return;
+  const here = (listening = new AbortController());
+  let last = "";
+  for (let pause = 500; !here.signal.aborted && stream; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
+    try {
+      const address = new URL(stream, location.href);
+      if (last) address.searchParams.set("after", last);
+      const answer = await fetch(address, { cache: "no-store", signal: here.signal });
+      if (answer.status === 204) stream = "";
+      else if ([401, 403, 404].includes(answer.status)) throw await Refusal.of(answer);
+      else if (answer.ok) {
+        tell("live");
+        await listen(answer, here, (id) => (last = id));
+        pause = 500;
+      }
+    } catch (error) {
+      if (error instanceof Refusal) {
+        stream = "";
+        say(error.message);
+      }
+    }
+    if (!here.signal.aborted && stream) {
+      tell("reconnecting");
+      await sleep(pause);
+    }
+  }
+  if (!stream) tell("ended");
+  if (listening === here) listening = null;
+}
+
+/** Read events until the stream ends or says nothing for long. */
+async function listen(answer, here, seen) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ; ) {
+    let silence;
+    const silent = new Promise((resolve) => (silence = setTimeout(resolve, SILENT_MS, { done: true })));
+    const { value, done } = await Promise.race([reader.read(), silent]).finally(() => clearTimeout(silence));
+    if (done) return reader.cancel();
+    const lines = (rest + value).split(/\r\n|\n|\r/);
+    rest = lines.pop();
+    for (const one of lines) {
+      if (one.startsWith("id:")) seen(one.slice(3).trim());
+      if (one.startsWith("data:")) changed();
+    }
+  }
+}
+
+// A hidden page holds no connection: a browser has six of them for a server, and a server so many streams.
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) return follow();
+  listening?.abort();
+  listening = null;
+});
+
+// Sending
+
+/** Do what an element asks for, once at a time; what goes wrong is said. */
+async function act(element, work) {
+  if (element.getAttribute("aria-busy") === "true") return;
+  element.setAttribute("aria-busy", "true");
+  say("");
+  try {
+    await work();
+  } catch (error) {
+    say(error instanceof Refusal ? error.message : "The server can't be reached.");
+  } finally {
+    element.removeAttribute("aria-busy");
+  }
+}
+
+/** What the server answers to a request of the JSON API. */
+async function ask(path, method = "POST", data = undefined) {
+  const headers = { "Content-Type": "application/json" };
+  const answer = await fetch(path, data === undefined ? { method } : { method, headers, body: JSON.stringify(data) });
+  if (!answer.ok) throw await Refusal.of(answer);
+  return answer.json();
+}
+
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest("button[data-post]");
+  if (button && (!button.dataset.confirm || confirm(button.dataset.confirm))) {
+    act(button, () => ask(button.dataset.post, button.dataset.method).then(() => renew(true)));
+  }
+  const copy = target.closest("[data-copy]");
+  if (copy) act(copy, () => navigator.clipboard.writeText(document.querySelector(copy.dataset.copy).textContent));
+});
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.dataset.post) return;
+  event.preventDefault();
+  act(form, async () => {
+    const made = await ask(form.dataset.post, form.dataset.method, fields(form));
+    if (form.dataset.then) location.assign(form.dataset.then + made.id);
+    else await renew(true);
+  });
+});
+
+/** What the fields of a form say: those left empty are left out, `dims.batch` is `batch` within `dims`. */
+function fields(form) {
+  const data = {};
+  for (const field of form.querySelectorAll("[name]:not([type=file])")) {
+    if (!field.value) continue;
+    const number = Number(field.value) * Number(field.dataset.scale ?? 1);
+    const [, group, name] = /^(?:(dims)\.)?(.*)$/s.exec(field.name);
+    (group ? (data[group] ??= {}) : data)[name] = field.type === "number" ? number : field.value;
+  }
+  return data;
+}
+
+reword();
+if (document.querySelector("[data-again]")) changed();
+setInterval(reword, 10000);
+follow();

@@ -1,0 +1,20 @@
+"""Told: what tuner processes told of jobs, as the database has it: plain data whose form nobody has checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+
+def number(data: Mapping[str, Any] | None, name: str) -> float | None:
+    """A number that was told, at least 0; None where there is none."""
+    value = None if data is None else data.get(name)
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and 0 <= value < 1e15
+    return float(value) if usable else None  # type: ignore[arg-type]
+
+
+def word(data: Mapping[str, Any] | None, name: str) -> str:
+    """A text that was told; empty where there is none."""
+    value = None if data is None else data.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,220 @@
+"""A large job: as many trials as wanted of one model, with made-up times. For load, not for tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from sqlalchemy import exists, func, insert, select, update
+
+from tunewright.bench.suite import MODELS
+from tunewright.codegen.host import machine
+from tunewright.codegen.target import Target
+from tunewright.db.bests import note
+from tunewright.db.jobs import Budget, EventKind, JobSpec, JobTask
+from tunewright.db.models import EventRow, JobRow, TrialRow
+from tunewright.db.sql_store import SqlStore
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.tuner.models.model import open_model
+
+MODEL = "vit_tiny"
+"""Its attention has millions of legal schedules."""
+
+OF_OTHERS = 0.1
+"""Share of the trials that are of all other tasks."""
+
+MORE = 20_000
+"""Trials that may be added."""
+
+MANY = 5
+"""Events that a job has which was only submitted, and leased now and then, while it was filled."""
+
+RATE = 30
+"""Trials a second, of one process."""
+
+BATCH = 10_000
+"""Rows written in one transaction."""
+
+IMPROVEMENTS = 60
+"""Of each task."""
+
+FAILED = 0.03
+"""Of all trials."""
+
+CACHE_KB = 400_000
+"""SQLite's, while rows are written."""
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeJob:
+    """A job that goes on."""
+
+    id: int
+    target: Target
+    tasks: Sequence[Task]  # the one with most trials first
+    uses: Sequence[int]
+    trials: int
+
+    def progress(self, trials: int) -> dict[str, Any]:
+        """What its process tells once so many trials are done."""
+        return {
+            "stage": "searching",
+            "trials": trials,
+            "most_trials": 2 * self.trials,
+            "spent_s": trials / RATE,
+            "left_s": (2 * self.trials - trials) / RATE,
+            "speedup": _speedup(trials / self.trials),
+            "remaining_gain": 0.02,
+            "again_gain": 0.02,
+            "chosen": list(self.uses),
+            "task_gains": [0.001] * len(self.tasks),
+        }
+
+
+def fill(store: SqlStore, target: Target, trials: int, say: Callable[[str], None]) -> LargeJob:
+    """The job, put into a database that has none yet. What was begun and broken off is gone on with."""
+    data = MODELS[MODEL]()
+    found = list(open_model(data).tasks.values())
+    found.sort(key=lambda item: sum(space.size for space in spaces(item[0], target)), reverse=True)
+    store.add_target(target)
+    for task, _ in found:
+        store.add_task(task)
+    parts = tuple(JobTask(task.key, uses) for task, uses in found)
+    spec = JobSpec(sha256(data).hexdigest(), target.key, parts, {"seed": 0})
+    job = store.jobs.submit(spec, f"made-up {MODEL}.onnx", Budget(2 * trials)).job
+    large = LargeJob(job.id, target, [task for task, _ in found], [uses for _, uses in found], trials)
+    with store.database.read() as session:
+        is_filled = bool(session.scalar(select(exists().where(EventRow.job_id == job.id, EventRow.number > MANY))))
+    if not is_filled:
+        _write_trials(store, large, say)
+        _write_events(store, large)
+    return large
+
+
+def next_records(job: LargeJob) -> Iterator[Record]:
+    """More trials of the first task, of which few are in the database."""
+    measurement = Measurement(Status.OK, (1e-3,), 1e-3, 9e-4, 1.1e-3, 1e-7, provenance=machine())
+    for schedule in _schedules(job.tasks[0], job.target, MORE, seed=1):
+        yield Record(job.tasks[0].key, job.target.key, schedule, measurement)
+
+
+def _speedup(done: float) -> float:
+    return 4.0 - 3.0 * float(np.exp(-6.0 * done))
+
+
+def _schedules(task: Task, target: Target, most: int, seed: int = 0) -> Iterator[Schedule]:
+    """Up to so many distinct legal schedules, the default first."""
+    rng = np.random.default_rng(seed)
+    default = default_schedule(task, target)
+    left = most - 1
+    yield default
+    offered = sorted(spaces(task, target), key=lambda space: space.size)
+    for others, space in zip(range(len(offered), 0, -1), offered, strict=True):
+        rows = space.sample(-(-left // others), rng)
+        left -= len(rows)
+        yield from (one for row in rows if (one := space.schedule(row)) != default)
+
+
+def _write_trials(store: SqlStore, job: LargeJob, say: Callable[[str], None]) -> None:
+    """Those that are there are left as they are. Indexes are made in the end, which takes less."""
+    indexes = TrialRow.__table__.indexes  # type: ignore[attr-defined]
+    with store.database.write() as session:
+        session.connection().exec_driver_sql(f"PRAGMA cache_size=-{CACHE_KB}")
+        for index in indexes:
+            index.drop(session.connection(), checkfirst=True)
+    each = int(job.trials * OF_OTHERS / max(len(job.tasks) - 1, 1))
+    stored = 0
+    for task in reversed(job.tasks):  # the first takes what the others leave
+        most = each if task is not job.tasks[0] else job.trials - stored
+        stored += _write_task(store, job, task, most, stored)
+        say(f"{stored} trials; {task.op}")
+    with store.database.write() as session:
+        for index in indexes:
+            index.create(session.connection(), checkfirst=True)
+        note(store.database, session, [(job.target.key, task.key) for task in job.tasks])
+    say("indexes are there")
+
+
+def _write_task(store: SqlStore, job: LargeJob, task: Task, most: int, before: int) -> int:
+    """Trials of a task, as far as there are schedules; how many there are then. `before`: of the job, by then."""
+    with store.database.read() as session:
+        there = session.scalar(select(func.count()).where(TrialRow.task_key == task.key)) or 0
+    rows, written = islice(_rows(job, task, most, before), there, None), there
+    while batch := list(islice(rows, BATCH)):
+        with store.database.write() as session:
+            session.connection().execute(insert(TrialRow), batch)
+        written += len(batch)
+    return written
+
+
+def _rows(job: LargeJob, task: Task, most: int, before: int) -> Iterator[dict[str, Any]]:
+    """The columns of the trials of a task, whose times become better with their number."""
+    rng = np.random.default_rng(before)
+    noise, fails = rng.exponential(0.3, most + 1), rng.random(most + 1) < FAILED
+    shared = {
+        "task_key": task.key,
+        "target_key": job.target.key,
+        "job_id": job.id,
+        "build_s": 0.02,
+        "object_sha256": "ab" * 32,
+        "provenance": machine(),
+    }
+    for place, schedule in enumerate(_schedules(task, job.target, most)):
+        time_s = round(1e-3 / _speedup(place / most) * (1.0 + noise[place]), 9)
+        is_ok = place == 0 or not fails[place]
+        measured: dict[str, Any] = {"status": "crash", "error": "signal 11", "samples_s": [], "max_rel_err": None}
+        if is_ok:
+            measured = {"status": "ok", "error": "", "samples_s": [time_s] * 5, "max_rel_err": 1e-7}
+        yield (
+            shared
+            | measured
+            | {
+                "schedule_key": schedule.key,
+                "schedule": schedule.to_json(),
+                "sketch": schedule.sketch,
+                "sketch_version": schedule.version,
+                "median_s": time_s if is_ok else None,
+                "low_s": 0.98 * time_s if is_ok else None,
+                "high_s": 1.03 * time_s if is_ok else None,
+                "created_at": MOMENT + timedelta(seconds=(before + place) / RATE),
+                "ordinal": before + place,
+            }
+        )
+
+
+def _write_events(store: SqlStore, job: LargeJob) -> None:
+    """What a process tells of so many trials: progress each second, and each task's improvements."""
+    told: list[tuple[int, EventKind, dict[str, Any]]] = [(0, EventKind.STAGE, {"stage": "searching"})]
+    for n, task in enumerate(job.tasks):
+        about = {"task_key": task.key, "op": task.op, "default_ms": 1.0}
+        told.append((n, EventKind.DEFAULT, about | {"best_ms": 1.0}))
+        for trial in np.unique(np.geomspace(len(job.tasks), job.trials - 1, IMPROVEMENTS).astype(int)).tolist():
+            data = about | {"best_ms": 1.0 / _speedup(trial / job.trials), "trial": trial}
+            told.append((trial, EventKind.IMPROVED, data))
+    told += [(trial, EventKind.PROGRESS, job.progress(trial)) for trial in range(RATE, job.trials + 1, RATE)]
+    told.sort(key=lambda one: one[0])
+    with store.database.write() as session:
+        [before] = session.scalars(select(JobRow.events).where(JobRow.id == job.id))
+        rows = [
+            {
+                "job_id": job.id,
+                "number": number,
+                "kind": kind.value,
+                "data": data,
+                "created_at": MOMENT + timedelta(seconds=trial / RATE),
+            }
+            for number, (trial, kind, data) in enumerate(told, before + 1)
+        ]
+        session.connection().execute(insert(EventRow), rows)
+        seen = {"events": before + len(rows), "spent_s": job.trials / RATE, "progress": job.progress(job.trials)}
+        session.execute(update(JobRow).where(JobRow.id == job.id).values(**seen))

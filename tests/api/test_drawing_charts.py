@@ -1,0 +1,245 @@
+"""Charts: well-formed and harmless whatever they are given, small, and as they were kept."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from math import inf, nan
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markupsafe import Markup
+
+import tunewright.api.drawing
+from tunewright.api.drawing import svg
+from tunewright.api.drawing.bars import Bar, Part, bars, shares, signed_bars
+from tunewright.api.drawing.histogram import histogram
+from tunewright.api.drawing.nest import Loop, Step, nest
+from tunewright.api.drawing.scales import Axis, Unit
+from tunewright.api.drawing.scatter import LINKS, Bandwidth, Mark, Point, agreement, roofline, scatter
+from tunewright.api.drawing.steps import Curve, steps
+
+TRIALS = Axis("trials", Unit.COUNT, include=(0.0,))
+TIME = Axis("time of a run", Unit.TIME, is_log=True)
+HOSTILE = "</title><script>alert(1)</script>\x00\x1b[2J\u202e\"'&\ud800"
+LEVELS = [Bandwidth("L1", 1.2e12), Bandwidth("L2", 3e11), Bandwidth("memory", 2.5e10)]
+CSS = (Path(tunewright.api.drawing.__file__).parent.parent / "static" / "charts.css").read_text(encoding="utf-8")
+
+
+def parsed(markup: Markup) -> ET.Element:
+    """The markup as XML; it is of this package alone, has no script and no style of its own."""
+    assert isinstance(markup, Markup)
+    root = ET.fromstring(str(markup))
+    for node in root.iter():
+        assert node.tag not in ("script", "style", "foreignObject")
+        assert not any(name == "style" or name == "id" or name.startswith("on") for name in node.attrib)
+        assert node.get("href", "/").startswith(("/", "#", "?", "http"))
+    return root
+
+
+def candidates(count: int, href: str | None = None) -> list[Point]:
+    draw = random.Random(7)
+    return [Point(10 ** draw.gauss(1, 0.4), 10 ** draw.uniform(9, 11), "1.23 ms", href) for _ in range(count)]
+
+
+def step_chart() -> Markup:
+    curves = [
+        Curve(f"Conv 1x{64 * n}x56x56", [(0, 3e-3 / n), (40 * n, 2e-3 / n), (300, 1e-3 / n)], f"{n} ms", f"/tasks/{n}")
+        for n in range(1, 10)
+    ]
+    return steps("Best time of each task so far", TRIALS, TIME, curves, until=400)
+
+
+def share_chart() -> Markup:
+    return shares("Where the time goes", [Part(f"task {n}", 1e-3 / n, 4e-4 / n, f"/tasks/{n}") for n in range(1, 10)])
+
+
+def roof_chart() -> Markup:
+    marks = [Mark(30, 2.4e11, "best", "best", "/best"), Mark(2.5, 1.2e10, "default")]
+    points = [Point(3, 1e10), Point(9, 4e10, "2 ms"), Point(20, 9e10, "1 ms", "/tasks/a/schedules/b?target=c")]
+    return roofline("Roofline", points, peak_flops_s=2.9e11, bandwidths=LEVELS, marks=marks, is_measured=True)
+
+
+def agreement_chart() -> Markup:
+    points = [Point(1e-3, 1.1e-3), Point(2e-4, 1.5e-4, "0.15 ms", "/x")]
+    return agreement("Predicted against measured", points, marks=[Mark(1e-4, 9e-5, "best")])
+
+
+def failure_chart() -> Markup:
+    rows = [Bar("timeout", 120, "120", href="/?status=timeout"), Bar("wrong result", 3, "3")]
+    return bars("Failures", rows, heads=("kind", "candidates"), kind="failed")
+
+
+def reason_chart() -> Markup:
+    rows = [Bar("bytes from memory", 0.8, "1.74x faster", "0.03 here, 0.5 by default"), Bar("spills", -0.3, "slower")]
+    return signed_bars("Why the model prefers it", rows)
+
+
+def time_chart() -> Markup:
+    values = [1e-3 * 1.01**n for n in range(200)]
+    return histogram("Times of the candidates", TIME, values, marks=[Mark(1e-3, 0, "best"), Mark(6e-3, 0, "default")])
+
+
+def nest_chart() -> Markup:
+    inner = Loop("unroll", "i", 8, (Step("acc[i] += a[i, k] * b[k]"),))
+    return nest("Loops of the best", [Loop("parallel", "n", 56, (Loop("serial", "k", 64, (inner,)), Step("store")))])
+
+
+def empty_chart() -> Markup:
+    return steps("Best time of each task so far", TRIALS, TIME, [], nothing="No tuner has begun with this job so far.")
+
+
+CHARTS = {
+    "steps": step_chart,
+    "shares": share_chart,
+    "roofline": roof_chart,
+    "agreement": agreement_chart,
+    "failures": failure_chart,
+    "reasons": reason_chart,
+    "times": time_chart,
+    "nest": nest_chart,
+    "empty": empty_chart,
+}
+
+
+def lines(drawn: Markup) -> str:
+    """The markup with an element a line, so that a difference can be read."""
+    return re.sub(r"(<(?:svg|g|li|tr|figure|ul|path|text|line)\b)", r"\n\1", str(drawn)).strip() + "\n"
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_chart_is_as_it_was_kept(name: str, golden: Callable[[str, str], None]) -> None:
+    drawn = CHARTS[name]()
+    parsed(drawn)
+    golden(f"drawing_{name}.html", lines(drawn))
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_class_of_a_chart_is_in_the_style_sheet(name: str) -> None:
+    known = set(re.findall(r"\.([a-z][a-z0-9-]*)", CSS))
+    used = {word for node in parsed(CHARTS[name]()).iter() for word in node.get("class", "").split()}
+    silent = {"bar", "blank", "data", "histogram", "named", "scatter", "serial", "step", "steps"}
+    assert used - known <= silent
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_drawing_says_what_it_shows(name: str) -> None:
+    root = parsed(CHARTS[name]())
+    for box in root.iter("svg"):
+        if box.get("role"):
+            assert [child.tag for child in box][:2] == ["title", "desc"]
+            assert all(child.text for child in list(box)[:2])
+            has_links = any(True for _ in box.iter("a"))
+            assert box.get("role") == ("group" if has_links else "img")
+    assert any(box.get("role") for box in root.iter("svg")) or root.find(".//caption") is not None or name == "nest"
+
+
+def test_all_words_are_escaped() -> None:
+    mark = Mark(1e-3, 2e-3, "best", HOSTILE)
+    parts: tuple[Loop | Step, ...] = (Step(HOSTILE), Loop(HOSTILE, HOSTILE, HOSTILE, (Step(HOSTILE),)))
+    axis = Axis(HOSTILE, Unit.TIME, is_log=True)
+    for drawn in (
+        steps(HOSTILE, axis, axis, [Curve(HOSTILE, [(1, 1), (2, 0.5)], HOSTILE)] * 9),
+        steps(HOSTILE, axis, axis, [], nothing=HOSTILE),
+        scatter(HOSTILE, axis, axis, [Point(1, 1, HOSTILE)], marks=[mark], names=HOSTILE, words=HOSTILE),
+        roofline(HOSTILE, [Point(1, 1, HOSTILE)], peak_flops_s=2, bandwidths=[Bandwidth(HOSTILE, 1)], marks=[mark]),
+        agreement(HOSTILE, [Point(1, 1, HOSTILE)], marks=[mark]),
+        shares(HOSTILE, [Part(HOSTILE, 1, 2)] * 9, before=HOSTILE, after=HOSTILE),
+        bars(HOSTILE, [Bar(HOSTILE, 1, HOSTILE, HOSTILE, HOSTILE)], heads=(HOSTILE, HOSTILE)),
+        signed_bars(HOSTILE, [Bar(HOSTILE, -1, HOSTILE, HOSTILE, HOSTILE)]),
+        histogram(HOSTILE, axis, [1, 2], marks=[mark], names=HOSTILE),
+        nest(HOSTILE, parts),
+    ):
+        root = parsed(drawn)
+        assert any("<script>" in (node.text or "") for node in root.iter())
+
+
+@pytest.mark.parametrize(
+    "href", ["javascript:alert(1)", "//evil.example", "/\\evil", "/\t/evil", "data:text/html,x", "", "/a b", " /a"]
+)
+def test_no_link_leads_to_a_script_or_by_accident_elsewhere(href: str) -> None:
+    with pytest.raises(ValueError, match="no address"):
+        svg.link(href, "text")
+
+
+def test_links_within_the_site_and_to_the_web_are_made() -> None:
+    assert svg.link("/tasks/1?a=b&c=d", "x") == '<a href="/tasks/1?a=b&amp;c=d">x</a>'
+    assert svg.link("https://tuning.example/jobs/1", "x") == '<a href="https://tuning.example/jobs/1">x</a>'
+    assert svg.link(None, "<x>") == "&lt;x&gt;"
+
+
+FLOATS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(st.lists(st.tuples(FLOATS, FLOATS), max_size=20), st.booleans(), st.sampled_from(Unit))
+def test_any_numbers_can_be_drawn(spots: list[tuple[float, float]], is_log: bool, unit: Unit) -> None:
+    x, y = Axis("x", unit, is_log), Axis("y", unit, is_log)
+    parsed(steps("t", x, y, [Curve("a", spots), Curve("b", spots[:3])]))
+    parsed(scatter("t", x, y, [Point(*spot) for spot in spots]))
+    parsed(agreement("t", [Point(*spot) for spot in spots]))
+    parsed(histogram("t", x, [spot[0] for spot in spots]))
+    parsed(signed_bars("t", [Bar("a", spot[0], "b") for spot in spots]))
+    parsed(shares("t", [Part("a", *spot) for spot in spots]))
+
+
+def test_a_thousand_points_are_small() -> None:
+    href = f"/tasks/{'a' * 64}/schedules/{'b' * 64}?target={'c' * 20}"
+    drawn = roofline("Roofline", candidates(1000, href), peak_flops_s=2.9e11, bandwidths=LEVELS)
+    assert len(drawn) < 60_000
+    assert len(parsed(drawn).findall(".//a")) == LINKS
+    assert (
+        len(roofline("Roofline", [Point(p.x, p.y) for p in candidates(1000)], peak_flops_s=3e11, bandwidths=[]))
+        < 20_000
+    )
+
+
+def test_forty_curves_are_small_and_six_of_them_have_colours() -> None:
+    draw = random.Random(5)
+    curves = [Curve(f"task {n}", [(t, 2e-3 * 0.99**t * draw.random()) for t in range(40)]) for n in range(40)]
+    drawn = steps("Best", TRIALS, TIME, curves)
+    assert len(drawn) < 60_000
+    kinds = [node.get("class", "") for node in parsed(drawn).iter("path") if "line" in node.get("class", "").split()]
+    assert kinds.count("line other") == 34 + 1  # and the key of the legend
+    assert {f"line series-{n}" for n in range(6)} <= set(kinds)
+    assert "34 more" in drawn
+
+
+def test_a_curve_holds_each_value_until_the_next_and_on_to_the_end() -> None:
+    drawn = steps("Best", TRIALS, Axis("y", include=(0.0, 4.0)), [Curve("a", [(50, 2), (0, 4)])], until=100)
+    line = next(node for node in parsed(drawn).iter("path") if node.get("class") == "line series-0")
+    assert line.get("d") == "M0 0H500V500H1000"
+
+
+def test_points_without_a_place_are_left_out() -> None:
+    drawn = scatter("t", TIME, TIME, [Point(0, 1), Point(nan, 1), Point(1, inf), Point(1, -1)])
+    assert "No candidate has been measured yet." in re.sub(r"<.*?>", "", drawn)
+
+
+def test_a_side_that_is_not_known_is_not_drawn() -> None:
+    drawn = shares("Shares", [Part("a", 1.0, 0.5), Part("b", 1.0, None)])
+    assert "default" in drawn
+    assert "tuned" not in drawn
+
+
+def test_shares_of_both_sides_have_one_scale() -> None:
+    root = parsed(shares("Shares", [Part("a", 3.0, 0.5), Part("b", 1.0, 0.5)]))
+    widths = [node.get("width") for node in root.iter("rect") if node.get("height") == "30"]
+    assert widths == ["75%", "25%", "12.5%", "12.5%"]
+    assert "75.0% → 50.0%" in root.itertext()
+
+
+def test_bars_of_both_signs_leave_from_zero() -> None:
+    root = parsed(signed_bars("Why", [Bar("a", 3.0, "x"), Bar("b", -1.0, "y")]))
+    boxes = [(node.get("class"), node.get("x"), node.get("width")) for node in root.iter("rect")]
+    assert boxes == [("fill best", "25%", "75%"), ("fill failed", "0%", "25%")]
+
+
+def test_best_and_default_are_told_apart_by_shape_and_label() -> None:
+    root = parsed(roof_chart())
+    shapes = {node.get("class"): node.get("d") for node in root.iter("path") if "mark" in node.get("class", "")}
+    assert shapes["mark best"] != shapes["mark default"]
+    assert {"best", "default"} <= {node.text for node in root.iter("text")}

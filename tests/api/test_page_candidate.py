@@ -1,0 +1,208 @@
+"""The page of a candidate: what it is, what it becomes, and what came of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from tunewright.api import looks as looking
+from tunewright.api.looks import Looks
+from tunewright.api.views import candidate as views
+from tunewright.db.jobs import Budget, JobSpec, JobTask
+from tunewright.search_space.measurement import Record, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule
+
+from .shown import HOSTILE, Page, PlainShower, failed, good, others, product, tried
+
+
+@pytest.fixture
+def shower():
+    return PlainShower()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    monkeypatch.setattr(looking, "PATIENCE_S", 20.0)
+    monkeypatch.setattr(looking, "TEXT_PATIENCE_S", 20.0)
+
+
+@pytest.fixture
+def client(one, shower):
+    one.app.state.looks = Looks(lambda: shower)
+    return one.client()
+
+
+@pytest.fixture
+def look(client, kit):
+    """A function that looks at a page and its twin, which are checked to be whole."""
+
+    def get(path, **query):
+        query.setdefault("target", kit.target().key)
+        answer = client.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.content) < 300_000
+        page = Page(answer.text)
+        page.check()
+        return page, client.get("/v1/pages" + path, params=query).json()
+
+    return get
+
+
+def test_what_came_of_it(one, look, kit):
+    made = tried(one.store, kit.target(), 3)
+    page, view = look(made.path(made.schedules[1]))
+    assert "A schedule of MatMul" in page.words
+    assert "It takes 1.05 ms, the median of 3 samples (95% interval: 1.04 ms to 1.06 ms)" in page.words
+    assert "Beside the default, which took 2.00 ms, that is 1.90x as fast" in page.words
+    assert "best schedule known takes 1.00 ms" in page.words
+    assert view["evidence"]["provenance"] == {"llvm": "22.1", "cpu": "znver5"}
+    assert "znver5" in page.words and "ab" * 32 in page.words
+    assert "timed in turn with it" in page.words and "With all operands in the caches" in page.words
+    assert "3e-07 of the largest magnitude; 0.0001 is tolerated in float32" in page.words
+    assert view["tolerances"] == [{"output": "t2", "dtype": "float32", "tolerance": 1e-4}]
+    assert "elsewhere, and imported" in page.words
+    assert view["form"]["words"] and view["default_form"]["words"] and view["best_form"]["words"]
+    assert [knob["value"] for knob in view["knobs"]] == list(dict(made.schedules[1].values).values())
+    assert "parallel chunk × 4" in page.words
+    assert view["text"] is None
+
+
+def test_which_job_measured_it(one, look, kit):
+    target, task = kit.target(), product()
+    one.store.add_target(target)
+    one.store.add_task(task)
+    spec = JobSpec("ab" * 32, target.key, (JobTask(task.key, 1),), {})
+    job = one.store.jobs.submit(spec, "net.onnx", Budget(100)).job
+    lease = one.store.jobs.lease([target.key], "host-1:1")
+    [schedule] = others(task, target, 1)
+    one.store.record(Record(task.key, target.key, schedule, good(1e-3, samples=9)), lease)
+    page, view = look(f"/tasks/{task.key}/schedules/{schedule.key}")
+    assert f"by job {job.id}, its trial 1" in page.words and f"/jobs/{job.id}" in page.links()
+    assert "9 samples from" in page.words  # drawn
+    assert view["is_best"] and not view["is_default"] and view["default"] is None
+
+
+def test_best_and_default_are_called_so(one, look, kit):
+    made = tried(one.store, kit.target(), 1)
+    assert "The best schedule of MatMul" in look(made.path(made.schedules[0]))[0].words
+    page, view = look(made.path(made.default))
+    assert "The default schedule of MatMul" in page.words
+    assert view["explained"]["reasons"] == []
+
+
+def test_why_the_model_prefers_it(one, look, kit):
+    made = tried(one.store, kit.target(), 40)
+    page, view = look(made.path(made.schedules[0]))
+    assert view["explained"]["reasons"] and view["explained"]["contributions"]
+    for one_of in (*view["explained"]["reasons"][:2], *view["explained"]["contributions"][:2]):
+        assert one_of["words"] in page.words
+
+
+@pytest.mark.parametrize("part", ["ir", "llvm", "assembly"])
+def test_texts(one, look, kit, part):
+    made = tried(one.store, kit.target(), 2)
+    page, view = look(made.path(made.schedules[1]), text=part)
+    assert view["text"]["text"].startswith(f"{part} <begin>")
+    assert f"{part} <begin>" in page.words
+    page, view = look(made.path(made.schedules[1]), text=part, against="default")
+    assert view["text"]["text"] is None
+    lines = {line["kind"]: line["text"] for line in view["text"]["difference"]}
+    assert lines["removed"] == str(made.default) and lines["added"] == str(made.schedules[1])
+    assert f"- {made.default}" in page.words and f"+ {made.schedules[1]}" in page.words
+    assert {"ins", "del"} <= {tag for tag, _ in page.tags}
+    _, view = look(made.path(made.schedules[1]), text=part, against="best")
+    assert {line["text"] for line in view["text"]["difference"] if line["kind"] == "removed"} == {
+        str(made.schedules[0])
+    }
+    page, view = look(made.path(made.default), text=part, against="default")
+    assert view["text"]["difference"] == [] and "They are alike" in page.words
+
+
+def test_each_text_is_made_once(one, look, kit, shower):
+    made = tried(one.store, kit.target(), 1)
+    for _ in range(2):
+        look(made.path(made.schedules[0]), text="ir", against="default")
+    look(made.path(made.default), text="ir")
+    assert [shower.asked.count(what) for what in ("difference", "picture", "ir")] == [1, 2, 3]
+
+
+def test_texts_that_are_too_long_are_cut(one, look, kit, monkeypatch):
+    monkeypatch.setattr(views, "MOST_LETTERS", 400)
+    made = tried(one.store, kit.target(), 1)
+    _, view = look(made.path(made.schedules[0]), text="ir", against="default")
+    assert view["text"]["difference"][-1]["kind"] == "skipped"
+
+
+def test_texts_that_can_not_be_made(one, look, kit, shower):
+    made = tried(one.store, kit.target(), 1)
+    shower.why = HOSTILE
+    page, view = look(made.path(made.schedules[0]), text="llvm")
+    assert view["text"]["why"] == HOSTILE and view["text"]["text"] is None
+    assert "It can't be shown:" in page.words
+    page, _ = look(made.path(made.schedules[0]), text="llvm", against="default")
+    assert "It can't be shown:" in page.words
+
+
+def test_nothing_to_compare_with(one, look, kit):
+    task = product()
+    one.store.add_task(task)
+    one.store.add_target(kit.target())
+    made = tried(one.store, kit.target(), 0, product(32))
+    schedule = others(task, kit.target(), 1)[0]
+    one.store.record(Record(task.key, made.target.key, schedule, failed()))
+    _, view = look(f"/tasks/{task.key}/schedules/{schedule.key}", text="ir", against="best")
+    assert view["text"]["why"] == "there is no best to compare it with"
+
+
+def test_nobody_waits_long(one, look, kit, shower, monkeypatch):
+    monkeypatch.setattr(looking, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(looking, "TEXT_PATIENCE_S", 0.0)
+    shower.may.clear()
+    made = tried(one.store, kit.target(), 1)
+    path = made.path(made.schedules[0])
+    page, view = look(path, text="ir", against="default")
+    assert view["text"]["difference"] is None and view["text"]["why"] == ""
+    assert page.words.count("Look again") >= 2
+    shower.may.set()
+    kit.soon(lambda: look(path, text="ir", against="default")[1]["text"]["difference"])
+
+
+def test_one_that_failed(one, look, kit):
+    made = tried(one.store, kit.target(), 1)
+    schedule = others(made.task, made.target, 2)[1]
+    made.record(schedule, failed(Status.WRONG_RESULT))
+    page, view = look(made.path(schedule))
+    assert "It failed: wrong result" in page.words and "alert(1)" in page.words
+    assert view["trial"]["max_rel_err"] is None and view["evidence"]["error"] == HOSTILE
+    assert "compared with the reference" not in page.words
+
+
+def test_what_was_imported_may_be_long(one, look, kit):
+    made = tried(one.store, kit.target(), 1)
+    schedule = Schedule("x" * 5000, 1, tuple((f"knob{n}" * 50, n) for n in range(3000)))
+    measured = replace(
+        good(1e-3, samples=20_000), provenance={f"name {n}": "y" * 5000 for n in range(90)}, error="z" * 10_000
+    )
+    made.record(schedule, measured)
+    page, view = look(made.path(schedule))
+    assert len(view["evidence"]["samples_ms"]) == views.MOST_SAMPLES
+    assert len(view["evidence"]["provenance"]) == views.MOST_FACTS
+    assert "20,000 samples" in page.words
+    look(made.path())
+
+
+def test_one_that_was_not_tried(one, look, client, kit):
+    task = product()
+    one.store.add_task(task)
+    one.store.add_target(kit.target())
+    made = tried(one.store, kit.target(), 0, product(32))
+    schedule = default_schedule(task, kit.target())
+    page, view = look(f"/tasks/{task.key}/schedules/{schedule.key}")
+    assert "It was not tried on this target" in page.words and view["trial"] is None
+    target = {"target": kit.target().key}
+    kit.problem(client.get(made.path(others(made.task, made.target, 1)[0]), params=target), "no-such-schedule", 404)
+    kit.problem(client.get(f"/tasks/{'0' * 64}/schedules/{schedule.key}", params=target), "no-such-task", 404)
+    wrong = f"/tasks/{task.key}/schedules/{schedule.key}"
+    kit.problem(client.get(wrong, params={"target": "0" * 64}), "no-such-target", 404)
+    for fault in ({"text": "x"}, {"against": "x"}, {"text": "ir", "against": "worst"}):
+        kit.problem(client.get(wrong, params=target | fault), "invalid-request", 422)

@@ -1,0 +1,495 @@
+"""The page of a job: how much faster, where the time goes, what has something to gain, is it worth more budget."""
+
+import re
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+from markupsafe import escape
+
+from tunewright.api.views import history
+from tunewright.api.views.history import Histories, Times
+from tunewright.api.views.job import JobPageAsked, job_page
+from tunewright.api.views.job_tasks import Reason
+from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
+from tunewright.db.sql_store import open_store
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.models.model import open_model
+from tunewright.tuner.units import in_s
+
+from ..tuner.conftest import small_model
+from ..tuner.told import Told, by_key
+from ..tuner.told import job as tune
+
+HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "' onclick='x"]
+
+FAILED = Measurement(Status.CRASH, error="signal 11")
+
+
+def took(time_ms):
+    time_s = time_ms / 1e3
+    return Measurement(Status.OK, (time_s,), time_s, time_s, time_s, 0.0)
+
+
+class Search:
+    """A job under a lease, and what its process tells."""
+
+    def __init__(self, store, target, tasks, job_id, lease):
+        self.store, self.target, self.tasks, self.id, self.lease = store, target, tasks, job_id, lease
+        self.trials = 0
+
+    def tell(self, kind, **data):
+        self.store.jobs.renew(self.lease, events=[NewEvent(kind, data)])
+
+    def progress(self, **data):
+        data = {"stage": "searching", "trials": self.trials} | data
+        told = [NewEvent(EventKind.PROGRESS, data)]
+        self.store.jobs.renew(self.lease, progress=data, events=told, spent_s=1.0)
+
+    def trial(self, task, measurement, *events):
+        record = Record(task.key, self.target.key, Schedule("tiled", 1, (("n", self.trials),)), measurement)
+        self.store.record(record, self.lease, [NewEvent(kind, data) for kind, data in events])
+        self.trials += 1
+
+    def default(self, task, time_ms):
+        data = {"task_key": task.key, "op": task.op, "default_ms": time_ms, "best_ms": time_ms}
+        self.trial(task, took(time_ms), (EventKind.DEFAULT, data))
+
+    def improve(self, task, time_ms, default_ms):
+        data = {"task_key": task.key, "op": task.op, "default_ms": default_ms, "best_ms": time_ms, "trial": self.trials}
+        self.trial(task, took(time_ms), (EventKind.IMPROVED, data))
+
+
+@pytest.fixture
+def search(one, client, kit):
+    """A search of a model with two tasks, the second of which occurs twice."""
+    model = kit.send(client, 8, 16, label="net.onnx")
+    job_id = client.post("/v1/jobs", json={"model": model, "trials": 40}).json()["id"]
+    lease = one.store.jobs.lease([kit.target().key], "host-1:4711")
+    one.store.fleet.report("t1", [], job_id)
+    return Search(one.store, kit.target(), [kit.task(8), kit.task(16)], job_id, lease)
+
+
+def twin(client, job_id, **asked):
+    answer = client.get(f"/v1/pages/jobs/{job_id}", params=asked)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def page(client, job_id, **asked):
+    """The words of the page, with a space for each piece of markup."""
+    answer = client.get(f"/jobs/{job_id}", params=asked)
+    assert answer.status_code == 200, answer.text
+    return " ".join(re.sub(r"<[^>]*>", " ", answer.text).split())
+
+
+def searched(search):
+    """Two tasks with their defaults, one of which became faster, and two failures."""
+    small, large = search.tasks
+    search.tell(EventKind.STAGE, stage="searching")
+    search.default(large, 4.0)
+    search.default(small, 2.0)
+    search.trial(large, FAILED)
+    search.improve(large, 3.0, 4.0)
+    search.improve(large, 1.0, 4.0)
+    search.trial(small, Measurement(Status.TIMEOUT, error="60 s"))
+    gains = {"remaining_gain": 0.03, "again_gain": 0.045, "task_gains": [0.001, 0.04], "left_s": 120.0}
+    search.progress(spent_s=90.0, speedup=2.5, **gains)
+
+
+def report(search, **changes):
+    small, large = search.tasks
+    tasks = [
+        {"key": small.key, "chosen": 1, "default_ms": 2.1, "best_ms": 2.0, "fraction_of_peak": 0.25},
+        {"key": large.key, "chosen": 2, "default_ms": 4.2, "best_ms": 1.05, "fraction_of_peak": None},
+    ]
+    return {"default_ms": 11.0, "tuned_ms": 5.0, "trials": 6, "tasks": tasks, "ended_by": "trials"} | changes
+
+
+class TestBeforeAnyTrial:
+    def test_it_says_that_nothing_is_known(self, client, search):
+        said = twin(client, search.id)
+        assert (said["job"]["state"], said["latency"]["speedup"], said["prospect"]["outlook"]) == (
+            "running",
+            None,
+            "unknown",
+        )
+        assert [task["reason"] for task in said["tasks"]] == ["untried", "untried"]
+        assert (said["failures"], said["curves"], said["model"]["steps"]) == ([], [], [])
+        words = page(client, search.id)
+        assert "There are no trials yet" in words
+        assert "is told once each task that the model needs had its first trial" in words
+
+    def test_a_job_that_nobody_takes_up(self, serve, kit):
+        with serve() as one:
+            one.store.add_target(kit.target())
+            client = one.client()
+            model = kit.send(client, 8)
+            job = client.post("/v1/jobs", json={"model": model, "target": kit.target().key}).json()["id"]
+            assert "tunewright work" in page(client, job)
+
+
+class TestWhileItRuns:
+    def test_how_much_faster_it_is_so_far(self, client, search):
+        searched(search)
+        said = twin(client, search.id)
+        assert said["latency"] == {
+            "default_ms": pytest.approx(2.0 + 2 * 4.0),
+            "tuned_ms": pytest.approx(2.0 + 2 * 1.0),
+            "speedup": pytest.approx(2.5),
+            "is_timed": False,
+            "why_not": "",
+        }
+        words = page(client, search.id)
+        assert "2.50x so far, by the times of its tasks" in words
+        assert "4.00 ms 10.0 ms by default" in words
+
+    def test_where_the_time_goes(self, client, search):
+        searched(search)
+        first, second = twin(client, search.id)["parts"]
+        assert {first["key"], second["key"]} == {task.key for task in search.tasks}
+        assert {(part["before_ms"], part["after_ms"]) for part in (first, second)} == {(8.0, 2.0), (2.0, 2.0)}
+        assert 'class="chart shares"' in client.get(f"/jobs/{search.id}").text
+
+    def test_what_was_spent_on_each_task_and_why(self, client, search):
+        searched(search)
+        small, large = (
+            next(t for t in twin(client, search.id)["tasks"] if t["key"] == one.key) for one in search.tasks
+        )
+        assert (large["uses"], large["occurrences"], large["default_ms"], large["best_ms"]) == (2, 2, 4.0, 1.0)
+        assert (large["before_share"], large["after_share"]) == pytest.approx((0.8, 0.5))
+        assert (large["saved_share"], small["saved_share"]) == pytest.approx((1.0, 0.0))
+        assert (large["trials"], large["failed"], large["improved_trial"]) == (4, 1, 5)
+        assert large["trials_share"] == pytest.approx(4 / 6)
+        assert [(task["expected_share"], task["reason"]) for task in (large, small)] == [
+            (0.04, "most"),
+            (0.001, "some"),
+        ]
+        assert "more trials are expected to bring most here faster last at trial 5" in page(client, search.id)
+
+    def test_whether_it_is_worth_more(self, client, search):
+        searched(search)
+        said = twin(client, search.id)
+        assert said["prospect"] == {"outlook": "some", "again_s": 90.0, "again_gain": 0.045, "ended_by": None}
+        assert [one["expected_share"] for one in said["promising"]] == [0.04, 0.001]
+        words = page(client, search.id)
+        assert "The rest of its budget is expected to make it 3.0% faster" in words
+        assert "As long again, 1:30, would bring 4.5%" in words
+        assert re.search(r"Most of that is expected of Relu \(4% of a run\) and Relu \(0.1% of a run\)\.", words)
+        search.progress(spent_s=95.0, remaining_gain=0.001, again_gain=0.002, task_gains=[0.0, None], left_s=100.0)
+        assert "little more to expect" in page(client, search.id)
+        assert [task["reason"] for task in twin(client, search.id, sort="expected")["tasks"]] == ["little", "exhausted"]
+
+    def test_curves_against_trials_and_time(self, client, search):
+        searched(search)
+        said = twin(client, search.id)
+        [curve] = [curve for curve in said["curves"] if curve["key"] == search.tasks[1].key]
+        assert [(step["trial"], step["speedup"]) for step in curve["steps"]] == [
+            (0, 1.0),
+            (4, pytest.approx(4 / 3)),
+            (5, 4.0),
+        ]
+        assert [(step["trial"], step["speedup"]) for step in said["model"]["steps"]] == [(6, 2.5)]
+        assert "trials of the job" in client.get(f"/jobs/{search.id}").text
+        assert "time at work" in client.get(f"/jobs/{search.id}", params={"x": "seconds"}).text
+
+    def test_failures_by_kind(self, client, search):
+        searched(search)
+        failures = twin(client, search.id)["failures"]
+        assert {(one["status"], one["trials"], one["tasks"]) for one in failures} == {
+            ("crash", 1, 1),
+            ("timeout", 1, 1),
+        }
+        assert "it killed its process" in page(client, search.id)
+
+    def test_who_is_at_work(self, client, search, kit):
+        [tuner] = twin(client, search.id)["tuners"]
+        assert (tuner["host"], tuner["pid"], tuner["devices"]) == ("host-1", 4711, [])
+        kit.enlist(search.store, kit.target())
+        search.store.fleet.leave("t1")
+        assert twin(client, search.id)["tuners"] == []
+        assert "host-1:4711, not heard of in the last minute" in page(client, search.id)
+
+    def test_a_task_of_which_nothing_works_leaves_the_sum_open(self, client, search):
+        small, large = search.tasks
+        for _ in range(2):
+            search.trial(small, FAILED)
+        search.default(large, 4.0)
+        said = twin(client, search.id)
+        assert (said["latency"]["default_ms"], said["latency"]["speedup"]) == (None, None)
+        assert {task["key"]: task["reason"] for task in said["tasks"]} == {small.key: "failing", large.key: "unknown"}
+
+    def test_its_stream_goes_on_behind_what_is_shown(self, client, search):
+        searched(search)
+        newest = search.store.jobs.newest_event(search.id)
+        assert f'data-stream="/v1/jobs/{search.id}/events?after={newest}"' in client.get(f"/jobs/{search.id}").text
+
+
+class TestFinished:
+    def test_the_model_was_timed(self, client, search):
+        searched(search)
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search))
+        said = twin(client, search.id)
+        assert (said["latency"]["default_ms"], said["latency"]["speedup"], said["latency"]["is_timed"]) == (
+            11.0,
+            2.2,
+            True,
+        )
+        assert (said["prospect"]["ended_by"], said["prospect"]["again_gain"]) == ("trials", 0.045)
+        assert {task["best_ms"] for task in said["tasks"]} == {2.0, 1.05}
+        assert {task["peak_share"] for task in said["tasks"]} == {0.25, None}
+        parts = {part["name"]: (part["before_ms"], part["after_ms"]) for part in said["parts"] if not part["key"]}
+        assert parts == {"besides its tasks": pytest.approx((11.0 - 2.1 - 2 * 4.2, 5.0 - 2.0 - 2 * 1.05))}
+        words = page(client, search.id)
+        assert "2.20x timed on the whole model" in words
+        assert "all its trials are done" in words
+        assert "Searching for as long again, 1:30, was expected to make it 4.5% faster" in words
+        assert "Pause" not in words and "Cancel" not in words
+
+    def test_what_runs_without_a_kernel(self, client, search):
+        result = report(search, fallback={"Resize": 2, "<b>": 1}, fallback_share=0.25, whole_model="")
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        assert "25.0% of a run goes into 2 Resize, 1 &lt;b&gt;, run by ONNX" in page(client, search.id)
+
+    def test_nothing_was_left_to_try(self, client, search):
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, ended_by="exhausted"))
+        assert "more budget brings nothing" in page(client, search.id)
+
+    @pytest.mark.parametrize(
+        "result", [{}, {"tasks": "?"}, {"tasks": [1, {"key": None}], "fallback": 3, "ended_by": "?"}]
+    )
+    def test_reports_that_say_little(self, client, search, result):
+        searched(search)
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        assert twin(client, search.id)["latency"]["speedup"] == 2.5
+        page(client, search.id)
+
+    def test_a_job_that_failed_says_why(self, client, search):
+        search.store.jobs.finish(search.lease, JobState.FAILED, error="OSError: no space")
+        assert page(client, search.id).count("OSError: no space") == 2  # and in the log
+
+
+class TestLists:
+    @pytest.fixture
+    def many(self, one, client, kit):
+        """A search of sixty tasks, each of which takes 1 ms more than the one before."""
+        extents = range(1, 61)
+        model = kit.send(client, *extents)
+        job_id = client.post("/v1/jobs", json={"model": model, "trials": 400}).json()["id"]
+        lease = one.store.jobs.lease([kit.target().key], "h")
+        found = Search(one.store, kit.target(), [kit.task(extent) for extent in extents], job_id, lease)
+        for place, task in enumerate(found.tasks, 1):
+            found.default(task, float(place))
+        return found
+
+    def test_tasks_come_in_pages(self, client, many):
+        first = twin(client, many.id)
+        second = twin(client, many.id, start=first["next_start"])
+        third = twin(client, many.id, start=second["next_start"])
+        keys = [task["key"] for said in (first, second, third) for task in said["tasks"]]
+        assert keys == [task.key for task in reversed(many.tasks)]
+        assert (len(first["tasks"]), third["next_start"], first["task_count"]) == (25, None, 60)
+        assert [curve["key"] for curve in second["curves"]] == [task["key"] for task in second["tasks"]]
+        assert "26 to 50 of 60" in page(client, many.id, start=25)
+        assert "no tasks behind these" in page(client, many.id, start=1000)
+        assert [part["name"] for part in first["parts"]][-1] == "54 more tasks"
+
+    def test_tasks_are_sorted(self, client, many):
+        for _ in range(3):
+            many.trial(many.tasks[4], FAILED)
+        many.improve(many.tasks[9], 1.0, 10.0)
+        gains = [0.0] * 60
+        gains[7] = 0.02
+        many.progress(again_gain=0.02, task_gains=gains, remaining_gain=0.01, left_s=60.0)
+        for sort, place in (("trials", 4), ("failed", 4), ("saved", 9), ("expected", 7), ("time", 59)):
+            assert twin(client, many.id, sort=sort)["tasks"][0]["key"] == many.tasks[place].key, sort
+        text = client.get(f"/jobs/{many.id}", params={"sort": "failed", "x": "seconds"}).text
+        assert 'aria-sort="descending"><a href="/jobs/1?x=seconds&amp;sort=failed#tasks">Failed' in text
+        assert f'href="/jobs/{many.id}?x=seconds&amp;sort=failed&amp;start=25#tasks"' in text
+
+    def test_the_log_comes_in_pages_and_without_what_is_told_all_the_time(self, client, many):
+        for place, task in enumerate(many.tasks, 1):
+            many.improve(task, 0.5 * place, place)
+        many.progress()
+        first = twin(client, many.id)
+        second = twin(client, many.id, before=first["next_before"])
+        numbers = [line["number"] for said in (first, second) for line in said["log"]]
+        assert numbers == [*range(122, 62, -1), 2, 1] and first["newest"] == 123
+        assert second["next_before"] is None and len(first["log"]) == 50
+        assert "Older" in page(client, many.id) and "Newest" in page(client, many.id, before=20)
+        assert {line["kind"] for line in first["log"]} == {"improved"}
+
+    def test_a_page_stays_small(self, client, many):
+        assert len(client.get(f"/jobs/{many.id}").content) < 150_000
+
+    @pytest.mark.parametrize("asked", [{"sort": "name"}, {"x": "y"}, {"start": -1}, {"before": 0}])
+    def test_what_can_not_be_asked(self, client, kit, many, asked):
+        kit.problem(client.get(f"/v1/pages/jobs/{many.id}", params=asked), "invalid-request", 422)
+
+
+def test_a_job_that_is_none(client, kit):
+    kit.problem(client.get("/v1/pages/jobs/99"), "no-such-job", 404)
+    assert client.get("/jobs/99", headers={"Accept": "text/html"}).status_code == 404
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_come_as_text(one, client, kit, name):
+    model = kit.send(client, 8, label=name)
+    job_id = client.post("/v1/jobs", json={"model": model}).json()["id"]
+    lease = one.store.jobs.lease([kit.target().key], holder=name)
+    one.store.fleet.enlist("t2", name, 1, name, name[:16])
+    one.store.fleet.report("t2", [], job_id)
+    search = Search(one.store, kit.target(), [kit.task(8)], job_id, lease)
+    search.tell(EventKind.STAGE, stage=name)
+    data = {"task_key": name, "op": name, "default_ms": 2.0, "best_ms": 1.0, "trial": 0}
+    for kind in (EventKind.IMPROVED, EventKind.CONFIRMED, EventKind.DEFAULT, EventKind.CHANGED):
+        search.tell(kind, **data)
+    search.progress(stage=name)
+    result = report(
+        SimpleNamespace(tasks=[kit.task(8), kit.task(16)]), whole_model=name, fallback={name: 1}, ended_by=name
+    )
+    one.store.jobs.finish(lease, JobState.SUCCEEDED, result=result | {"default_ms": None})
+    text = client.get(f"/jobs/{job_id}").text
+    assert text.count(str(escape(name))) >= 8
+    assert name not in text or name == escape(name)
+    assert "style=" not in text
+
+
+@pytest.mark.parametrize("alone_ms", [1.0, 4.0])
+def test_a_task_that_stands_for_two_others(one, client, kit, alone_ms):
+    """Of a run it takes something only where the model would run it: where it is faster than both."""
+    tasks = [kit.task(extent) for extent in (8, 16, 24)]
+    one.store.add_tasks(tasks)
+    chains = [{"calls": [0, 1], "runs": [[0, 2, 2]], "occurrences": 1}]
+    spec = JobSpec("", kit.target().key, tuple(JobTask(task.key, 1) for task in tasks), {"chains": chains})
+    job = one.store.jobs.submit(spec, "chain", Budget(10)).job
+    search = Search(one.store, kit.target(), tasks, job.id, one.store.jobs.lease([kit.target().key], "h"))
+    for task, time_ms in zip(tasks, (alone_ms, alone_ms, 3.0), strict=True):
+        search.default(task, time_ms)
+    search.progress(task_gains=[0.0, 0.0, 0.0], again_gain=0.0)
+    said = twin(client, job.id)
+    by_key = {task["key"]: task for task in said["tasks"]}
+    first, second, both = (by_key[task.key] for task in tasks)
+    is_faster = alone_ms == 4.0
+    assert [one["uses"] for one in (first, second, both)] == ([0, 0, 1] if is_faster else [1, 1, 0])
+    assert [one["before_ms"] for one in (first, second, both)] == [alone_ms, alone_ms, 0.0]
+    assert said["latency"]["tuned_ms"] == (3.0 if is_faster else 2.0)
+    assert both["reason"] == ("little" if is_faster else "unused")
+    assert (both["key"] in {part["key"] for part in said["parts"]}) == is_faster
+
+
+def test_what_a_real_search_tells():
+    """All that the page says of a finished job is what its report has, and what its process told on the way."""
+    network = open_model(small_model().SerializeToString())
+    with open_store("sqlite://") as store:
+        found = tune(network, store, Told(by_key), trials=40)
+        view = job_page(store, Histories(), found.job_id, JobPageAsked())
+    times = {task.key: (task.default_s, task.best_s) for task in found.tasks}
+    for task in view.tasks:
+        assert (in_s(task.default_ms), in_s(task.best_ms)) == pytest.approx(times[task.key])
+    assert sum(task.trials for task in view.tasks) == view.trials == found.trials
+    for curve in view.curves:
+        default_s, best_s = times[curve.key]
+        assert default_s and best_s
+        assert curve.steps[0].speedup == 1.0
+        assert curve.steps[-1].speedup == pytest.approx(default_s / best_s)
+    assert len(view.curves) == len(times) and view.latency.speedup and view.latency.speedup > 1
+    assert view.prospect.again_gain is not None and view.prospect.ended_by == found.ended_by
+    assert Reason.UNKNOWN not in {task.reason for task in view.tasks}
+
+
+class TestHistory:
+    """What is kept of a job's events."""
+
+    @pytest.fixture
+    def store(self, kit):
+        with open_store("sqlite://") as opened:
+            opened.add_target(kit.target())
+            opened.add_tasks([kit.task(8)])
+            yield opened
+
+    @pytest.fixture
+    def search(self, store, kit):
+        spec = JobSpec("", kit.target().key, (JobTask(kit.task(8).key, 1),))
+        job = store.jobs.submit(spec, "", Budget(1000)).job
+        return Search(store, kit.target(), [kit.task(8)], job.id, store.jobs.lease([kit.target().key], "h"))
+
+    def read(self, histories, store, search):
+        return histories.of(store.jobs.get(search.id), store.jobs, store.trials)
+
+    def test_it_grows_with_the_job(self, store, search):
+        histories = Histories()
+        for n in range(3):
+            search.default(search.tasks[0], 1.0 + n)
+            search.progress(again_gain=n / 10, speedup=1.0)
+            found = self.read(histories, store, search)
+            assert [event.kind.value for event in found.events] == ["queued", "started", *["default"] * (n + 1)]
+            assert [event.kind.value for event in found.spine] == ["queued", "started", *["progress"] * (n + 1)]
+            assert found.of_tasks == {search.tasks[0].key: found.events[2:]}
+            assert found.times == {search.tasks[0].key: Times(1.0 + n, 1.0, 1.0)}
+            assert (found.newest, found.expected["again_gain"]) == (4 + 2 * n, n / 10)
+            assert found.counts == {search.tasks[0].key: {Status.OK: n + 1}}
+        assert found == self.read(Histories(), store, search)
+
+    def test_of_the_progress_a_sample_is_kept(self, store, search, monkeypatch):
+        monkeypatch.setattr(history, "MOST_PROGRESS", 8)
+        monkeypatch.setattr(history, "READ_AT_ONCE", 5)
+        histories = Histories()
+        for n in range(200):
+            search.progress(task_gains=[0.1] * 9, again_gain=0.1)
+            if n % 7 == 0:
+                found = self.read(histories, store, search)
+        search.tell(EventKind.STAGE, stage="learning")
+        found = self.read(histories, store, search)
+        kept = [event for event in found.spine if event.kind is EventKind.PROGRESS]
+        assert 8 <= len(kept) <= 16 and "task_gains" not in kept[0].data
+        gaps = {later.number - event.number for event, later in pairwise(kept)}
+        assert len(gaps) == 1 and found.newest - kept[-1].number <= max(gaps)
+        assert found == self.read(Histories(), store, search)
+        assert [event.number for event in found.spine] == sorted(event.number for event in found.spine)
+
+    def test_improvements_are_thinned(self, store, search, monkeypatch):
+        monkeypatch.setattr(history, "MOST_EVENTS", 20)
+        histories = Histories()
+        for n in range(60):
+            search.improve(search.tasks[0], 100.0 - n, 100.0)
+            found = self.read(histories, store, search)
+        trials = [event.data["trial"] for event in found.events if event.kind is EventKind.IMPROVED]
+        assert len(found.events) <= 20 and trials[-1] == 59
+        key = search.tasks[0].key
+        assert found.of_tasks[key] == found.events[2:] and found.times[key] == Times(100.0, 41.0, None, 60)
+        assert [event.kind.value for event in found.events[:2]] == ["queued", "started"]
+
+    def test_what_was_not_looked_at_for_long_is_let_go_of(self, store, search, kit, monkeypatch):
+        monkeypatch.setattr(history, "MOST_IN_ALL", 3)
+        store.add_tasks([kit.task(16)])
+        spec = JobSpec("", kit.target().key, (JobTask(kit.task(16).key, 1),))
+        other = store.jobs.submit(spec, "", Budget(1)).job
+        histories = Histories()
+        for n in range(4):
+            search.progress()
+            first = self.read(histories, store, search)
+            assert histories.of(other, store.jobs, store.trials).newest == 1
+            assert first.newest == n + 3
+
+    def test_long_counts_are_made_seldom(self, store, search):
+        now = [0.0]
+        counted = []
+
+        def count(job_id):
+            counted.append(now[0])
+            now[0] += 1.0  # it takes a second
+            return store.trials.counts(job_id)
+
+        log = SimpleNamespace(counts=count)
+        histories = Histories(clock=lambda: now[0])
+        for _ in range(30):
+            search.default(search.tasks[0], 1.0)
+            found = histories.of(store.jobs.get(search.id), store.jobs, log)
+            now[0] += 1.0
+        assert counted == [0.0, 21.0]
+        store.jobs.finish(search.lease, JobState.SUCCEEDED, result={})
+        for _ in range(3):
+            found = histories.of(store.jobs.get(search.id), store.jobs, log)
+        assert len(counted) == 3 and found.counts == {search.tasks[0].key: {Status.OK: 30}}

@@ -1,0 +1,321 @@
+"""The page of a task: from it alone one can tell why the winner won."""
+
+import json
+
+import pytest
+
+from tunewright.api import looks as looking
+from tunewright.api.looks import Looks
+from tunewright.api.views import judged as judging
+from tunewright.api.views import task as views
+from tunewright.db.jobs import Budget, JobSpec, JobState, JobTask
+from tunewright.search_space.measurement import Record, Status
+from tunewright.tuner.insight.calibration import Calibration, Pair
+
+from .shown import HOSTILE, Page, PlainShower, failed, good, others, product, tried
+
+
+@pytest.fixture
+def shower():
+    return PlainShower()
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(looking, "RENEW_S", 0.0)
+    monkeypatch.setattr(looking, "PATIENCE_S", 20.0)
+
+
+@pytest.fixture
+def client(one, shower):
+    one.app.state.looks = Looks(lambda: shower)
+    return one.client()
+
+
+@pytest.fixture
+def look(client, kit):
+    """A function that looks at a page and its twin, which are checked to be whole."""
+
+    def get(path, **query):
+        query.setdefault("target", kit.target().key)
+        answer = client.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.content) < 300_000
+        page = Page(answer.text)
+        page.check()
+        twin = client.get("/v1/pages" + path, params=query)
+        assert twin.status_code == 200 and len(twin.content) < 300_000
+        return page, twin.json()
+
+    return get
+
+
+def queued(store, task, target, lease=True, label="net.onnx"):
+    """A job of the task, and a lease of it."""
+    store.add_task(task)
+    spec = JobSpec("ab" * 32, target.key, (JobTask(task.key, 1),), {})
+    job = store.jobs.submit(spec, label, Budget(100)).job
+    return store.jobs.lease([target.key], "host-1:1") if lease else job
+
+
+def test_it_says_why_the_winner_won(one, look, kit):
+    made = tried(one.store, kit.target())
+    page, view = look(made.path())
+    assert "The best schedule known takes 1.00 ms (95% interval of the median: 990 µs to 1.01 ms)." in page.words
+    assert "That is 2.00x as fast as the default, which takes 2.00 ms" in page.words
+    assert "each timed when it was tried" in page.words
+    assert "What is different about it" in page.words
+    assert "It reaches" in page.words and "FLOP/s" in page.words
+    assert "compared with the reference" in page.words and "0.0001 is tolerated" in page.words
+    assert view["best"]["schedule"]["key"] == made.schedules[0].key
+    assert view["default"]["schedule"]["key"] == made.default.key
+    assert view["gain"] == {"default_ms": 2.0, "best_ms": 1.0, "is_side_by_side": False}
+    assert view["form"]["words"] != view["default_form"]["words"]
+    assert view["judged"]["sampled"] == view["trials"] == 5
+    assert len(view["judged"]["points"]) == 5
+    assert view["judged"]["nearness"]["share"] > 0
+    for part in ("ir", "llvm", "assembly"):
+        assert any(f"text={part}&against=default" in link for link in page.links())
+
+
+def test_pictures(one, look, kit, shower):
+    made = tried(one.store, kit.target())
+    page, view = look(made.path())
+    assert "parallel chunk × 4" in page.words and "y[i] += x[k]" in page.words
+    assert view["form"]["parts"][0]["kind"] == "parallel"
+    assert "estimated peak" in page.words
+    assert made.path(made.schedules[0]) + f"?target={made.target.key}" in page.links()
+    assert "has learned nothing yet" in page.words  # there is no base model in these tests
+    assert shower.asked == ["picture"] * 2  # each once, for page and twin
+    look(made.path())
+    assert shower.asked == ["picture"] * 2
+
+
+def test_a_model_that_has_learned_is_asked(one, look, kit, monkeypatch):
+    made = tried(one.store, kit.target(), 40)
+    page, view = look(made.path())
+    assert view["judged"]["reasons"]  # these trials alone teach it
+    assert "what speaks for it beside the default is mostly" in page.words
+    reason = next(one for one in view["judged"]["reasons"] if one["log2_speed"] > 0)
+    assert reason["words"] in page.words and reason["value"] != reason["default_value"]
+
+
+def test_how_far_the_model_can_be_trusted(one, look, kit, monkeypatch):
+    made = tried(one.store, kit.target(), 3)
+    keys = [schedule.key for schedule in (made.schedules[1], made.schedules[0], made.default)]
+    pairs = tuple(Pair(key, 1e-3 * (1 + n), 1e-3) for n, key in enumerate(keys))
+    asked = []
+
+    def calibrations(store, task, target, lines):
+        asked.append(len(lines))
+        return [
+            Calibration("base model", pairs, 0.61, 0.75, 0.9, 1.0, has_learned_from_these=False),
+            Calibration("snapshot 7", pairs, None, None, None, None, has_learned_from_these=True),
+        ]
+
+    monkeypatch.setattr(judging, "calibrations", calibrations)
+    page, view = look(made.path())
+    assert asked == [4]
+    base, newest = view["judged"]["calibrations"]
+    assert (base["model"], base["rank_correlation"], base["peak_5"], base["best_rank"]) == ("base model", 0.61, 1.0, 2)
+    assert (newest["model"], newest["rank_correlation"], newest["has_learned_from_these"]) == ("snapshot 7", None, True)
+    assert "rank correlation of 0.61" in page.words and "75.0% in the right order" in page.words
+    assert "What it ranks first has 90.0% of the speed of the best, the best of its first five 100.0%" in page.words
+    assert "The base model, which never saw these trials, ranks it 2 of 3" in page.words
+    assert "Snapshot 7 ranks it 2 of 3" in page.words
+    assert "There are too few trials to say" in page.words
+    predicted = {point["schedule"]: point["predicted_ms"] for point in view["judged"]["points"]}
+    assert predicted[keys[0]] == [1.0, 1.0] and predicted[made.schedules[2].key] == [None, None]
+    assert page.words.count("predicted = measured") >= 2
+
+
+def test_side_by_side(one, look, kit):
+    target, task = kit.target(), product()
+    one.store.add_target(target)
+    lease = queued(one.store, task, target)
+    made = tried(one.store, target, 2)
+    winner = others(task, target, 3)[2]
+    made.record(winner, good(5e-4), lease)
+    entry = {"key": task.key, "default_ms": 2.5, "best_ms": 0.5, "schedule": winner.to_json()}
+    one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"tasks": [entry], "peak_gflops": 123.0})
+    page, view = look(made.path())
+    assert view["gain"] == {"default_ms": 2.5, "best_ms": 0.5, "is_side_by_side": True}
+    assert "5.00x" in page.words and "both timed in turn in one process" in page.words
+    assert view["ceilings"]["peak_flops_s"] == 123e9 and view["ceilings"]["is_measured"]
+    assert "measured peak 123 GFLOP/s" in page.words
+    assert view["best"]["job"] == lease.job_id
+
+
+@pytest.mark.parametrize("result", [{"tasks": 7}, {"tasks": [7, {"key": 1}]}, {"peak_gflops": "x"}, {}])
+def test_reports_of_any_form(one, look, kit, result):
+    target = kit.target()
+    lease = queued(one.store, product(), target)
+    made = tried(one.store, target, 1)
+    made.record(others(made.task, target, 2)[1], good(5e-4), lease)
+    one.store.jobs.finish(lease, JobState.SUCCEEDED, result=result)
+    _, view = look(made.path(), job=lease.job_id)
+    assert not view["gain"]["is_side_by_side"]
+
+
+def test_the_default_may_be_best(one, look, kit):
+    made = tried(one.store, kit.target(), 0)
+    page, view = look(made.path())
+    assert view["is_default_best"] and view["gain"] is None and view["default_form"] is None
+    assert "It is the default: of the 1 trial none is known to be faster" in page.words
+
+
+def test_nothing_was_tried(one, look, kit):
+    task = product()
+    one.store.add_task(task)
+    one.store.add_target(kit.target())
+    page, view = look(f"/tasks/{task.key}")
+    assert "Nobody has tried anything of this task" in page.words and "tunewright submit" in page.words
+    assert view["best"] is None and view["rows"] == [] and view["trials"] == 0
+
+
+def test_nothing_works(one, look, kit):
+    made = tried(one.store, kit.target(), 0, product(32))
+    task = product(48)
+    one.store.add_task(task)
+    for number, schedule in enumerate(others(task, made.target, 2)):
+        one.store.record(Record(task.key, made.target.key, schedule, failed([Status.CRASH, Status.TIMEOUT][number])))
+    page, view = look(f"/tasks/{task.key}")
+    assert "Of 2 trials none has worked" in page.words
+    assert view["counts"] == {"crash": 1, "timeout": 1}
+    assert "The default was not" not in page.words
+
+
+def test_hostile_texts(one, client, look, kit):
+    task = product(label=HOSTILE)
+    lease = queued(one.store, task, kit.target(), label=HOSTILE)
+    made = tried(one.store, kit.target(), 1, task)
+    made.record(others(task, kit.target(), 2)[1], failed(), lease)
+    page, view = look(made.path(), job=lease.job_id)
+    assert view["task"]["op"] == HOSTILE
+    assert "alert(1)" in page.words and "\u202e" not in page.words
+    text = client.get(made.path(), params={"target": kit.target().key}).text
+    assert "<script>alert" not in text
+
+
+def test_the_table_is_sorted_and_filtered_and_comes_in_pages(one, look, kit):
+    target = kit.target()
+    made = tried(one.store, target, 60)
+    for schedule in others(made.task, target, 64)[60:]:
+        made.record(schedule, failed(error="it crashed"))
+    page, view = look(made.path())
+    times_ms = [row["median_ms"] for row in view["rows"]]
+    assert len(times_ms) == views.ROWS and times_ms == sorted(times_ms)
+    assert view["shown"] == view["trials"] == 65 and view["counts"] == {"ok": 61, "crash": 4}
+    [following] = [attrs["href"] for tag, attrs in page.tags if tag == "a" and attrs.get("rel") == "next"]
+    assert f"cursor={view['next']}".replace(" ", "+") in following.replace("%2B", "+").replace("%2E", ".")
+    second, view = look(made.path(), cursor=view["next"])
+    assert len(view["rows"]) == 15 and view["next"] is None
+    assert [row["status"] for row in view["rows"]][-4:] == ["crash"] * 4
+    assert "it crashed" in second.words and "First" in second.words
+    _, view = look(made.path(), desc=True)
+    assert view["rows"][0]["median_ms"] == max(row["median_ms"] for row in view["rows"])
+    _, view = look(made.path(), sort="created", desc=True, status="crash")
+    assert [row["status"] for row in view["rows"]] == ["crash"] * 4 and view["shown"] == 4
+    page, view = look(made.path(), status=["crash", "timeout"])
+    assert view["shown"] == 4
+    page, view = look(made.path(), status="timeout")
+    assert "No trial ended so" in page.words
+
+
+def test_sorting_links_turn_round(one, look, kit):
+    made = tried(one.store, kit.target(), 2)
+
+    def heading(page, word):
+        place = next(n for n, (tag, attrs) in enumerate(page.tags) if tag == "th" and attrs.get("aria-sort"))
+        return page.tags[place][1]["aria-sort"], page.tags[place + 1][1]["href"]
+
+    page, _ = look(made.path())
+    direction, link = heading(page, "Time")
+    assert direction == "ascending" and "desc=true" in link
+    page, view = look(made.path(), desc="true")
+    direction, link = heading(page, "Time")
+    assert direction == "descending" and "desc" not in link
+    assert view["rows"][0]["median_ms"] == 2.0
+    page, _ = look(made.path(), sort="created", desc="true")
+    direction, link = heading(page, "When")
+    assert direction == "descending" and "sort=created" in link and "desc" not in link
+
+
+def test_the_trials_of_a_job(one, look, kit):
+    target = kit.target()
+    lease = queued(one.store, product(), target)
+    made = tried(one.store, target, 3)
+    made.record(others(made.task, target, 4)[3], good(4e-3), lease)
+    page, view = look(made.path(), job=lease.job_id)
+    assert [row["job"] for row in view["rows"]] == [lease.job_id] and view["trials"] == 5
+    assert view["job"] == {"id": lease.job_id, "label": "net.onnx", "state": "running"}
+    [body] = [attrs for tag, attrs in page.tags if tag == "body"]
+    assert body["data-stream"] == f"/v1/jobs/{lease.job_id}/events"
+    assert f"/jobs/{lease.job_id}" in page.links()
+
+
+def test_what_is_not_known(one, client, kit):
+    made = tried(one.store, kit.target(), 1)
+    target = {"target": made.target.key}
+    kit.problem(client.get("/tasks/" + "0" * 64, params=target), "no-such-task", 404)
+    kit.problem(client.get(made.path(), params={"target": "0" * 64}), "no-such-target", 404)
+    kit.problem(client.get(made.path(), params=target | {"job": 99}), "no-such-job", 404)
+    kit.problem(client.get(made.path()), "invalid-request", 422)
+    kit.problem(client.get("/tasks/x", params=target), "invalid-request", 422)
+    for wrong in ({"cursor": "x"}, {"sort": "x"}, {"status": "x"}, {"job": 0}, {"desc": "x"}):
+        kit.problem(client.get(made.path(), params=target | wrong), "invalid-request", 422)
+    _, slowest = kit, client.get("/v1/pages" + made.path(), params=target).json()
+    assert slowest["next"] is None
+
+
+def test_a_cursor_of_another_order(one, client, look, kit):
+    made = tried(one.store, kit.target(), 55)
+    _, view = look(made.path())
+    query = {"target": made.target.key, "cursor": view["next"], "desc": "true"}
+    kit.problem(client.get(made.path(), params=query), "invalid-request", 422)
+
+
+def test_nobody_waits_long_for_pictures(one, look, kit, shower, monkeypatch):
+    monkeypatch.setattr(looking, "PATIENCE_S", 0.0)
+    shower.may.clear()
+    made = tried(one.store, kit.target(), 2)
+    page, view = look(made.path())
+    assert view["form"] == {"words": [], "parts": [], "is_pending": True, "why": ""}
+    assert "It is being looked at" in page.words and "Look again" in page.words
+    shower.may.set()
+    kit.soon(lambda: look(made.path())[1]["form"]["parts"])
+    kit.soon(lambda: look(made.path())[1]["judged"])
+
+
+def test_what_can_not_be_lowered(one, look, kit, shower):
+    shower.why = f"it takes more than 5 s {HOSTILE}"
+    made = tried(one.store, kit.target(), 1)
+    page, view = look(made.path())
+    assert "It can't be shown: it takes more than 5 s" in page.words
+    assert view["form"]["parts"] == []
+
+
+def test_trials_are_judged_now_and_then(one, client, look, kit, shower, monkeypatch):
+    monkeypatch.setattr(looking, "RENEW_S", 1e9)
+    one.app.state.looks = Looks(lambda: shower)
+    made = tried(one.store, kit.target(), 3)
+    _, before = look(made.path())
+    made.record(others(made.task, made.target, 4)[3], good(4e-3))
+    _, after = look(made.path())
+    assert (before["trials"], after["trials"]) == (4, 5)
+    assert before["judged"]["sampled"] == after["judged"]["sampled"] == 4
+    monkeypatch.setattr(looking, "RENEW_S", 0.0)
+    one.app.state.looks = Looks(lambda: shower)
+    assert look(made.path())[1]["judged"]["sampled"] == 5
+
+
+def test_many_trials_are_sampled(one, look, kit, monkeypatch):
+    monkeypatch.setattr("tunewright.api.views.judged.SAMPLED", 20)
+    monkeypatch.setattr("tunewright.api.views.judged.FASTEST", 5)
+    made = tried(one.store, kit.target(), 60)
+    page, view = look(made.path())
+    keys = {point["schedule"] for point in view["judged"]["points"]}
+    assert {schedule.key for schedule in made.schedules[:5]} | {made.default.key} <= keys
+    assert 20 <= view["judged"]["sampled"] <= 26 == 20 + 5 + 1
+    assert f"A sample of {view['judged']['sampled']} of 61 trials" in page.words
+    assert json.dumps(view)

@@ -1,0 +1,87 @@
+"""Pages that were made a moment ago are shown again."""
+
+import asyncio
+
+import pytest
+
+from tunewright.api import rendered
+from tunewright.api.rendered import MOST_KEPT, Rendered
+
+
+class Maker:
+    """Makes pages that differ, each when it is told to."""
+
+    def __init__(self):
+        self.made = 0
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def __call__(self):
+        self.made += 1
+        number = self.made
+        await self.go.wait()
+        return b"%d" % number
+
+
+@pytest.fixture(autouse=True)
+def _keep(monkeypatch):
+    monkeypatch.setattr(rendered, "KEEP_S", 1.0)
+
+
+def test_a_page_is_made_once_a_second():
+    async def look():
+        now = [10.0]
+        pages, make = Rendered(lambda: now[0]), Maker()
+        assert [await pages.get("/", make) for _ in range(3)] == [b"1"] * 3
+        assert await pages.get("/?x", make) == b"2"
+        now[0] += 0.9
+        assert await pages.get("/", make) == b"1"
+        assert await pages.get("/", make, anew=True) == b"3"
+        now[0] += 0.9
+        assert await pages.get("/", make) == b"3"
+        now[0] += 0.2
+        assert await pages.get("/", make) == b"4"
+
+    asyncio.run(look())
+
+
+def test_all_who_ask_meanwhile_wait_for_the_same():
+    async def look():
+        pages, make = Rendered(), Maker()
+        make.go.clear()
+        waiting = [asyncio.create_task(pages.get("/", make)) for _ in range(20)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        make.go.set()
+        assert await asyncio.gather(*waiting[1:]) == [b"1"] * 19
+        assert make.made == 1
+
+    asyncio.run(look())
+
+
+def test_what_could_not_be_made_is_not_kept():
+    async def look():
+        pages, make = Rendered(), Maker()
+
+        async def fail():
+            raise ValueError("no")
+
+        found = await asyncio.gather(*(pages.get("/", fail) for _ in range(3)), return_exceptions=True)
+        assert [str(error) for error in found] == ["no"] * 3
+        assert await pages.get("/", make) == b"1"
+
+    asyncio.run(look())
+
+
+def test_few_are_kept():
+    async def look():
+        pages, make = Rendered(), Maker()
+        for number in range(MOST_KEPT + 1):
+            await pages.get(str(number), make)
+        await pages.get(str(MOST_KEPT), make)
+        assert make.made == MOST_KEPT + 1
+        await pages.get("0", make)
+        assert make.made == MOST_KEPT + 2
+
+    asyncio.run(look())

@@ -1,0 +1,326 @@
+"""`tunewright report`: what the dashboard says of a job, as files that need no service."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import partial
+from html.parser import HTMLParser
+from pathlib import Path
+from struct import unpack
+
+import pytest
+
+from tunewright.api import looks, program, reporting
+from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
+from tunewright.db.sql_store import open_store
+from tunewright.search_space.measurement import Record
+from tunewright.tuner.insight.showing import Shower
+
+from .conftest import TARGET
+from .shown import HOSTILE, Page, PlainShower, failed, others, product, tried
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+
+VOID = {"br", "meta"}
+
+
+@dataclass
+class Searched:
+    """A job that was searched for a while, in a database that nobody has open."""
+
+    url: str
+    folder: Path
+    job_id: int
+
+
+def searched(url, folder, tasks, label="net.onnx", state=None, trials=4):
+    """Each task has `trials` besides its default; the first takes most of a run."""
+    with open_store(url) as store:
+        made = [tried(store, TARGET, trials, task) for task in tasks]
+        uses = tuple(JobTask(one.task.key, len(made) - n) for n, one in enumerate(made))
+        job = store.jobs.submit(JobSpec("ab" * 32, TARGET.key, uses, {"seed": 0}), label, Budget(100)).job
+        lease = store.jobs.lease([TARGET.key], "host-1:4711")
+        assert lease is not None
+        tell = partial(store.jobs.renew, lease)
+        for one in made:
+            about = {"task_key": one.task.key, "op": one.task.op, "default_ms": 2.0}
+            tell(events=[NewEvent(EventKind.DEFAULT, about | {"best_ms": 2.0})])
+            store.record(Record(one.task.key, TARGET.key, others(one.task, TARGET, trials + 1)[-1], failed()), lease)
+            tell(events=[NewEvent(EventKind.IMPROVED, about | {"best_ms": 1.0, "trial": 3})])
+        for done, speedup in ((1, 1.0), (5, 2.0)):
+            told = {"stage": "searching", "trials": done, "speedup": speedup, "again_gain": 0.02, "spent_s": 90.0}
+            tell(progress=told, events=[NewEvent(EventKind.PROGRESS, told)], spent_s=90.0)
+        if state is not None:
+            store.jobs.finish(lease, state, result={"default_ms": 11.0, "tuned_ms": 5.0, "ended_by": "trials"})
+    return Searched(url, folder, job.id)
+
+
+@pytest.fixture(autouse=True)
+def _plain_shower(monkeypatch):
+    monkeypatch.setattr(looks, "_shower", PlainShower)
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path}/tuning.db"
+
+
+@pytest.fixture
+def job(url, tmp_path):
+    return searched(url, tmp_path / "out", [product(), product(32)])
+
+
+@pytest.fixture
+def run(capfd):
+    """`run(job, "--json")`: exit code, standard output, standard error."""
+
+    def report(job, *arguments):
+        capfd.readouterr()
+        given = ["report", str(job.job_id), "--db", job.url, "--output", str(job.folder), *arguments]
+        return program.execute(given), *capfd.readouterr()
+
+    return report
+
+
+@pytest.fixture
+def written(run):
+    """The HTML of a job."""
+
+    def text(job):
+        code, _, err = run(job)
+        assert code == 0, err
+        return (job.folder / f"job-{job.job_id}.html").read_text()
+
+    return text
+
+
+class Strict(HTMLParser):
+    """Checks that all that is opened is closed, and notes names and what is said to be elsewhere."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.open: list[str] = []
+        self.names: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.style = self.csp = ""
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        assert len(found) == len(attrs), (tag, attrs)
+        self.tags.append((tag, found))
+        self.names += [found["id"]] if "id" in found else []
+        if found.get("http-equiv") == "Content-Security-Policy":
+            assert not self.style
+            self.csp = found["content"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        raise AssertionError(f"<{tag}/>")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "style":
+            self.style += data
+
+
+def check(source):
+    """It is well-formed, loads nothing, runs nothing and leads nowhere else."""
+    page = Strict(source)
+    assert len(set(page.names)) == len(page.names)
+    for tag, attrs in page.tags:
+        assert tag not in {
+            "script",
+            "link",
+            "img",
+            "iframe",
+            "object",
+            "embed",
+            "form",
+            "button",
+            "input",
+            "base",
+            "use",
+        }
+        assert not [name for name in attrs if name in ("style", "src", "srcset") or name.startswith(("on", "data-"))]
+        if "href" in attrs:
+            assert tag == "a" and (attrs["href"] or "").removeprefix("#") in page.names, attrs
+        for name in ("aria-labelledby", "aria-describedby", "for"):
+            assert set((attrs.get(name) or "").split()) <= set(page.names), attrs
+    assert not re.search(r"@import|url\(|https?://", source)
+    digest = b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
+    assert page.csp == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return page
+
+
+def test_it_needs_nothing_else(job, written):
+    check(written(job))
+
+
+def test_it_says_what_the_pages_say(job, written):
+    words = Page(written(job)).words
+    assert "it was not finished yet" in words
+    assert words.index("net.onnx") < words.index("Where the time goes") < words.index("The 2 tasks that take most")
+    for said in (
+        "As long again, 1:30, would bring 2.0%" if "As long again" in words else "2.0% faster",
+        "How it became faster",
+        "trials of the job",
+        "time at work on the job",
+        "crash",
+        "2.00x as fast as by default, at trial 4",
+        "The best schedule known takes 1.00 ms",
+        "compared with the reference",
+        "How near to the limits of the machine",
+        "parallel chunk × 4",
+        "Four threads share it.",
+        "Predicted against measured",
+    ):
+        assert said in words
+    for served in ("Look again", "This page as JSON", "All about it", "Log out", "Cancel", "curl", " ago"):
+        assert served not in words
+    assert "host-1" in words
+
+
+def test_tasks_are_linked_within_it(job, written):
+    page = Page(written(job))
+    assert {f"#about-{task.key[:12]}" for task in (product(), product(32))} <= set(page.links())
+
+
+def test_a_finished_job(url, tmp_path, written):
+    job = searched(url, tmp_path / "out", [product()], state=JobState.SUCCEEDED)
+    source = written(job)
+    check(source)
+    words = Page(source).words
+    assert "2.20x" in words and "all its trials are done" in words and "not finished" not in words
+    assert "The task that takes most of a run" in words
+
+
+def test_a_job_that_nobody_began(url, tmp_path, run, written):
+    with open_store(url) as store:
+        store.add_task(product())
+        store.add_target(TARGET)
+        spec = JobSpec("ab" * 32, TARGET.key, (JobTask(product().key, 1),), {})
+        job = Searched(url, tmp_path / "out", store.jobs.submit(spec, "m", Budget(10)).job.id)
+    assert json.loads(run(job, "--json")[1])["plots"] == []
+    source = written(job)
+    check(source)
+    assert "There are no trials yet" in Page(source).words
+
+
+@pytest.mark.parametrize("label", [HOSTILE, "{{ 7 * 7 }}$x^{", "</style><script>alert(1)</script>", "ラベル 🦙"])
+def test_texts_of_strangers(label, url, tmp_path, written):
+    job = searched(url, tmp_path / "out", [product(label=label)], label)
+    source = written(job)
+    page = check(source)
+    assert "script" not in [tag for tag, _ in page.tags] and "\u202e" not in source
+    assert label.partition("\u202e")[0] in Page(source).words
+    assert len(list(job.folder.glob("*.png"))) == 2
+
+
+def test_a_job_of_many_tasks(url, tmp_path, written):
+    source = written(searched(url, tmp_path / "out", [product(rows) for rows in range(8, 68)], trials=1))
+    page = check(source)
+    assert len([tag for tag, _ in page.tags if tag == "article"]) == reporting.MOST_TASKS
+    assert len(source) < 500_000
+    assert "54 more tasks" in Page(source).words
+
+
+def test_a_task_of_many_trials(url, tmp_path, written):
+    source = written(searched(url, tmp_path / "out", [product()], trials=400))
+    assert source.count("<article") == 1 and len(source) < 300_000
+
+
+def test_with_a_real_child(job, monkeypatch, written):
+    monkeypatch.setattr(looks, "_shower", Shower)
+    words = Page(written(job)).words
+    assert "can't be shown" not in words and "vector" in words
+
+
+class TestPlots:
+    def test_they_are_pictures(self, job, run):
+        data = json.loads(run(job, "--json")[1])
+        assert [Path(path).name for path in data["plots"]] == [
+            f"job-{job.job_id}-{name}.png" for name in ("speedup", "time")
+        ]
+        for path in data["plots"]:
+            content = Path(path).read_bytes()
+            assert content.startswith(b"\x89PNG\r\n\x1a\n") and content.endswith(b"IEND\xaeB`\x82")
+            width, height = unpack(">II", content[16:24])
+            assert 800 < width < 3000 and 200 < height < 2000 and len(content) < 300_000
+
+    def test_alike_gives_the_same(self, job, run):
+        def files():
+            assert run(job)[0] == 0
+            return [path.read_bytes() for path in sorted(job.folder.glob("*-time.png"))]
+
+        assert files() == files()
+
+    def test_where_matplotlib_is_missing(self, job, run, monkeypatch):
+        monkeypatch.setattr(reporting, "is_installed", lambda: False)
+        code, out, err = run(job)
+        assert code == 0 and not list(job.folder.glob("*.png"))
+        [line] = err.splitlines()
+        assert "pip install matplotlib" in line and "job-1.html" in out
+        assert len(json.loads(run(job, "--json")[1])["notes"]) == 1
+
+
+class TestFiles:
+    def test_a_file_by_its_name(self, job, run, tmp_path):
+        code, out, _ = run(job, "-o", str(tmp_path / "deep" / "net.html"))
+        assert code == 0 and "net.html" in out and "net-time.png" in out
+        assert {path.name for path in (tmp_path / "deep").iterdir()} == {"net.html", "net-speedup.png", "net-time.png"}
+
+    def test_here(self, job, capfd, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert program.execute(["report", "1", "--db", job.url]) == 0
+        assert (tmp_path / "job-1.html").exists()
+
+    def test_it_is_written_anew(self, job, run):
+        run(job)
+        before = {path.name for path in job.folder.iterdir()}
+        assert run(job)[0] == 0 and {path.name for path in job.folder.iterdir()} == before
+
+    def test_the_docs_have_every_key_of_its_json(self, job, run):
+        section = DOCS.read_text().split("\n## report\n")[1].split("\n## ")[0]
+        said = re.sub(r"\([^()]*\)", "", section.split("\nJSON: ")[1].split("\n\n")[0])
+        assert json.loads(run(job, "--json")[1]).keys() == set(re.findall(r"`(\w+)`", said))
+
+
+class TestRefused:
+    def test_no_such_job(self, job, run):
+        job.job_id = 77
+        code, out, err = run(job)
+        assert (code, out) == (2, "") and "there is no job 77" in err and err.count("\n") == 1
+        assert not job.folder.exists()
+
+    def test_no_database(self, tmp_path, run):
+        code, _, err = run(Searched(f"sqlite:///{tmp_path}/none.db", tmp_path, 1))
+        assert code == 2 and "there is no such database" in err and err.count("\n") == 1
+        assert not (tmp_path / "none.db").exists()
+
+    def test_a_place_that_is_none(self, job, run, tmp_path):
+        (tmp_path / "file").write_text("")
+        job.folder = tmp_path / "file" / "out"
+        code, _, err = run(job)
+        assert code == 2 and err.count("\n") == 1
+
+    def test_packages_that_are_missing(self, job, run, monkeypatch):
+        monkeypatch.setattr(program, "find_spec", lambda name: None)
+        code, _, err = run(job)
+        assert code == 2 and "report needs more packages" in err and "tunewright[serve]" in err
+
+
+def test_other_commands_import_none_of_it():
+    heavy = "{'fastapi', 'jinja2', 'matplotlib', 'sqlalchemy', 'tunewright.api.reporting'}"
+    script = f"import sys, tunewright.api.program; sys.exit(str(sorted({heavy} & sys.modules.keys()) or '') or 0)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, ""), found.stderr

@@ -1,0 +1,170 @@
+"""What people do on the pages, and what the pages do by themselves."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+from playwright.sync_api import Browser, FilePayload, Page, expect
+
+from .conftest import Show
+from .site import Site, model
+
+NOTE = """() => {
+  window.told = [];
+  const look = () => {
+    const words = document.querySelector("#standing .figures").innerText;
+    if (told.at(-1) !== words) told.push(words);
+  };
+  new MutationObserver(look).observe(document.querySelector("main"), { childList: true, subtree: true });
+}"""
+"""Keep what the figures of a job say, as long as the page is not loaded anew."""
+
+DROP = """([name, text]) => {
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name));
+  return transfer;
+}"""
+
+UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def state(page: Page) -> Any:
+    """Of the job that a page is about."""
+    return page.locator("#standing .state")
+
+
+def press(page: Page, word: str) -> None:
+    page.get_by_role("button", name=word, exact=True).click()
+
+
+def times_s(page: Page) -> list[float]:
+    """The times in the table of trials, without those that failed."""
+    cells = [cell.split() for cell in page.locator("#trials tbody td:nth-of-type(2)").all_inner_texts()]
+    return [float(cell[0]) * UNITS[cell[1]] for cell in cells if len(cell) == 2]
+
+
+def test_link_lets_one_browser_in(browser: Browser, site: Site) -> None:
+    link = site.link()
+    with browser.new_context(base_url=site.url) as context:
+        page = context.new_page()
+        refused = page.goto("/")
+        assert refused is not None
+        assert refused.status == 401
+        page.goto(link)
+        page.wait_for_url(f"{site.url}/")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
+        press(page, "Log out")
+        expect(page.locator("main")).to_contain_text("tunewright key link")
+        for path in ("/", link):
+            refused = page.goto(path)
+            assert refused is not None
+            assert refused.status == 401
+
+
+def test_model_is_sent_watched_and_understood(show: Show, site: Site) -> None:
+    site.await_tuner()
+    page, seen = show("/")
+    if page.locator("#submit:not([open])").count():
+        page.locator("#submit summary").click()
+    data: FilePayload = {"name": "by-hand.onnx", "mimeType": "application/octet-stream", "buffer": model(96, 160, 64)}
+    page.set_input_files("#submit [type=file]", data)
+    page.get_by_label("Most trials").fill("80")
+    press(page, "Tune")
+    page.wait_for_url("**/jobs/*")
+    expect(page.get_by_role("heading", level=1)).to_have_text("by-hand.onnx")
+    visits = len(seen.visits)
+    page.evaluate(NOTE)
+    expect(page.locator("#live")).to_have_text("live")
+    expect(state(page)).to_have_text("succeeded")
+    expect(page.locator("#live")).to_have_text("ended")
+    assert len(page.evaluate("told")) > 1
+    assert len(seen.visits) == visits
+    expect(page.locator("#curves svg")).not_to_have_count(0)
+
+    page.locator("#task-table tbody th a").first.click()
+    expect(page.locator("#why-title")).to_be_visible()
+    trials = page.locator("#trials")
+    assert len(times_s(page)) > 5
+    assert times_s(page) == sorted(times_s(page))
+    trials.locator("th a", has_text="Time").click()
+    expect(trials.locator("th[aria-sort]")).to_have_attribute("aria-sort", "descending")
+    assert times_s(page) == sorted(times_s(page), reverse=True)
+    trials.locator("th a", has_text="When").click()
+    expect(trials.locator("th[aria-sort]")).to_have_text("When")
+    moments = trials.locator("tbody time").evaluate_all("all => all.map((one) => Date.parse(one.dateTime))")
+    assert len(moments) > 5
+    assert moments == sorted(moments, reverse=True)
+
+    trials.locator("tbody th a").first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("schedule of MatMul")
+    page.get_by_role("link", name="Assembly", exact=True).click()
+    expect(page.locator("#text pre")).to_contain_text(re.compile(r"\bret"))
+
+
+def test_job_is_dropped_and_steered(show: Show, site: Site) -> None:
+    site.await_tuner()
+    page, _ = show("/")
+    jobs, _ = show("/")
+    text = base64.b64encode(model(384, 512, 256)).decode()
+    transfer = page.evaluate_handle(DROP, ["dropped.onnx", text])
+    page.dispatch_event("h1", "dragover", {"dataTransfer": transfer})
+    expect(page.locator("html")).to_have_class(re.compile("dropping"))
+    page.dispatch_event("h1", "drop", {"dataTransfer": transfer})
+    expect(page.locator("html")).not_to_have_class(re.compile("dropping"))
+    page.get_by_label("Most trials").fill("100000")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs/*")
+    row = jobs.locator(f"#job-{page.url.rpartition('/')[2]}")
+    expect(row).to_contain_text("dropped.onnx")
+    expect(state(page)).to_have_text("running")
+    press(page, "Pause")
+    expect(state(page)).to_have_text("paused")
+    expect(row.locator(".state")).to_have_text("paused")
+    press(page, "Resume")
+    expect(state(page)).to_have_text("running")
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    press(page, "Cancel")
+    expect(page.locator("#standing")).not_to_contain_text("asked to")
+    page.once("dialog", lambda dialog: dialog.accept())
+    press(page, "Cancel")
+    expect(state(page)).to_have_text("cancelled")
+    expect(page.locator("#live")).to_have_text("ended")
+    expect(row.locator(".state")).to_have_text("cancelled")
+    assert row.get_by_role("button").count() == 0
+
+
+def test_refusal_is_told(show: Show) -> None:
+    page, seen = show("/")
+    if page.locator("#submit:not([open])").count():
+        page.locator("#submit summary").click()
+    data: FilePayload = {"name": "no-model.onnx", "mimeType": "application/octet-stream", "buffer": b"something else"}
+    page.set_input_files("#submit [type=file]", data)
+    press(page, "Tune")
+    expect(page.get_by_role("alert")).to_contain_text("model")
+    seen.forget("status of 4")
+
+
+def test_page_goes_on_when_the_service_comes_back(show: Show, site: Site) -> None:
+    site.await_tuner()
+    job = site.submit(model(320, 448, 288), "lasting.onnx", trials=100_000)
+    page, seen = show(f"/jobs/{job}")
+    visits = len(seen.visits)
+    done = page.locator("#standing progress")
+    page.evaluate(NOTE)
+    expect(page.locator("#live")).to_have_text("live")
+    expect(state(page)).to_have_text("running")
+    site.stop()
+    expect(page.locator("#live")).to_have_text("reconnecting")
+    before = int(done.get_attribute("value") or 0)
+    told = page.evaluate("told.length")
+    site.start()
+    expect(page.locator("#live")).to_have_text("live")
+    page.wait_for_function("(before) => document.querySelector('#standing progress').value > before", arg=before)
+    assert page.evaluate("told.length") > told
+    assert len(seen.visits) == visits
+    site.steer(job, "cancel")
+    expect(state(page)).to_have_text("cancelled")
+    expect(page.locator("#live")).to_have_text("ended")
+    seen.forget("net::ERR_|status of 503")

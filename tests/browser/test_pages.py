@@ -1,0 +1,115 @@
+"""Every page: whole, for everybody, on every screen, and by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, ViewportSize, expect
+
+from .conftest import Show
+from .site import Shown
+
+PAGES = ("jobs", "narrowed", "job", "unfinished", "task", "candidate", "difference", "records", "cost-model", "fleet")
+
+PHONE: ViewportSize = {"width": 360, "height": 740}
+
+MOST_SCRIPT_BYTES = 60_000
+"""On first load, compressed."""
+
+MOST_STOPS = 600
+"""Presses of the tab key from the begin of a page to its end."""
+
+WORDS = """() => [...document.querySelectorAll("main :is(h1, h2, h3, h4, p, li, th, td, dt, dd, label, summary, text)")]
+  .filter((one) => one.checkVisibility() && !one.closest(".scripted-only, .plain-only"))
+  .map((one) => {
+    const copy = one.cloneNode(true);
+    copy.querySelectorAll("time, button, .scripted-only, .plain-only").forEach((other) => other.remove());
+    return one.localName + ": " + copy.textContent.replace(/\\s+/g, " ").trim();
+  })"""
+"""What can be read on a page, but for moments and what only scripts can do."""
+
+STOPS = """() => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && one.type !== "hidden" && one.tabIndex >= 0)
+  .map(NAME)"""
+
+NAME = """((one) => [one.localName, one.id, one.name, one.getAttribute("href"), one.dataset.post, one.ariaLabel]
+  .join(" "))"""
+"""Which element it is, also after it was renewed."""
+
+FOCUS = """() => {
+  const one = document.activeElement;
+  if (one === document.body) return null;
+  const style = getComputedStyle(one);
+  const box = one.getBoundingClientRect();
+  const isMarked = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+  return { name: NAME(one), isMarked, isSeen: box.width > 0 && box.bottom > 0 && box.top < innerHeight };
+}"""
+
+PASSED_OVER = """() => [...document.querySelectorAll("a[href][tabindex='-1']")]
+  .filter((one) => ![...document.querySelectorAll("a[href]")].some(
+    (other) => other.tabIndex >= 0 && other.getAttribute("href") === one.getAttribute("href")))
+  .map((one) => one.getAttribute("href"))"""
+"""Where only the pointer can go."""
+
+
+def settled(page: Page) -> Page:
+    """The page once all that takes long is on it."""
+    expect(page.locator("[data-again]")).to_have_count(0)
+    return page
+
+
+def serious(page: Page, *rules: str) -> list[str]:
+    """What keeps people from using the page, by axe: by some of its rules, or all."""
+    options: dict[str, Any] = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
+    return [
+        f"{one['id']} ({one['impact']}): {node['html'][:200]} {node['failureSummary']}"
+        for one in Axe().run(page, options=options).response["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"][:3]
+    ]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_for_everybody(show: Show, shown: Shown, name: str) -> None:
+    page, seen = show(shown.paths[name])
+    assert 0 < seen.script_bytes() < MOST_SCRIPT_BYTES
+    assert not serious(settled(page))
+    page.emulate_media(color_scheme="dark")
+    assert not serious(page, "color-contrast")
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert not serious(page, "scrollable-region-focusable", "target-size")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_everything_is_shown_without_scripts(show: Show, shown: Shown, name: str) -> None:
+    page, _ = show(shown.paths[name])
+    with_scripts = settled(page).evaluate(WORDS)
+    plain, _ = show(shown.paths[name], java_script_enabled=False)
+    assert len(with_scripts) > 5
+    assert plain.evaluate(WORDS) == with_scripts
+    assert plain.locator(".scripted-only:visible").count() == 0
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_everything_is_reached_by_keys(show: Show, shown: Shown, name: str) -> None:
+    page, _ = show(shown.paths[name])
+    wanted = settled(page).evaluate(STOPS.replace("NAME", NAME))
+    look = FOCUS.replace("NAME", NAME)
+    reached: list[dict[str, Any]] = []
+    for _ in range(MOST_STOPS):
+        page.keyboard.press("Tab")
+        stop = page.evaluate(look)
+        if stop is None:
+            break
+        reached.append(stop)
+    assert [stop["name"] for stop in reached] == wanted
+    assert [stop for stop in reached if not (stop["isMarked"] and stop["isSeen"])] == []
+    assert "#main" in reached[0]["name"]  # the way past the navigation
+    assert page.evaluate(PASSED_OVER) == []
+
+
+def test_there_are_no_more_pages(shown: Shown) -> None:
+    assert tuple(shown.paths) == PAGES
