@@ -24,6 +24,7 @@ from fastapi import FastAPI
 
 from tunewright.api import rendered
 from tunewright.api.app import create_app
+from tunewright.api.looks import Looks
 from tunewright.api.protocol import BoundedProtocol
 from tunewright.api.routes import answering
 from tunewright.api.service import Options, Service
@@ -42,8 +43,12 @@ from tunewright.tuner.lookup import experience
 from tunewright.tuner.models.assembly import Assembly
 
 from ..postgres import own_schema
+from .shown import Page, PlainShower
 
 SCOPES = frozenset(Scope) - {Scope.LOGIN}
+
+PAGE_BYTES = 300_000
+"""No page may be larger, nor its twin."""
 
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients that speak to services of tests, without TLS: reading all certificates takes longer than most tests."""
@@ -293,6 +298,37 @@ def one(serve: Callable[..., Any]) -> Iterator[Running]:
 @pytest.fixture
 def client(one: Running) -> httpx.Client:
     return one.client()
+
+
+@pytest.fixture
+def shower() -> PlainShower:
+    """Shows schedules for the pages of `shown_client`, without a child process."""
+    return PlainShower()
+
+
+@pytest.fixture
+def shown_client(one: Running, shower: PlainShower) -> httpx.Client:
+    one.app.state.looks = Looks(lambda: shower)
+    return one.client()
+
+
+@pytest.fixture
+def look(shown_client: httpx.Client, kit: Kit) -> Callable[..., tuple[Page, Any]]:
+    """A function that looks at a page and its twin, which are checked to be whole."""
+
+    def get(path: str, **query: object) -> tuple[Page, Any]:
+        query.setdefault("target", kit.target().key)
+        answer = shown_client.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.content) < PAGE_BYTES
+        page = Page(answer.text)
+        page.check()
+        twin = shown_client.get("/v1/pages" + path, params=query)
+        assert twin.status_code == 200, twin.text
+        assert len(twin.content) < PAGE_BYTES
+        return page, twin.json()
+
+    return get
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -8,8 +8,9 @@ import pytest
 from markupsafe import escape
 
 from tunewright.api import rendered
-from tunewright.api.html import assets, render, url
+from tunewright.api.html import assets, is_page, render, url
 from tunewright.api.problems import Kind
+from tunewright.api.routes.pages import ROUTERS
 from tunewright.db.access import Scope
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
 
@@ -85,6 +86,13 @@ def test_what_can_not_be_seen_is_shown(one, client, kit):
     text = client.get("/").text
     assert r"a\u202egnp.exe\x07" in text
     assert "\u202e" not in text
+
+
+def test_every_page_with_a_twin_is_known_as_one():
+    paths = {str(route.path) for router in ROUTERS for route in router.routes}
+    pages = {path for path in paths if f"/v1/pages{path}" in paths}
+    assert "/records" in pages
+    assert all(is_page(path) for path in {"/"} | pages)
 
 
 def test_no_page_has_anything_that_its_policy_forbids(one, client, kit):

@@ -5,47 +5,19 @@ from dataclasses import replace
 import pytest
 
 from tunewright.api import looks as looking
-from tunewright.api.looks import Looks
 from tunewright.api.views import candidate as views
 from tunewright.db.jobs import Budget, JobSpec, JobTask
 from tunewright.search_space.measurement import Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
 
-from .shown import HOSTILE, Page, PlainShower, failed, good, others, product, tried
-
-
-@pytest.fixture
-def shower():
-    return PlainShower()
+from .shown import HOSTILE, failed, good, others, product, tried
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
     monkeypatch.setattr(looking, "PATIENCE_S", 20.0)
     monkeypatch.setattr(looking, "TEXT_PATIENCE_S", 20.0)
-
-
-@pytest.fixture
-def client(one, shower):
-    one.app.state.looks = Looks(lambda: shower)
-    return one.client()
-
-
-@pytest.fixture
-def look(client, kit):
-    """A function that looks at a page and its twin, which are checked to be whole."""
-
-    def get(path, **query):
-        query.setdefault("target", kit.target().key)
-        answer = client.get(path, params=query)
-        assert answer.status_code == 200, answer.text
-        assert len(answer.content) < 300_000
-        page = Page(answer.text)
-        page.check()
-        return page, client.get("/v1/pages" + path, params=query).json()
-
-    return get
 
 
 def test_what_came_of_it(one, look, kit):
@@ -191,7 +163,7 @@ def test_what_was_imported_may_be_long(one, look, kit):
     look(made.path())
 
 
-def test_one_that_was_not_tried(one, look, client, kit):
+def test_one_that_was_not_tried(one, look, shown_client, kit):
     task = product()
     one.store.add_task(task)
     one.store.add_target(kit.target())
@@ -200,9 +172,11 @@ def test_one_that_was_not_tried(one, look, client, kit):
     page, view = look(f"/tasks/{task.key}/schedules/{schedule.key}")
     assert "It was not tried on this target" in page.words and view["trial"] is None
     target = {"target": kit.target().key}
-    kit.problem(client.get(made.path(others(made.task, made.target, 1)[0]), params=target), "no-such-schedule", 404)
-    kit.problem(client.get(f"/tasks/{'0' * 64}/schedules/{schedule.key}", params=target), "no-such-task", 404)
+    kit.problem(
+        shown_client.get(made.path(others(made.task, made.target, 1)[0]), params=target), "no-such-schedule", 404
+    )
+    kit.problem(shown_client.get(f"/tasks/{'0' * 64}/schedules/{schedule.key}", params=target), "no-such-task", 404)
     wrong = f"/tasks/{task.key}/schedules/{schedule.key}"
-    kit.problem(client.get(wrong, params={"target": "0" * 64}), "no-such-target", 404)
+    kit.problem(shown_client.get(wrong, params={"target": "0" * 64}), "no-such-target", 404)
     for fault in ({"text": "x"}, {"against": "x"}, {"text": "ir", "against": "worst"}):
-        kit.problem(client.get(wrong, params=target | fault), "invalid-request", 422)
+        kit.problem(shown_client.get(wrong, params=target | fault), "invalid-request", 422)

@@ -12,42 +12,13 @@ from tunewright.db.jobs import Budget, JobSpec, JobState, JobTask
 from tunewright.search_space.measurement import Record, Status
 from tunewright.tuner.insight.calibration import Calibration, Pair
 
-from .shown import HOSTILE, Page, PlainShower, failed, good, others, product, tried
-
-
-@pytest.fixture
-def shower():
-    return PlainShower()
+from .shown import HOSTILE, failed, good, others, product, tried
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
     monkeypatch.setattr(looking, "RENEW_S", 0.0)
     monkeypatch.setattr(looking, "PATIENCE_S", 20.0)
-
-
-@pytest.fixture
-def client(one, shower):
-    one.app.state.looks = Looks(lambda: shower)
-    return one.client()
-
-
-@pytest.fixture
-def look(client, kit):
-    """A function that looks at a page and its twin, which are checked to be whole."""
-
-    def get(path, **query):
-        query.setdefault("target", kit.target().key)
-        answer = client.get(path, params=query)
-        assert answer.status_code == 200, answer.text
-        assert len(answer.content) < 300_000
-        page = Page(answer.text)
-        page.check()
-        twin = client.get("/v1/pages" + path, params=query)
-        assert twin.status_code == 200 and len(twin.content) < 300_000
-        return page, twin.json()
-
-    return get
 
 
 def queued(store, task, target, lease=True, label="net.onnx"):
@@ -185,7 +156,7 @@ def test_nothing_works(one, look, kit):
     assert "The default was not" not in page.words
 
 
-def test_hostile_texts(one, client, look, kit):
+def test_hostile_texts(one, shown_client, look, kit):
     task = product(label=HOSTILE)
     lease = queued(one.store, task, kit.target(), label=HOSTILE)
     made = tried(one.store, kit.target(), 1, task)
@@ -193,7 +164,7 @@ def test_hostile_texts(one, client, look, kit):
     page, view = look(made.path(), job=lease.job_id)
     assert view["task"]["op"] == HOSTILE
     assert "alert(1)" in page.words and "\u202e" not in page.words
-    text = client.get(made.path(), params={"target": kit.target().key}).text
+    text = shown_client.get(made.path(), params={"target": kit.target().key}).text
     assert "<script>alert" not in text
 
 
@@ -254,25 +225,25 @@ def test_the_trials_of_a_job(one, look, kit):
     assert f"/jobs/{lease.job_id}" in page.links()
 
 
-def test_what_is_not_known(one, client, kit):
+def test_what_is_not_known(one, shown_client, kit):
     made = tried(one.store, kit.target(), 1)
     target = {"target": made.target.key}
-    kit.problem(client.get("/tasks/" + "0" * 64, params=target), "no-such-task", 404)
-    kit.problem(client.get(made.path(), params={"target": "0" * 64}), "no-such-target", 404)
-    kit.problem(client.get(made.path(), params=target | {"job": 99}), "no-such-job", 404)
-    kit.problem(client.get(made.path()), "invalid-request", 422)
-    kit.problem(client.get("/tasks/x", params=target), "invalid-request", 422)
+    kit.problem(shown_client.get("/tasks/" + "0" * 64, params=target), "no-such-task", 404)
+    kit.problem(shown_client.get(made.path(), params={"target": "0" * 64}), "no-such-target", 404)
+    kit.problem(shown_client.get(made.path(), params=target | {"job": 99}), "no-such-job", 404)
+    kit.problem(shown_client.get(made.path()), "invalid-request", 422)
+    kit.problem(shown_client.get("/tasks/x", params=target), "invalid-request", 422)
     for wrong in ({"cursor": "x"}, {"sort": "x"}, {"status": "x"}, {"job": 0}, {"desc": "x"}):
-        kit.problem(client.get(made.path(), params=target | wrong), "invalid-request", 422)
-    _, slowest = kit, client.get("/v1/pages" + made.path(), params=target).json()
+        kit.problem(shown_client.get(made.path(), params=target | wrong), "invalid-request", 422)
+    _, slowest = kit, shown_client.get("/v1/pages" + made.path(), params=target).json()
     assert slowest["next"] is None
 
 
-def test_a_cursor_of_another_order(one, client, look, kit):
+def test_a_cursor_of_another_order(one, shown_client, look, kit):
     made = tried(one.store, kit.target(), 55)
     _, view = look(made.path())
     query = {"target": made.target.key, "cursor": view["next"], "desc": "true"}
-    kit.problem(client.get(made.path(), params=query), "invalid-request", 422)
+    kit.problem(shown_client.get(made.path(), params=query), "invalid-request", 422)
 
 
 def test_nobody_waits_long_for_pictures(one, look, kit, shower, monkeypatch):
@@ -295,7 +266,7 @@ def test_what_can_not_be_lowered(one, look, kit, shower):
     assert view["form"]["parts"] == []
 
 
-def test_trials_are_judged_now_and_then(one, client, look, kit, shower, monkeypatch):
+def test_trials_are_judged_now_and_then(one, shown_client, look, kit, shower, monkeypatch):
     monkeypatch.setattr(looking, "RENEW_S", 1e9)
     one.app.state.looks = Looks(lambda: shower)
     made = tried(one.store, kit.target(), 3)
