@@ -93,10 +93,14 @@ def test_everything_is_shown_without_scripts(show: Show, shown: Shown, name: str
     assert plain.locator(".scripted-only:visible").count() == 0
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_everything_is_reached_by_keys(show: Show, shown: Shown, name: str) -> None:
-    page, _ = show(shown.paths[name])
-    wanted = settled(page).evaluate(STOPS.replace("NAME", NAME))
+def stops(page: Page) -> list[str]:
+    """What the tab key should reach, in this order."""
+    found: list[str] = settled(page).evaluate(STOPS.replace("NAME", NAME))
+    return found
+
+
+def walked(page: Page) -> list[dict[str, Any]]:
+    """What the tab key reaches, from the begin of the page to its end."""
     look = FOCUS.replace("NAME", NAME)
     reached: list[dict[str, Any]] = []
     for _ in range(MOST_STOPS):
@@ -105,6 +109,17 @@ def test_everything_is_reached_by_keys(show: Show, shown: Shown, name: str) -> N
         if stop is None:
             break
         reached.append(stop)
+    return reached
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_everything_is_reached_by_keys(show: Show, shown: Shown, name: str) -> None:
+    page, _ = show(shown.paths[name])
+    for _ in range(3):
+        wanted, reached = stops(page), walked(page)
+        if stops(page) == wanted:
+            break
+        page.reload()  # it was renewed in the middle of the walk
     assert [stop["name"] for stop in reached] == wanted
     assert [stop for stop in reached if not (stop["isMarked"] and stop["isSeen"])] == []
     assert "#main" in reached[0]["name"]  # the way past the navigation

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ import pytest
 
 from tunewright.search_space.measurement import Status
 from tunewright.workers.device import own_identity
-from tunewright.workers.pool import Machines, PoolError
+from tunewright.workers.pool import Machines, Pool, PoolError
 from tunewright.workers.ray_cluster import RayCluster
 from tunewright.workers.ray_nodes import NAMESPACE
 from tunewright.workers.wire import candidate_json
@@ -122,6 +123,16 @@ def test_a_broken_device_leaves_its_work_to_others(ray_cluster: RayCluster, node
         assert ray_cluster.targets() == [s.target for s in pool.devices() if s.quarantined_until is None]
 
 
+def make_ready(pool: Pool, make, as_it_times) -> None:
+    """Measure until the second node times too: its first processes may take longer to start than others to do all."""
+    ready = threading.Event()
+    with as_it_times(OTHER, ready.set):
+        for _ in range(100):
+            assert all(m.status is Status.OK for _, m in pool.measure([make.default(), make.planted("same")]))
+            if ready.is_set():
+                break
+
+
 def test_a_node_joins_and_dies_while_batches_run(ray_cluster: RayCluster, make, as_it_times) -> None:
     """It is killed while it times; its candidate is timed elsewhere, and none is lost."""
     leaving = make.of_other_task("Leaving")  # nothing is known of it: each device is busy with one that hangs
@@ -130,6 +141,7 @@ def test_a_node_joins_and_dies_while_batches_run(ray_cluster: RayCluster, make, 
         assert make.sound(make.measured(pool, make.default()))
         wait_for(lambda: OTHER in names(ray_cluster))
         wait_for(lambda: len(ray_cluster.nodes.keepers(make.target)) == 2)
+        make_ready(pool, make.of_other_task("Ready" * 3), as_it_times)
         with as_it_times(OTHER, node.kill):
             found = dict(pool.measure([*hanging, leaving.default()]))
     assert [found.pop(candidate).status for candidate in hanging] == [Status.TIMEOUT, Status.TIMEOUT]
