@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from .dtype import DType
 from .expr import HORIZONTAL, INFIX, Const, Expr, Load, Op, Ramp, Var, apply
 from .index import contiguous
-from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Stmt, Store
+from .ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Prefetch, Stmt, Store, written_in
 from .meaning import OPS
 
 Array = NDArray[np.generic]
@@ -135,7 +135,7 @@ class _Program:
     def __post_init__(self) -> None:
         self.names |= {"empty": np.empty, "frombuffer": np.frombuffer, "product": product, "uint8": np.uint8}
         self.names |= {"outside": _outside, "undefined": _undefined, "padded": _padded}
-        stored = {stmt.tensor for stmt in _stores(self.kernel.body)}
+        stored = written_in(self.kernel.body)
         for buffer in self.kernel.params + self.kernel.scratch:
             complete = buffer in self.kernel.params and buffer.name not in stored
             self.slots[buffer.name] = _Slot(buffer, self.number(), complete)
@@ -185,7 +185,7 @@ class _Program:
     def phase(self, stmt: Stmt) -> None:
         match stmt:
             case For(var, extent, body, LoopKind.PARALLEL):
-                written = {store.tensor for store in _stores(body)}
+                written = written_in(body)
                 self.slots |= {name: replace(s, noted=True) for name, s in self.slots.items() if name in written}
                 ends = [self.touched(slot) for slot in self.slots.values() if slot.noted]
                 with self.loops([(var, extent)]):
@@ -219,6 +219,8 @@ class _Program:
             case Block(body):
                 for part in body:
                     self.statement(part)
+            case For(kind=LoopKind.BLOCK | LoopKind.THREAD):
+                raise ValueError(f"a {stmt.kind} loop is of GPUs: cuda.interp runs it")
             case For():
                 ranges, inner = _nest(stmt)
                 with self.loops(ranges):
@@ -234,6 +236,8 @@ class _Program:
                 self.store(stmt)
             case Prefetch():
                 self.emit("pass")
+            case Barrier() | Do():
+                raise ValueError(f"{type(stmt).__name__} is of GPUs: cuda.interp runs it")
 
     def alloc(self, buffer: Buffer) -> None:
         slot = self.slots[buffer.name] = _Slot(buffer, self.number())
@@ -365,21 +369,6 @@ def _nest(loop: For) -> tuple[list[tuple[str, int]], Stmt]:
         ranges.append((body.var, body.extent))
         body = body.body
     return ranges, body
-
-
-def _inside(stmt: Stmt) -> Iterator[Stmt]:
-    """Every statement of a tree."""
-    yield stmt
-    match stmt:
-        case Block(body):
-            for part in body:
-                yield from _inside(part)
-        case For(body=inner) | If(then=inner) | Alloc(body=inner):
-            yield from _inside(inner)
-
-
-def _stores(stmt: Stmt) -> list[Store]:
-    return [s for s in _inside(stmt) if isinstance(s, Store)]
 
 
 def _padded(values: Array, lanes: int) -> Array:

@@ -4,9 +4,13 @@ Read `Kernel` first, then the statements: `Block`, `For`, `If`, `Store`, `Prefet
 `codegen.expr`; a `Load` names a buffer. All extents are static, so an odd size is a second, smaller loop beside the
 first (or lanes switched off by `count`), never a bound computed at run time.
 
-Parallelism is a loop kind. On a CPU each top-level statement of a kernel is a *phase*: the threads share the
+Parallelism is a loop kind. Each top-level statement of a kernel is a *phase*. On a CPU the threads share the
 iterations of its `parallel` loop and meet at a barrier before the next phase; a phase that is no parallel loop runs
 on one thread.
+
+On a GPU a phase is a launch: `block` loops, the innermost of which runs fastest; in them what a block shares; in there
+`thread` loops, the innermost of which are the lanes of a warp where an instruction needs all of them. All threads of a
+block run the same statements. They meet at a `Barrier`, and `Do` is an instruction that no expression stands for.
 """
 
 from __future__ import annotations
@@ -15,12 +19,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .dtype import DType
-from .expr import Expr, Substitution
+from .expr import Expr, Load, Substitution
 
 
 class LoopKind(StrEnum):
@@ -28,25 +33,46 @@ class LoopKind(StrEnum):
 
     SERIAL = "serial"
     UNROLL = "unroll"  # copied out; the variable is a constant in each copy
-    PARALLEL = "parallel"  # shared by the threads; top level only
+    PARALLEL = "parallel"  # shared by the threads of a CPU; top level only
+    BLOCK = "block"  # one block of a GPU's grid each; top level only
+    THREAD = "thread"  # one thread of a block each
 
 
 class Scope(StrEnum):
     """Where a buffer lives and who sees it."""
 
     GLOBAL = "global"  # all threads: parameters and scratch
-    SHARED = "shared"  # one iteration of a parallel loop: its stack
+    SHARED = "shared"  # one iteration of a parallel loop: its stack; or one block: its shared memory
     REGISTER = "register"  # one thread; every index a constant once loops are unrolled
 
 
 @dataclass(frozen=True, slots=True)
+class Swizzle:
+    """An order of elements in shared memory in which rows that are read together lie in different banks.
+
+    Of the number of an element its bits from `base` on, `bits` of them, are combined (exclusive or) with those `shift`
+    above. So what lies within 2^base elements stays together.
+    """
+
+    bits: int
+    base: int
+    shift: int
+
+    def place(self, number: Any) -> Any:
+        """Where the element of a number is; of an array of them too."""
+        high = number >> (self.base + self.shift)
+        return number ^ ((high & ((1 << self.bits) - 1)) << self.base)
+
+
+@dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory for a dense tensor of static shape, row-major."""
+    """Memory for a dense tensor of static shape, row-major, but for a swizzle."""
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     scope: Scope = Scope.GLOBAL
+    swizzle: Swizzle | None = None
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -58,7 +84,8 @@ class Buffer:
         return prod(self.shape) * self.dtype.size_bytes
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}] {self.scope}"
+        swizzle = f" {self.swizzle}" if self.swizzle else ""
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}] {self.scope}{swizzle}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +139,21 @@ class Alloc:
     body: Stmt
 
 
-Stmt = Block | For | If | Store | Prefetch | Alloc
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of a block meet; what any of them wrote is seen by all behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """An instruction of a GPU, by its name in `cuda.instructions`. Each operand is what a load of it reads."""
+
+    name: str
+    outs: tuple[Load, ...]
+    ins: tuple[Load, ...]
+
+
+Stmt = Block | For | If | Store | Prefetch | Alloc | Barrier | Do
 
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -193,6 +234,28 @@ def _replaced(stmt: Stmt, fresh: Substitution) -> Stmt:
         case Store(tensor, index, value, count):
             place, new = tuple(map(fresh, index)), fresh(value)
             return stmt if place == index and new is value else Store(tensor, place, new, count)
+        case Do(name, outs, ins):
+            return Do(name, _operands(outs, fresh), _operands(ins, fresh))
+        case Barrier():
+            return stmt
+
+
+def _operands(operands: tuple[Load, ...], fresh: Substitution) -> tuple[Load, ...]:
+    return tuple([Load(one.tensor, tuple(map(fresh, one.index)), one.dtype, one.count) for one in operands])
+
+
+def written_in(stmt: Stmt) -> frozenset[str]:
+    """Names of the buffers that a statement writes to."""
+    match stmt:
+        case Block(body):
+            return frozenset().union(*map(written_in, body))
+        case For(body=inner) | Alloc(body=inner) | If(then=inner):
+            return written_in(inner)
+        case Store(tensor):
+            return frozenset((tensor,))
+        case Do(outs=outs):
+            return frozenset(one.tensor for one in outs)
+    return frozenset()
 
 
 def render(kernel: Kernel) -> str:
@@ -224,3 +287,8 @@ def _lines(stmt: Stmt, depth: int) -> Iterator[str]:
         case Alloc(buffer, body):
             yield f"{pad}alloc {buffer}"
             yield from _lines(body, depth)
+        case Barrier():
+            yield f"{pad}barrier"
+        case Do(name, outs, ins):
+            results = f"{', '.join(map(str, outs))} = " if outs else ""
+            yield f"{pad}{results}{name}({', '.join(map(str, ins))})"

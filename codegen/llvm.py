@@ -26,7 +26,7 @@ from .contents import Contents, Memory, Place
 from .dtype import DType
 from .expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
 from .instructions import literal, memory_type, select, splat, type_name
-from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
+from .ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
 from .listing import LOCAL, Listing, Value
 from .math import expand, is_expandable
 from .meaning import fold
@@ -119,8 +119,8 @@ class _Function:
                         self._compute(ahead)
                     for inner in part:
                         self._statement(inner)
-            case For(kind=LoopKind.PARALLEL):
-                raise ValueError(f"parallel loop {stmt.var} inside a phase")
+            case For(kind=LoopKind.PARALLEL | LoopKind.BLOCK | LoopKind.THREAD):
+                raise ValueError(f"{stmt.kind} loop {stmt.var} inside a phase of a processor")
             case For(var, extent, body, kind) if kind is LoopKind.UNROLL or extent <= 1:
                 outer, around, sizes = self._bind(var)
                 for value in range(extent):
@@ -134,6 +134,8 @@ class _Function:
                 self._branch(condition, then)
             case Alloc(buffer, body):
                 self._allocate(stmt, buffer, body)
+            case Barrier() | Do():
+                raise ValueError(f"{type(stmt).__name__} in a kernel for a processor")
 
     def _loop(self, var: str, first: str, last: str, body: Stmt) -> None:
         """Run `body` for var = first .. last - 1. Only the range of a parallel loop may be empty."""

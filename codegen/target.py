@@ -9,7 +9,12 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+from .cuda.gpu import THREAD_REGISTERS, Gpu
+
 KIND = re.compile("[a-z][a-z0-9]{0,15}")
+
+CUDA = "cuda"
+"""The kind of NVIDIA's GPUs."""
 
 MAX_THREADS = 4096
 """What a pool of threads has at most."""
@@ -30,11 +35,14 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A processor and the hardware numbers that schedules and features depend on. Two machines alike share a key."""
+    """A processor or GPU, and the hardware numbers that schedules and features depend on. Machines alike share a key.
 
-    kind: str  # "cpu"
+    Of a GPU, `gpu` has what processors have not; a core is a multiprocessor, a vector what a thread moves at once.
+    """
+
+    kind: str  # "cpu" or "cuda"
     triple: str  # LLVM's name of architecture and system, e.g. "x86_64-unknown-linux-gnu"
-    cpu: str  # LLVM's name of the processor, e.g. "znver5"
+    cpu: str  # LLVM's name of the processor, e.g. "znver5"; of a GPU its architecture, e.g. "sm_90a"
     features: str  # LLVM's feature string, e.g. "+avx512f,+fma"; empty: what `cpu` implies
     vector_bits: int
     vector_registers: int
@@ -42,6 +50,7 @@ class Target:
     l1_bytes: int  # data cache of one core
     l2_bytes: int  # of one core
     l3_bytes: int  # shared; 0 where there is none
+    gpu: Gpu | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for what no processor is: targets also come from files and databases."""
@@ -60,6 +69,8 @@ class Target:
                 raise ValueError(f"target: {name} must be a whole number in {low} .. {high}, not {_text(value)}")
         if self.vector_bits & (self.vector_bits - 1):
             raise ValueError(f"target: vector_bits must be a power of two, not {self.vector_bits}")
+        if (self.kind == CUDA) is not isinstance(self.gpu, Gpu):
+            raise ValueError(f"target: a {self.kind} has {'no ' if self.gpu is None else ''}figures of a GPU")
 
     @property
     def key(self) -> str:
@@ -74,12 +85,35 @@ class Target:
         return f"{self.kind}:{self.cpu}:{self.threads}x{self.vector_bits}"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain data; `gpu` is there for GPUs alone."""
+        return {name: value for name, value in asdict(self).items() if name != "gpu" or value is not None}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Target:
         """The inverse of `to_json`. Raises TypeError on missing or unknown fields, ValueError on impossible ones."""
-        return Target(**data)
+        given = data.get("gpu")
+        if given is None:
+            return Target(**data)
+        if not isinstance(given, dict):
+            raise TypeError(f"target: gpu must be an object, not {_text(given)}")
+        return Target(**{**data, "gpu": Gpu.from_json(given)})
+
+    @staticmethod
+    def of_gpu(gpu: Gpu) -> Target:
+        """The target that a GPU is."""
+        return Target(
+            CUDA,
+            "nvptx64-nvidia-cuda",
+            gpu.arch,
+            "",
+            vector_bits=128,
+            vector_registers=THREAD_REGISTERS,
+            threads=gpu.sms,
+            l1_bytes=gpu.sm_smem_bytes,
+            l2_bytes=gpu.l2_bytes,
+            l3_bytes=0,
+            gpu=gpu,
+        )
 
 
 @lru_cache(maxsize=64)

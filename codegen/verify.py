@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+from .cuda.gpu import BLOCK_THREADS, WARP
+from .cuda.instructions import INSTRUCTIONS, Operand
 from .dtype import DType
 from .expr import (
     COMPARISONS,
@@ -26,7 +28,7 @@ from .expr import (
     variables,
 )
 from .index import Domain, contiguous
-from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Stmt, Store
+from .ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Stmt, Store
 from .math import has_expansion
 from .meaning import OPS
 from .nodes import fact
@@ -55,7 +57,8 @@ def verify(kernel: Kernel) -> None:
 
     Every name is bound once, every index has the rank of its buffer and is proven to be inside it under the loops and
     conditions around it, dtypes and lanes fit, parallel loops are phases, registers are indexed by what unrolling
-    makes constant, and every transcendental op has an expansion.
+    makes constant, and every transcendental op has an expansion. On a GPU all threads of a block come to each barrier,
+    all lanes of a warp to each instruction, and operands are what the instruction takes.
     """
     buffers: dict[str, Buffer] = {}
     for buffer in kernel.params + kernel.scratch:
@@ -70,6 +73,8 @@ def verify(kernel: Kernel) -> None:
         match phase:
             case For(kind=LoopKind.PARALLEL):
                 place.enter(phase).statement(phase.body)
+            case For(kind=LoopKind.BLOCK):
+                place.grid(phase)
             case _:
                 place.statement(phase)
 
@@ -107,6 +112,8 @@ class _Place:
     loops: Mapping[str, LoopKind]
     domain: Domain
     path: tuple[str, ...]
+    threads: tuple[For, ...] = ()  # the thread loops of a GPU, that of the lanes of a warp last
+    apart: frozenset[str] = frozenset()  # of them, those that decide whether a thread comes here
     passed: set[object] = field(default_factory=set)  # values and targets of stores that were checked here, or around
     counted: dict[int | None, Domain] = field(default_factory=dict)  # the domain for each count of leading lanes
 
@@ -143,13 +150,45 @@ class _Place:
             path=(*self.path, text),
         )
 
+    def grid(self, stmt: Stmt) -> None:
+        """A launch of a GPU, down to what each thread does."""
+        match stmt:
+            case For(kind=LoopKind.BLOCK, body=body):
+                self.enter(stmt).grid(body)
+            case Alloc(buffer, body) if buffer.scope is Scope.SHARED:
+                self.allocated(buffer).grid(body)
+            case For(kind=LoopKind.THREAD):
+                self.block(stmt)
+            case _:
+                raise self.fail(type(stmt).__name__, "between the blocks and the threads only shared memory may be")
+
+    def block(self, stmt: Stmt) -> None:
+        """The threads of a block."""
+        inside = self
+        while isinstance(stmt, For) and stmt.kind is LoopKind.THREAD:
+            inside = inside.enter(stmt).within(threads=(*inside.threads, stmt))
+            stmt = stmt.body
+        count = prod(loop.extent for loop in inside.threads)
+        if count > BLOCK_THREADS:
+            raise self.fail(f"{count} threads", f"a block has {BLOCK_THREADS} at most")
+        inside.statement(stmt)
+
+    def allocated(self, buffer: Buffer) -> _Place:
+        """The place inside an Alloc."""
+        if buffer.name in self.buffers:
+            raise self.fail(f"alloc {buffer}", "there is a buffer of that name")
+        _buffer(buffer, {Scope.SHARED, Scope.REGISTER})
+        return self.within(buffers={**self.buffers, buffer.name: buffer})
+
     def statement(self, stmt: Stmt) -> None:
         match stmt:
             case Block(body):
                 for part in body:
                     self.statement(part)
-            case For(kind=LoopKind.PARALLEL, var=var):
-                raise self.fail(f"parallel {var}", "only a phase can be a parallel loop")
+            case For(kind=LoopKind.PARALLEL | LoopKind.BLOCK, var=var):
+                raise self.fail(f"{stmt.kind} {var}", f"only a phase can be a {stmt.kind} loop")
+            case For(kind=LoopKind.THREAD, var=var):
+                raise self.fail(f"thread {var}", "only what is right inside block loops can be a thread loop")
             case For(body=body):
                 self.enter(stmt).statement(body)
             case If(condition, then):
@@ -157,18 +196,53 @@ class _Place:
                 if condition.dtype is not DType.BOOL or condition.lanes != 1:
                     raise self.fail(f"if {condition}", "the condition must be one bool")
                 path = (*self.path, f"if {condition}")
-                self.within(domain=self.domain.given(condition), path=path).statement(then)
+                apart = self.apart | self.deciding(condition)
+                self.within(domain=self.domain.given(condition), path=path, apart=apart).statement(then)
             case Alloc(buffer, body):
-                if buffer.name in self.buffers:
-                    raise self.fail(f"alloc {buffer}", "there is a buffer of that name")
-                _buffer(buffer, {Scope.SHARED, Scope.REGISTER})
-                self.within(buffers={**self.buffers, buffer.name: buffer}).statement(body)
+                if self.threads and buffer.scope is not Scope.REGISTER:
+                    raise self.fail(f"alloc {buffer}", "a thread allocates registers alone")
+                self.allocated(buffer).statement(body)
+            case Barrier():
+                if not self.threads or self.apart:
+                    raise self.fail("barrier", f"not all threads of a block come here: {', '.join(self.apart)}")
+            case Do():
+                self.instruction(stmt)
             case Prefetch(tensor, index):
                 self.values(*index)
                 if tensor not in self.buffers or len(index) != len(self.buffers[tensor].shape):
                     raise self.fail(f"prefetch {tensor}", "there is no such buffer of that rank")
             case Store():
                 self.store(stmt)
+
+    def deciding(self, condition: Expr) -> frozenset[str]:
+        """The thread variables that a condition may differ by: all of them where it looks at memory."""
+        names = frozenset(loop.var for loop in self.threads)
+        return names if loads(condition) else names & variables(condition)
+
+    def instruction(self, stmt: Do) -> None:
+        one = INSTRUCTIONS.get(stmt.name)
+        if one is None:
+            raise self.fail(stmt.name, "there is no such instruction")
+        if not self.threads:
+            raise self.fail(stmt.name, "instructions are for threads of a GPU")
+        if not one.is_alone and (self.threads[-1].extent % WARP or self.threads[-1].var in self.apart):
+            raise self.fail(stmt.name, f"not all {WARP} lanes of a warp come here")
+        if len(stmt.outs) != len(one.outs) or len(stmt.ins) != len(one.ins):
+            raise self.fail(stmt.name, f"{len(stmt.outs)} results of {len(stmt.ins)} operands")
+        for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
+            self.operand(stmt.name, node, operand)
+        for node in stmt.outs:
+            if node.tensor in self.constants:
+                raise self.fail(stmt.name, f"{node.tensor} is a packed constant")
+
+    def operand(self, name: str, node: Load, operand: Operand) -> None:
+        """Check what an instruction reads or writes."""
+        self.values(node)
+        buffer = self.buffers[node.tensor]
+        if buffer.scope is not operand.scope or not operand.takes(buffer.dtype.numpy, node.lanes):
+            raise self.fail(name, f"{node} of {buffer} where {operand} is wanted")
+        if node.count is not None or (node.lanes > 1 and not contiguous(node.index)):
+            raise self.fail(name, f"{node}: an operand is all of some consecutive elements")
 
     def store(self, stmt: Store) -> None:
         self.values(stmt.value, *stmt.index)

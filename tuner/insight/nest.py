@@ -13,7 +13,21 @@ from itertools import chain, groupby
 from typing import Any
 
 from tunewright.codegen.expr import Op, loads
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
+from tunewright.codegen.ir import (
+    Alloc,
+    Barrier,
+    Block,
+    Buffer,
+    Do,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+)
 
 from ..text import counted
 from .formula import formula, prefetch_formula, store_formula
@@ -148,6 +162,11 @@ def _nodes(stmt: Stmt) -> list[_Node]:
             read = {(READ, load.tensor) for load in loads(value) if load.tensor != tensor}
             touched = read | {(WRITTEN, tensor)}
             return [_Node(store_formula(stmt, MOST_STATEMENT), touched=frozenset(touched), runs=1, statements=1)]
+        case Barrier():
+            return [_Node("all threads of the block meet")]
+        case Do(name, outs, ins):
+            touched = {(READ, one.tensor) for one in ins} | {(WRITTEN, one.tensor) for one in outs}
+            return [_Node(name, touched=frozenset(touched), runs=1, statements=1)]
 
 
 def _around(inside: Sequence[_Node], outside: _Node) -> list[_Node]:

@@ -1,0 +1,113 @@
+"""The limits of an NVIDIA GPU, by which schedules are chosen.
+
+Figures of an architecture: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Figures of a
+product: NVIDIA's data sheet of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+ARCH = re.compile("sm_([1-9][0-9]{1,2})([af]?)")
+
+WARP = 32
+"""Threads that execute one instruction together."""
+
+BLOCK_THREADS = 1024
+"""A block has so many at most."""
+
+SM_REGISTERS, THREAD_REGISTERS = 65536, 255
+"""Registers of 32 bits: of a multiprocessor, and what one thread may have of them."""
+
+STATIC_SMEM_BYTES = 48 << 10
+"""Shared memory that a block gets without asking for more at its launch."""
+
+RANGES = {
+    "sms": (1, 1024),
+    "sm_threads": (WARP, 4096),
+    "sm_blocks": (1, 64),
+    "sm_smem_bytes": (STATIC_SMEM_BYTES, 1 << 20),
+    "block_smem_bytes": (STATIC_SMEM_BYTES, 1 << 20),
+    "l2_bytes": (1 << 16, 1 << 32),
+    "clock_hz": (10**8, 10**10),
+    "memory_bytes_s": (10**9, 10**14),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU by its numbers. Two alike are equal, whichever machines they are in."""
+
+    arch: str  # what code is compiled for, e.g. "sm_90a"; a letter at the end: for that architecture alone
+    sms: int  # multiprocessors
+    sm_threads: int  # that a multiprocessor holds at once
+    sm_blocks: int  # likewise
+    sm_smem_bytes: int  # shared memory of a multiprocessor
+    block_smem_bytes: int  # of it, what a block may ask for
+    l2_bytes: int
+    clock_hz: int  # the highest that it runs at by itself
+    memory_bytes_s: int  # of its memory, by the data sheet
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no GPU is: targets also come from files and databases."""
+        if not (isinstance(self.arch, str) and ARCH.fullmatch(self.arch)):
+            raise ValueError(f"gpu: arch must be like sm_90a, not {str(self.arch)[:80]!r}")
+        for name, (low, high) in RANGES.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise ValueError(f"gpu: {name} must be a whole number in {low} .. {high}, not {str(value)[:80]}")
+
+    @property
+    def capability(self) -> int:
+        """The compute capability without its point: 80, 90, 120."""
+        found = ARCH.fullmatch(self.arch)
+        assert found is not None
+        return int(found[1])
+
+    def resident_blocks(self, threads: int, registers: int, smem_bytes: int) -> int:
+        """Blocks that a multiprocessor holds at once; 0 where not even one fits.
+
+        `registers` of each thread, which are given to warps in units of 256; shared memory in units of 128 bytes, and
+        1 KB of each block for the system (CUDA C++ Best Practices Guide, "Occupancy").
+        """
+        warps = -(-threads // WARP)
+        warp_registers = -(-registers * WARP // 256) * 256
+        reserved = 1024 if self.capability >= 80 else 0
+        if smem_bytes > self.block_smem_bytes or threads > BLOCK_THREADS or registers > THREAD_REGISTERS:
+            return 0
+        return min(
+            self.sm_blocks,
+            self.sm_threads // (warps * WARP),
+            SM_REGISTERS // (warp_registers * warps),
+            self.sm_smem_bytes // (-(-smem_bytes // 128) * 128 + reserved),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Gpu:
+        """The inverse of `to_json`. Raises TypeError on missing or unknown fields, ValueError on impossible ones."""
+        return Gpu(**data)
+
+    def __str__(self) -> str:
+        return f"{self.arch}:{self.sms}"
+
+
+_KB, _MB, _MHZ, _GB = 1 << 10, 1 << 20, 10**6, 10**9
+
+KNOWN: Mapping[str, Gpu] = {
+    gpu.arch: gpu
+    for gpu in (
+        Gpu("sm_80", 108, 2048, 32, 164 * _KB, 163 * _KB, 40 * _MB, 1410 * _MHZ, 2039 * _GB),  # A100 SXM, 80 GB
+        Gpu("sm_86", 72, 1536, 16, 100 * _KB, 99 * _KB, 6 * _MB, 1695 * _MHZ, 600 * _GB),  # A10
+        Gpu("sm_89", 142, 1536, 24, 100 * _KB, 99 * _KB, 96 * _MB, 2520 * _MHZ, 864 * _GB),  # L40S
+        Gpu("sm_90a", 132, 2048, 32, 228 * _KB, 227 * _KB, 50 * _MB, 1980 * _MHZ, 4800 * _GB),  # H200 SXM
+        Gpu("sm_100a", 148, 2048, 32, 228 * _KB, 227 * _KB, 126 * _MB, 1965 * _MHZ, 8000 * _GB),  # B200
+        Gpu("sm_120a", 170, 1536, 24, 100 * _KB, 99 * _KB, 96 * _MB, 2407 * _MHZ, 1792 * _GB),  # GeForce RTX 5090
+    )
+}
+"""By architecture, one GPU that has it: what is compiled for where no device is at hand."""

@@ -1,0 +1,302 @@
+"""Instructions of NVIDIA GPUs that no expression stands for: what they are in CUDA C, and what they mean in numpy.
+
+One entry of `INSTRUCTIONS` is one instruction: its operands, the device function that emits it, the same on arrays, and
+where it is specified. An operand is some consecutive elements, of each thread's own registers or at a place in memory
+that each thread names. Meanings see all warps of a block at once: an operand is an array (warps, 32, elements).
+
+The figures of section numbers are those of "PTX ISA", release 9.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir import Scope
+from .gpu import WARP
+
+Array = NDArray[Any]
+
+F16, BF16, F32, S8, S32 = (np.dtype(name) for name in (np.float16, ml_dtypes.bfloat16, np.float32, np.int8, np.int32))
+
+
+class Operand(NamedTuple):
+    """Consecutive elements: in registers, from a multiple of four bytes on; in memory, of the size of them all."""
+
+    scope: Scope
+    dtype: np.dtype[Any] | None  # None: any
+    size_bytes: int
+
+    def takes(self, dtype: np.dtype[Any], count: int) -> bool:
+        """Whether so many elements of a type are what it wants."""
+        return self.dtype in (None, dtype) and count * dtype.itemsize == self.size_bytes
+
+    def __str__(self) -> str:
+        return f"{self.size_bytes} bytes of {self.dtype or 'any type'} in {self.scope}"
+
+
+class Order(StrEnum):
+    """When its results are there."""
+
+    AT_ONCE = "at once"
+    COMMITTED = "committed"  # they may come at any time until the group that they are committed to was waited for
+    COMMIT = "commit"  # what was started and not committed is a group
+    WAIT = "wait"  # until all but the newest `pending` groups are there
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """See the module. `meaning` takes the arrays of `ins` and gives those of `outs`."""
+
+    name: str
+    outs: tuple[Operand, ...]
+    ins: tuple[Operand, ...]
+    pointers: tuple[str, ...]  # types and names of the parameters of a device function: places of outs, then of ins
+    body: str  # of that function, in CUDA C
+    meaning: Callable[..., tuple[Array, ...]]
+    reference: str
+    capability: int  # the least compute capability
+    order: Order = Order.AT_ONCE
+    pending: int = 0
+    is_alone: bool = False  # each thread by itself; else all lanes of a warp together
+
+    @property
+    def definition(self) -> str:
+        """The device function."""
+        return f"static __device__ __forceinline__ void {self._symbol}({', '.join(self.pointers)}) {{\n{self.body}}}\n"
+
+    def call(self, places: Sequence[str]) -> str:
+        """A call of it, with pointers to whatever types."""
+        kinds = (pointer.rpartition(" ")[0] for pointer in self.pointers)
+        given = ", ".join(f"reinterpret_cast<{kind}>({place})" for kind, place in zip(kinds, places, strict=True))
+        return f"{self._symbol}({given});"
+
+    @property
+    def _symbol(self) -> str:
+        return self.name.replace(".", "_")
+
+
+# Matrix products of a warp. Rows and columns of the elements that each lane has, as arrays (32, count).
+
+Map = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def _lanes(count: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Of each element of each lane: the lane's group of four, its number in there, and the element's number."""
+    lane, element = np.meshgrid(np.arange(WARP), np.arange(count), indexing="ij")
+    return lane // 4, lane % 4, element
+
+
+def left_map(depth: int, bytes_each: int) -> Map:
+    """Where the elements of A, 16 x depth, are: registers of four bytes, the lower rows second."""
+    each = 4 // bytes_each
+    group, member, element = _lanes(16 * depth // WARP)
+    register, within = element // each, element % each
+    return group + 8 * (register % 2), member * each + within + 4 * each * (register // 2)
+
+
+def right_map(depth: int, bytes_each: int) -> Map:
+    """Where the elements of B, depth x 8, are."""
+    each = 4 // bytes_each
+    group, member, element = _lanes(8 * depth // WARP)
+    return member * each + element % each + 4 * each * (element // each), group
+
+
+def sum_map() -> Map:
+    """Where the elements of C and D, 16 x 8, are."""
+    group, member, element = _lanes(4)
+    return group + 8 * (element // 2), 2 * member + element % 2
+
+
+def _product(depth: int, operand: np.dtype[Any], wide: np.dtype[Any], a: Array, b: Array, c: Array) -> tuple[Array]:
+    """D = A B + C of each warp, sums in `wide`."""
+    left = np.zeros((len(a), 16, depth), wide)
+    right = np.zeros((len(b), depth, 8), wide)
+    total = np.zeros((len(c), 16, 8), wide)
+    for matrix, values, places in (
+        (left, a, left_map(depth, operand.itemsize)),
+        (right, b, right_map(depth, operand.itemsize)),
+        (total, c, sum_map()),
+    ):
+        matrix[:, places[0], places[1]] = values.astype(wide)
+    found = left @ right + total
+    rows, columns = sum_map()
+    return (found[:, rows, columns],)
+
+
+def _cut(values: Array) -> Array:
+    """Of float32, the 10 bits of the mantissa that TF32 has: hardware does not look at the others."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    return bits.view(np.float32)
+
+
+def _tf32_product(a: Array, b: Array, c: Array) -> tuple[Array]:
+    return _product(8, F32, F32, _cut(a), _cut(b), c)
+
+
+def _mma(name: str, depth: int, operand: np.dtype[Any], wide: np.dtype[Any], words: str, section: str) -> Instruction:
+    """A product of 16 x depth by depth x 8."""
+    counts = 16 * depth // WARP, 8 * depth // WARP
+    registers = [count * operand.itemsize // 4 for count in counts]
+    letter, kind = ("f", "float") if wide == F32 else ("r", "int")
+    slots = iter(range(8 + sum(registers)))
+    d, a, b, c = (_braced(slots, count) for count in (4, *registers, 4))
+    given = [f'"r"(a[{n}])' for n in range(registers[0])] + [f'"r"(b[{n}])' for n in range(registers[1])]
+    given += [f'"{letter}"(c[{n}])' for n in range(4)]
+    results = ", ".join(f'"={letter}"(d[{n}])' for n in range(4))
+    shape = f"m16n8k{depth}"
+    pointers = f"{kind}* d", "const unsigned* a", "const unsigned* b", f"const {kind}* c"
+    body = (
+        f'  asm("mma.sync.aligned.{shape}.row.col.{words} {d}, {a}, {b}, {c};"\n'
+        f"      : {results}\n"
+        f"      : {', '.join(given)});\n"
+    )
+    meaning = _tf32_product if name == "f32.tf32" else partial(_product, depth, operand, wide)
+    sums = Operand(Scope.REGISTER, wide, 16)
+    ins = (*(Operand(Scope.REGISTER, operand, 4 * count) for count in registers), sums)
+    return Instruction(f"mma.{shape}.{name}", (sums,), ins, pointers, body, meaning, f"PTX ISA, {section}", 80)
+
+
+def _braced(slots: Any, count: int) -> str:
+    """So many operands of an `asm`, e.g. {%0, %1}."""
+    return "{" + ", ".join(f"%{next(slots)}" for _ in range(count)) + "}"
+
+
+# Matrices of 8 x 8 elements of 16 bits from shared memory into the registers of a warp.
+
+
+def _spread(count: int, turned: bool, rows: Array) -> tuple[Array]:
+    """Lane 8 i + r names row r of matrix i. Each lane gets two elements of a row of each, or of a column.
+
+    What is of another size than 16 bits is moved by 16 bits.
+    """
+    elements = np.ascontiguousarray(rows).view(np.uint16)
+    matrices = elements.reshape(len(rows), WARP // 8, 8, 8)[:, :count]
+    matrices = matrices.swapaxes(2, 3) if turned else matrices
+    pairs = matrices.reshape(len(rows), count, WARP, 2)
+    found = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(len(rows), WARP, 2 * count)
+    return (found.view(rows.dtype),)
+
+
+def _ldmatrix(count: int, turned: bool) -> Instruction:
+    name = f"ldmatrix.x{count}{'.trans' if turned else ''}"
+    slots = iter(range(count + 1))
+    results = ", ".join(f'"=r"(d[{n}])' for n in range(count))
+    words = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if turned else ''}.shared.b16"
+    body = (
+        f'  asm volatile("{words} {_braced(slots, count)}, [%{count}];"\n'
+        f'      : {results} : "r"(shared_place(row)) : "memory");\n'
+    )
+    return Instruction(
+        name,
+        (Operand(Scope.REGISTER, None, 4 * count),),
+        (Operand(Scope.SHARED, None, 16),),
+        ("unsigned* d", "const void* row"),
+        body,
+        partial(_spread, count, turned),
+        "PTX ISA, 9.7.14.5.15, ldmatrix",
+        80,
+    )
+
+
+# Copies from global into shared memory that do not wait.
+
+
+def _same(values: Array) -> tuple[Array]:
+    return (values,)
+
+
+def _copy(size_bytes: int) -> Instruction:
+    """Of 16 bytes past the first-level cache: what a block reads so, it reads once."""
+    name, level = f"cp.async.{size_bytes}", "cg" if size_bytes == 16 else "ca"
+    body = (
+        f'  asm volatile("cp.async.{level}.shared.global [%0], [%1], {size_bytes};"\n'
+        '      :: "r"(shared_place(to)), "l"(global_place(from)) : "memory");\n'
+    )
+    return Instruction(
+        name,
+        (Operand(Scope.SHARED, None, size_bytes),),
+        (Operand(Scope.GLOBAL, None, size_bytes),),
+        ("void* to", "const void* from"),
+        body,
+        _same,
+        "PTX ISA, 9.7.9.25.3.1, cp.async",
+        80,
+        Order.COMMITTED,
+        is_alone=True,
+    )
+
+
+def _nothing() -> tuple[()]:
+    return ()
+
+
+def _commit() -> Instruction:
+    body = '  asm volatile("cp.async.commit_group;" ::: "memory");\n'
+    reference = "PTX ISA, 9.7.9.25.3.2, cp.async.commit_group"
+    return Instruction("cp.async.commit", (), (), (), body, _nothing, reference, 80, Order.COMMIT)
+
+
+def _wait(pending: int) -> Instruction:
+    body = f'  asm volatile("cp.async.wait_group {pending};" ::: "memory");\n'
+    reference = "PTX ISA, 9.7.9.25.3.3, cp.async.wait_group"
+    return Instruction(f"cp.async.wait.{pending}", (), (), (), body, _nothing, reference, 80, Order.WAIT, pending)
+
+
+# Values of other lanes.
+
+
+def _crossed(mask: int, values: Array) -> tuple[Array]:
+    return (values[:, np.arange(WARP) ^ mask],)
+
+
+def _shuffle(mask: int) -> Instruction:
+    """What the lane has whose number differs in the bits of the mask."""
+    one = Operand(Scope.REGISTER, None, 4)
+    body = f"  d[0] = __shfl_xor_sync(0xffffffffu, a[0], {mask});\n"
+    pointers = "unsigned* d", "const unsigned* a"
+    reference = "PTX ISA, 9.7.9.6, shfl.sync"
+    return Instruction(f"shfl.xor.{mask}", (one,), (one,), pointers, body, partial(_crossed, mask), reference, 30)
+
+
+MOST_PENDING = 7
+"""Groups of copies under way while a block waits for an older one."""
+
+INSTRUCTIONS: Mapping[str, Instruction] = {
+    one.name: one
+    for one in (
+        _mma("f32.f16", 16, F16, F32, "f32.f16.f16.f32", "9.7.14.5.8, mma.m16n8k16 of floating point"),
+        _mma("f32.bf16", 16, BF16, F32, "f32.bf16.bf16.f32", "9.7.14.5.8, mma.m16n8k16 of floating point"),
+        _mma("f32.tf32", 8, F32, F32, "f32.tf32.tf32.f32", "9.7.14.5.7, mma.m16n8k8"),
+        _mma("s32.s8", 32, S8, S32, "s32.s8.s8.s32", "9.7.14.5.10, mma.m16n8k32"),
+        *(_ldmatrix(count, turned) for count in (1, 2, 4) for turned in (False, True)),
+        *(_copy(size_bytes) for size_bytes in (4, 8, 16)),
+        _commit(),
+        *(_wait(pending) for pending in range(MOST_PENDING + 1)),
+        *(_shuffle(1 << bit) for bit in range(5)),
+    )
+}
+"""By name."""
+
+PRELUDE = """\
+static __device__ __forceinline__ unsigned shared_place(const void* place) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(place));
+}
+static __device__ __forceinline__ unsigned long long global_place(const void* place) {
+  return static_cast<unsigned long long>(__cvta_generic_to_global(place));
+}
+"""
+"""What the device functions use."""
+
+
+def definitions(names: Collection[str]) -> str:
+    """The device functions of some instructions, in the order of the table; nothing where there are none."""
+    texts = [one.definition for name, one in INSTRUCTIONS.items() if name in names]
+    return PRELUDE + "".join(texts) if texts else ""

@@ -1,0 +1,347 @@
+"""What a kernel of a GPU means: an interpreter that runs threads side by side, and checks every access.
+
+Each statement is run by all threads of many blocks before the next one is. Real ones run in any order between two
+barriers; so an element that one thread wrote may be touched by another only behind a barrier, and this is what is
+checked. What an asynchronous copy writes may not be touched until it was waited for, by whomever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..expr import Expr, Load, evaluate
+from ..interp import Array, BoundsError, RaceError, UndefinedRead
+from ..ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store, written_in
+from .gpu import WARP
+from .instructions import INSTRUCTIONS, Order
+
+NOBODY, SEVERAL = -1, -2
+"""In the place of a thread or a block."""
+
+MOST_THREADS = 1 << 14
+"""Threads that run side by side, where blocks have not more: what each has in registers takes memory."""
+
+
+def run(kernel: Kernel, arrays: Sequence[Array]) -> None:
+    """Execute a kernel on its parameters (inputs then outputs), writing the outputs in place.
+
+    A parameter that the kernel stores to is an output: what it held before counts as undefined. Raises BoundsError,
+    UndefinedRead or RaceError on the first access that is wrong, and ValueError if the arrays don't fit the parameters.
+    The kernel should have passed `verify`.
+    """
+    stored = written_in(kernel.body)
+    memories: dict[str, _Memory] = {}
+    for buffer, array in zip(kernel.params, arrays, strict=True):
+        if array.shape != buffer.shape or array.dtype != buffer.dtype.numpy or not array.flags.c_contiguous:
+            raise ValueError(f"parameter {buffer}: the array is {array.dtype}{list(array.shape)}")
+        memories[buffer.name] = _Memory.of(buffer, array.reshape(-1), defined=buffer.name not in stored)
+    for buffer in kernel.scratch:
+        memories[buffer.name] = _Memory.of(buffer, np.empty(prod(buffer.shape), buffer.dtype.numpy))
+    with np.errstate(all="ignore"):
+        for phase in kernel.body.body:
+            _launch(phase, memories)
+
+
+@dataclass(slots=True)
+class _Notes:
+    """Who touched each element since all met last; in a block its threads, in a launch its blocks."""
+
+    reader: NDArray[np.int64]
+    writer: NDArray[np.int64]
+    what: str
+
+    @staticmethod
+    def none(size: int, what: str) -> _Notes:
+        return _Notes(np.full(size, NOBODY), np.full(size, NOBODY), what)
+
+    def forget(self) -> None:
+        self.reader.fill(NOBODY)
+        self.writer.fill(NOBODY)
+
+    def read(self, places: _Places, by: NDArray[np.int64]) -> None:
+        """`by`: for each place, who reads there."""
+        self._refuse(places, by, self.writer, "reads", "wrote")
+        before = self.reader[places.where]
+        self.reader[places.where] = np.where((before == NOBODY) | (before == by), by, SEVERAL)
+        again = self.reader[places.where]  # of several in this very statement the last one is noted
+        self.reader[places.where[(again != by) & (again != SEVERAL)]] = SEVERAL
+
+    def wrote(self, places: _Places, by: NDArray[np.int64]) -> None:
+        """As `read`."""
+        self._refuse(places, by, self.writer, "writes", "wrote")
+        self._refuse(places, by, self.reader, "writes", "read")
+        self.writer[places.where] = by
+        self._refuse(places, by, self.writer, "writes", "writes too")
+
+    def _refuse(self, places: _Places, by: NDArray[np.int64], before: NDArray[np.int64], does: str, did: str) -> None:
+        others = before[places.where]
+        clashes = (others != NOBODY) & (others != by)
+        if clashes.any():
+            other = others[clashes][0]
+            which = "several" if other == SEVERAL else other
+            does = f"{self.what} {by[clashes][0]} {does} {places.element(clashes)}"
+            raise RaceError(f"{does}, which {self.what} {which} {did}")
+
+
+@dataclass(slots=True)
+class _Memory:
+    """A buffer's elements, flat: those of each owner, which is the device, a block or a thread."""
+
+    buffer: Buffer
+    data: Array
+    undefined: NDArray[np.bool_]
+    arriving: NDArray[np.bool_]  # asynchronous copies are under way to them
+    threads: _Notes | None = None
+    blocks: _Notes | None = None
+
+    @staticmethod
+    def of(buffer: Buffer, data: Array, *, defined: bool = False) -> _Memory:
+        return _Memory(buffer, data, np.full(data.shape, not defined), np.zeros(data.shape, np.bool_))
+
+
+class _Places(NamedTuple):
+    """Elements that threads touch: (threads that do, leading lanes in use)."""
+
+    buffer: Buffer
+    where: NDArray[np.int64]  # in the memory of all owners
+    threads: NDArray[np.int64]  # which threads
+
+    def element(self, chosen: NDArray[np.bool_]) -> str:
+        """The first of some elements, for people."""
+        number = int(self.where[chosen][0]) % prod(self.buffer.shape)
+        index = [int(i) for i in np.unravel_index(number, self.buffer.shape)]
+        return f"{self.buffer.name}{index}"
+
+
+class _Copy(NamedTuple):
+    """An asynchronous copy under way."""
+
+    memory: _Memory
+    places: _Places
+    values: Array
+
+
+def _launch(phase: Stmt, memories: Mapping[str, _Memory]) -> None:
+    loops, stmt = [], phase
+    while isinstance(stmt, For) and stmt.kind is LoopKind.BLOCK:
+        loops.append(stmt)
+        stmt = stmt.body
+    if not loops:
+        raise ValueError("a phase of a GPU is a block loop")
+    for memory in memories.values():
+        memory.blocks = _Notes.none(memory.data.size, "block")
+    total = prod(loop.extent for loop in loops)
+    together = max(1, MOST_THREADS // _threads(stmt))
+    for first in range(0, total, together):
+        blocks = np.arange(first, min(first + together, total))
+        _Team(blocks, dict(memories)).run(loops, stmt)
+
+
+def _threads(stmt: Stmt) -> int:
+    """Of a block."""
+    match stmt:
+        case Alloc(body=body):
+            return _threads(body)
+        case For(extent=extent, body=body, kind=LoopKind.THREAD):
+            return extent * _threads(body)
+    return 1
+
+
+@dataclass(slots=True)
+class _Team:
+    """The threads of some blocks at work."""
+
+    blocks: NDArray[np.int64]  # their numbers
+    memories: dict[str, _Memory]
+    names: dict[str, Any] = field(default_factory=dict)  # values of variables; where threads differ, a column of them
+    block: NDArray[np.int64] = field(init=False)  # of each thread, counted from the first one here
+    active: NDArray[np.int64] = field(init=False)  # the threads that come here
+    started: list[_Copy] = field(default_factory=list)
+    groups: list[list[_Copy]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return len(self.block)
+
+    def run(self, loops: Sequence[For], stmt: Stmt) -> None:
+        """The whole launch of these blocks, by its block loops and what is inside."""
+        threads = _threads(stmt)
+        self.block = np.repeat(np.arange(len(self.blocks)), threads)
+        self.active = np.arange(self.count)
+        self._count(loops, self.blocks[self.block])
+        while isinstance(stmt, Alloc):
+            self.memories[stmt.buffer.name] = self._own(stmt.buffer)
+            stmt = stmt.body
+        for memory in self.memories.values():
+            memory.threads = _Notes.none(memory.data.size, "thread")
+        inner = []
+        while isinstance(stmt, For) and stmt.kind is LoopKind.THREAD:
+            inner.append(stmt)
+            stmt = stmt.body
+        self._count(inner, self.active % threads)
+        self.statement(stmt)
+        if self.started or any(self.groups):
+            raise RaceError("a block ends before its asynchronous copies were waited for")
+
+    def _count(self, loops: Sequence[For], number: NDArray[np.int64]) -> None:
+        """Variables of nested loops, by the number that they count."""
+        for loop in reversed(loops):
+            self.names[loop.var] = (number % loop.extent)[:, None]
+            number = number // loop.extent
+
+    def _own(self, buffer: Buffer) -> _Memory:
+        """Memory of each block, or of each thread."""
+        owners = self.count if buffer.scope is Scope.REGISTER else len(self.blocks)
+        return _Memory.of(buffer, np.empty(owners * prod(buffer.shape), buffer.dtype.numpy))
+
+    def statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Block(body):
+                for part in body:
+                    self.statement(part)
+            case For(var, extent, body):
+                for value in range(extent):
+                    self.names[var] = np.int64(value)
+                    self.statement(body)
+            case If(condition, then):
+                self._branch(condition, then)
+            case Alloc(buffer, body):
+                outer = self.memories.get(buffer.name)
+                self.memories[buffer.name] = self._own(buffer)
+                self.statement(body)
+                if outer is not None:
+                    self.memories[buffer.name] = outer
+            case Store():
+                places = self._places(stmt)
+                lanes = places.where.shape[1]
+                values = np.broadcast_to(self._value(stmt.value), (self.count, max(lanes, stmt.value.lanes)))
+                self._write(self.memories[stmt.tensor], places, values[self.active, :lanes])
+            case Barrier():
+                for memory in self.memories.values():
+                    if memory.threads is not None:
+                        memory.threads.forget()
+            case Do():
+                self._do(stmt)
+            case Prefetch():
+                pass
+
+    def _branch(self, condition: Expr, then: Stmt) -> None:
+        holds = np.broadcast_to(self._value(condition), (self.count, 1))[:, 0]
+        everybody = self.active
+        self.active = everybody[holds[everybody]]
+        if len(self.active):
+            self.statement(then)
+        self.active = everybody
+
+    # Values
+
+    def _value(self, node: Expr) -> Any:
+        """(threads, lanes), or what can be broadcast to that. Of threads that don't come here it is anything."""
+        return evaluate(node, self.names, self._load)
+
+    def _load(self, node: Load, index: Sequence[Any]) -> Array:
+        memory = self.memories[node.tensor]
+        places = self._located(node, index, memory.buffer)
+        found = self._read(memory, places)
+        values = np.zeros((self.count, node.lanes), memory.data.dtype)
+        values[self.active, : found.shape[1]] = found
+        return values
+
+    # Memory
+
+    def _places(self, access: Load | Store) -> _Places:
+        return self._located(
+            access, [self._value(index) for index in access.index], self.memories[access.tensor].buffer
+        )
+
+    def _located(self, access: Load | Store, index: Sequence[Any], buffer: Buffer) -> _Places:
+        """Where an access goes, its bounds checked."""
+        lanes = max((i.lanes for i in access.index), default=1)
+        used = lanes if access.count is None else access.count
+        total = np.zeros((len(self.active), used), np.int64)
+        for place, extent, stride in zip(index, buffer.shape, buffer.strides, strict=True):
+            each = np.broadcast_to(place, (self.count, lanes))[self.active, :used]
+            if len(each) and (each.min() < 0 or each.max() >= extent):
+                wrong = each[(each < 0) | (each >= extent)][0]
+                raise BoundsError(f"{access.tensor}: index {wrong} is outside shape {list(buffer.shape)}")
+            total += each * stride
+        if buffer.swizzle is not None:
+            total = buffer.swizzle.place(total)
+        if buffer.scope is not Scope.GLOBAL:
+            owner = self.active if buffer.scope is Scope.REGISTER else self.block[self.active]
+            total += (owner * prod(buffer.shape))[:, None]
+        return _Places(buffer, total, self.active)
+
+    def _read(self, memory: _Memory, places: _Places) -> Array:
+        self._refuse_arriving(memory, places)
+        undefined = memory.undefined[places.where]
+        if undefined.any():
+            raise UndefinedRead(f"{places.element(undefined)} is read before anything wrote it")
+        self._note(memory, places, is_write=False)
+        return memory.data[places.where]
+
+    def _write(self, memory: _Memory, places: _Places, values: Array) -> None:
+        self._refuse_arriving(memory, places)
+        self._note(memory, places, is_write=True)
+        memory.data[places.where] = values
+        memory.undefined[places.where] = False
+
+    @staticmethod
+    def _refuse_arriving(memory: _Memory, places: _Places) -> None:
+        arriving = memory.arriving[places.where]
+        if arriving.any():
+            raise RaceError(f"{places.element(arriving)} is touched before the copy to it was waited for")
+
+    def _note(self, memory: _Memory, places: _Places, *, is_write: bool) -> None:
+        if memory.buffer.scope is Scope.REGISTER or not len(places.threads):
+            return
+        shape = places.where.shape
+        blocks, threads = self.blocks[self.block[places.threads]], places.threads % (self.count // len(self.blocks))
+        for notes, by in ((memory.blocks, blocks), (memory.threads, threads)):
+            if notes is not None:
+                (notes.wrote if is_write else notes.read)(places, np.broadcast_to(by[:, None], shape))
+
+    # Instructions
+
+    def _do(self, stmt: Do) -> None:
+        one = INSTRUCTIONS[stmt.name]
+        if one.order is Order.COMMIT:
+            self.groups.append(self.started)
+            self.started = []
+            return
+        if one.order is Order.WAIT:
+            done, self.groups = self.groups[: -one.pending or None], self.groups[len(self.groups) - one.pending :]
+            for copy in [copy for group in done for copy in group]:
+                self._arrive(copy)
+            return
+        ins = [self._warps(self._load(node, [self._value(index) for index in node.index])) for node in stmt.ins]
+        for node, values in zip(stmt.outs, one.meaning(*ins), strict=True):
+            memory, places = self.memories[node.tensor], self._places(node)
+            flat = values.reshape(-1, values.shape[-1])[self.active]
+            if one.order is Order.COMMITTED:
+                self._start(_Copy(memory, places, flat))
+            else:
+                self._write(memory, places, flat)
+
+    def _warps(self, values: Array) -> Array:
+        """An operand of all threads, as warps; of less than a warp, as if there were more."""
+        missing = -self.count % WARP
+        whole = np.concatenate([values, np.zeros((missing, values.shape[1]), values.dtype)]) if missing else values
+        return whole.reshape(-1, WARP, values.shape[1])
+
+    def _start(self, copy: _Copy) -> None:
+        """It may write at any time from now on."""
+        self._refuse_arriving(copy.memory, copy.places)
+        self._note(copy.memory, copy.places, is_write=True)
+        copy.memory.arriving[copy.places.where] = True
+        self.started.append(copy)
+
+    def _arrive(self, copy: _Copy) -> None:
+        copy.memory.arriving[copy.places.where] = False
+        self._write(copy.memory, copy.places, copy.values)

@@ -1,0 +1,107 @@
+"""NVRTC: CUDA C into the machine code of a GPU, on machines that have none, through CuPy.
+
+`nvidia-cuda-nvrtc` brings the compiler, `cupy-cuda13x` what calls it; both are of the extra `cuda`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from ..build import BuildError
+
+OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+
+_ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_SMEM = re.compile(r"(\d+) bytes smem")
+
+
+class NoCompiler(Exception):
+    """CuPy or NVRTC is not installed. The text says what to do."""
+
+
+class Usage(NamedTuple):
+    """What a kernel needs on the device, as the assembler says."""
+
+    registers: int  # of a thread
+    stack_bytes: int  # of a thread: arrays that found no registers
+    spill_store_bytes: int  # of a thread: written out for want of registers
+    spill_load_bytes: int
+    smem_bytes: int  # of a block, but for what is asked for at the launch
+
+
+class Cubin(NamedTuple):
+    """Machine code, and what each of its kernels needs."""
+
+    code: bytes
+    usage: Mapping[str, Usage]
+
+
+def compiled(text: str, arch: str) -> Cubin:
+    """CUDA C as machine code for an architecture, e.g. "sm_90a". Raises BuildError, one line; NoCompiler."""
+    program = _Program(text, arch)
+    return Cubin(program.code, _usage(program.log))
+
+
+def ptx(text: str, arch: str) -> str:
+    """CUDA C as PTX for an architecture: that of a driver that has to finish it. Raises as `compiled`."""
+    return _Program(text, arch.replace("sm_", "compute_")).ptx
+
+
+def version() -> str:
+    """Of NVRTC, e.g. "13.5". Raises NoCompiler."""
+    return ".".join(map(str, _nvrtc().getVersion()))
+
+
+class _Program:
+    """A text that was compiled."""
+
+    def __init__(self, text: str, arch: str) -> None:
+        nvrtc = _nvrtc()
+        program = nvrtc.createProgram(text, "kernel.cu", (), ())
+        try:
+            nvrtc.compileProgram(program, (f"--gpu-architecture={arch}", *OPTIONS))
+            self.log: str = nvrtc.getProgramLog(program)
+            is_code = arch.startswith("sm_")
+            self.code: bytes = nvrtc.getCUBIN(program) if is_code else b""
+            self.ptx: str = "" if is_code else nvrtc.getPTX(program).decode()
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(program)
+            raise BuildError(f"NVRTC, for {arch}: {_first_error(log) or error}") from error
+        finally:
+            nvrtc.destroyProgram(program)
+
+
+@cache
+def _nvrtc() -> Any:
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except (ImportError, RuntimeError, OSError) as error:
+        raise NoCompiler(f"{' '.join(str(error).split())[:200]}: pip install 'tunewright[cuda]'") from error
+    return nvrtc
+
+
+def _first_error(log: str) -> str:
+    """The line that says what is wrong, or "" where there is none."""
+    return next((" ".join(line.split()) for line in log.splitlines() if "error" in line), "")
+
+
+def _usage(log: str) -> Mapping[str, Usage]:
+    """Of each kernel that the assembler tells of."""
+    found: dict[str, Usage] = {}
+    name, stack = "", (0, 0, 0)
+    for line in log.splitlines():
+        if entry := _ENTRY.search(line):
+            name, stack = entry[1], (0, 0, 0)
+        elif bytes_each := _STACK.search(line):
+            stack = (int(bytes_each[1]), int(bytes_each[2]), int(bytes_each[3]))
+        elif used := _USED.search(line):
+            smem = _SMEM.search(line)
+            found[name] = Usage(int(used[1]), *stack, int(smem[1]) if smem else 0)
+    return found

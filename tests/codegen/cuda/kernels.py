@@ -1,0 +1,126 @@
+"""Kernels for a GPU, written by hand: small, and each with what the others lack."""
+
+from __future__ import annotations
+
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op
+from tunewright.codegen.ir import (
+    Alloc,
+    Barrier,
+    Block,
+    Buffer,
+    Do,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Scope,
+    Stmt,
+    Store,
+    Swizzle,
+)
+
+F32 = DType.F32
+
+
+def block(*body: Stmt) -> Block:
+    return Block(body)
+
+
+def added(size: int, threads: int = 64) -> Kernel:
+    """z = x + max(y, 0), one element a thread; the last block has some to spare."""
+    x, y, z = (Buffer(name, (size,), F32) for name in "xyz")
+    place = Var("b") * threads + Var("t")
+    value = Load("x", (place,), F32) + op("max", Load("y", (place,), F32), 0.0)
+    body = If(op("lt", place, size), Store("z", (place,), value))
+    grid = For("b", -(-size // threads), For("t", threads, body, LoopKind.THREAD), LoopKind.BLOCK)
+    return Kernel((x, y, z), (), block(grid))
+
+
+def turned(rows: int, columns: int, meets: bool = True, swizzle: Swizzle | None = None) -> Kernel:
+    """y = x transposed, by tiles of 32 x 32 in shared memory, which 8 x 32 threads read and write."""
+    x, y = Buffer("x", (rows, columns), F32), Buffer("y", (columns, rows), F32)
+    tile = Buffer("tile", (32, 32), F32, Scope.SHARED, swizzle)
+    down, across, w, t = Var("d") * 32, Var("a") * 32, Var("w"), Var("t")
+    row = Var("n") * 8 + w
+    read = Store("tile", (row, t), Load("x", (down + row, across + t), F32))
+    write = Store("y", (across + row, down + t), Load("tile", (t, row), F32))
+    inside = (op("lt", down + row, rows), op("lt", across + t, columns))
+    outside = (op("lt", across + row, columns), op("lt", down + t, rows))
+    steps: list[Stmt] = [For("n", 4, If(inside[0], If(inside[1], read)), LoopKind.UNROLL)]
+    steps += [Barrier()] if meets else []
+    steps += [For("n", 4, If(outside[0], If(outside[1], write)), LoopKind.UNROLL)]
+    threads = For("w", 8, For("t", 32, Block(tuple(steps)), LoopKind.THREAD), LoopKind.THREAD)
+    blocks = For("a", -(-columns // 32), Alloc(tile, threads), LoopKind.BLOCK)
+    return Kernel((x, y), (), block(For("d", -(-rows // 32), blocks, LoopKind.BLOCK)))
+
+
+def multiplied(rows: int, depth: int, columns: int, without: str = "", crossed: bool = False) -> Kernel:
+    """c = a b in TF32: blocks of 32 x 32, four warps, what comes next copied meanwhile. All sizes divide evenly.
+
+    `without` names a step to leave out; `crossed`: with two registers of an operand exchanged.
+    """
+    a, b, c = Buffer("a", (rows, depth), F32), Buffer("b", (depth, columns), F32), Buffer("c", (rows, columns), F32)
+    left, right = Buffer("left", (2, 32, 8), F32, Scope.SHARED), Buffer("right", (2, 8, 32), F32, Scope.SHARED)
+    fa, fb, fc = (Buffer(n, s, F32, Scope.REGISTER) for n, s in (("fa", (4,)), ("fb", (2,)), ("fc", (2, 4))))
+    lane, warp, step = Var("l"), Var("w"), Var("k")
+    group, member = lane // 4, lane % 4
+    down, across = warp // 2 * 16, warp % 2 * 16
+
+    def copied(stage: Expr, inner: Expr) -> Stmt:
+        """Two warps bring a tile of a, two one of b, 16 bytes each thread."""
+        number = warp % 2 * 32 + lane
+        row, column = number // 2, number % 2 * 4
+        one = Do(
+            "cp.async.16",
+            (Load("left", (stage, row, Ramp(column, 4)), F32),),
+            (Load("a", (Var("i") * 32 + row, Ramp(inner * 8 + column, 4)), F32),),
+        )
+        row, column = number // 8, number % 8 * 4
+        other = Do(
+            "cp.async.16",
+            (Load("right", (stage, row, Ramp(column, 4)), F32),),
+            (Load("b", (inner * 8 + row, Ramp(Var("j") * 32 + column, 4)), F32),),
+        )
+        return block(If(op("lt", warp, 2), one), If(op("le", 2, warp), other), Do("cp.async.commit", (), ()))
+
+    def fragments(stage: Expr) -> Stmt:
+        loads: list[Stmt] = []
+        for n in range(4):
+            half, deep = (n // 2, n % 2) if crossed else (n % 2, n // 2)
+            place = stage, down + group + 8 * half, member + 4 * deep
+            loads.append(Store("fa", (const(n),), Load("left", place, F32)))
+        inside = [
+            Store("fb", (const(n),), Load("right", (stage, member + 4 * n, across + Var("q") * 8 + group), F32))
+            for n in range(2)
+        ]
+        sums = Load("fc", (Var("q"), Ramp(const(0), 4)), F32)
+        product = Do("mma.m16n8k8.f32.tf32", (sums,), (whole(fa), whole(fb), sums))
+        return block(*loads, For("q", 2, block(*inside, product), LoopKind.UNROLL))
+
+    stages = depth // 8
+    following = If(op("lt", step + 1, stages), copied((step + 1) % 2, step + 1))
+    steps: list[Stmt] = [Do("cp.async.wait.0", (), ())] if without != "wait" else []
+    steps += [Barrier()] if without != "barrier" else []
+    body: list[Stmt] = [
+        For("q", 2, For("e", 4, Store("fc", (Var("q"), Var("e")), const(0.0)), LoopKind.UNROLL), LoopKind.UNROLL),
+        copied(const(0), const(0)),
+        For("k", stages, block(*steps, following, fragments(step % 2))),
+        *([Do("cp.async.wait.0", (), ())] if without == "wait" else []),
+    ]
+    row, column = Var("i") * 32 + down + group, Var("j") * 32 + across + Var("q") * 8 + member * 2
+    result = Store("c", (row + 8 * Var("h"), Ramp(column, 2)), Load("fc", (Var("q"), Ramp(Var("h") * 2, 2)), F32))
+    body.append(For("q", 2, For("h", 2, result, LoopKind.UNROLL), LoopKind.UNROLL))
+    inside: Stmt = Block(tuple(body))
+    for buffer in (fa, fb, fc):
+        inside = Alloc(buffer, inside)
+    threads: Stmt = For("w", 4, For("l", 32, inside, LoopKind.THREAD), LoopKind.THREAD)
+    for buffer in (left, right):
+        threads = Alloc(buffer, threads)
+    grid = For("i", rows // 32, For("j", columns // 32, threads, LoopKind.BLOCK), LoopKind.BLOCK)
+    return Kernel((a, b, c), (), block(grid))
+
+
+def whole(buffer: Buffer) -> Load:
+    """All of a buffer of one dimension."""
+    return Load(buffer.name, (Ramp(const(0), buffer.shape[0]),), buffer.dtype)

@@ -1,0 +1,97 @@
+"""Instructions of GPUs: what they mean agrees with plain matrix products, and what they are compiles."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tunewright.codegen.cuda.instructions import INSTRUCTIONS, Order, left_map, right_map, sum_map
+
+LANES = 32
+WARPS = 3
+
+PRODUCTS = {
+    "mma.m16n8k16.f32.f16": np.dtype(np.float16),
+    "mma.m16n8k16.f32.bf16": np.dtype(ml_dtypes.bfloat16),
+    "mma.m16n8k8.f32.tf32": np.dtype(np.float32),
+    "mma.m16n8k32.s32.s8": np.dtype(np.int8),
+}
+
+
+def small(rng, dtype, *shape):
+    """Whole numbers that every type has, whose products sum up without rounding."""
+    return rng.integers(-8, 9, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_of_fragments_is_the_product_of_the_matrices(name):
+    one, dtype = INSTRUCTIONS[name], PRODUCTS[name]
+    depth = one.ins[0].size_bytes // dtype.itemsize * LANES // 16
+    rng = np.random.default_rng(1)
+    wide = one.outs[0].dtype
+    a, b = small(rng, dtype, WARPS, 16, depth), small(rng, dtype, WARPS, depth, 8)
+    c = small(rng, wide, WARPS, 16, 8)
+    (rows, inner), (depths, columns), (down, across) = (
+        left_map(depth, dtype.itemsize), right_map(depth, dtype.itemsize), sum_map(),
+    )  # fmt: skip
+    [d] = one.meaning(a[:, rows, inner], b[:, depths, columns], c[:, down, across])
+    assert d.dtype == wide
+    found = np.zeros((WARPS, 16, 8), wide)
+    found[:, down, across] = d
+    assert np.array_equal(found, a.astype(wide) @ b.astype(wide) + c)
+
+
+@pytest.mark.parametrize(
+    ("shape", "places"), [((16, 16), left_map(16, 2)), ((32, 8), right_map(32, 1)), ((16, 8), sum_map())]
+)
+def test_each_element_is_in_one_lane(shape, places):
+    seen = np.zeros(shape, int)
+    np.add.at(seen, places, 1)
+    assert (seen == 1).all()
+
+
+def test_rows_of_shared_memory_become_the_operands_of_a_product():
+    """By the addresses that are usual for both: rows of A as they are, of B turned."""
+    rng = np.random.default_rng(2)
+    a, b = small(rng, np.float16, 16, 16), small(rng, np.float16, 16, 8)
+    lane = np.arange(LANES)
+    rows = a.reshape(16, 2, 8)[lane % 16, lane // 16]
+    [left] = INSTRUCTIONS["ldmatrix.x4"].meaning(rows[None])
+    [right] = INSTRUCTIONS["ldmatrix.x2.trans"].meaning(b[lane % 16][None])
+    [d] = INSTRUCTIONS["mma.m16n8k16.f32.f16"].meaning(left, right, np.zeros((1, LANES, 4), np.float32))
+    found = np.zeros((16, 8), np.float32)
+    found[sum_map()] = d[0]
+    assert np.array_equal(found, a.astype(np.float32) @ b.astype(np.float32))
+
+
+def test_tf32_does_not_see_the_last_bits():
+    one = np.nextafter(np.float32(1), np.float32(2))
+    a = np.full((1, LANES, 4), one, np.float32)
+    b, c = np.ones((1, LANES, 2), np.float32), np.zeros((1, LANES, 4), np.float32)
+    [d] = INSTRUCTIONS["mma.m16n8k8.f32.tf32"].meaning(a, b, c)
+    assert (d == 8).all()
+
+
+def test_a_shuffle_exchanges_lanes():
+    values = np.arange(WARPS * LANES, dtype=np.float32).reshape(WARPS, LANES, 1)
+    total = values
+    for mask in (16, 8, 4, 2, 1):
+        total = total + INSTRUCTIONS[f"shfl.xor.{mask}"].meaning(total)[0]
+    assert np.array_equal(total, np.broadcast_to(values.sum(1, keepdims=True), values.shape))
+
+
+def shape(operand):
+    """Of all warps."""
+    dtype = operand.dtype or np.dtype(np.uint16)
+    return (WARPS, LANES, operand.size_bytes // dtype.itemsize), dtype
+
+
+@pytest.mark.parametrize("one", INSTRUCTIONS.values(), ids=lambda one: one.name)
+def test_what_an_entry_says_of_its_operands_is_what_its_meaning_takes_and_gives(one):
+    given = [np.ones(*shape(operand)) for operand in one.ins]
+    found = one.meaning(*given)
+    assert [(array.shape, array.dtype) for array in found] == [shape(operand) for operand in one.outs]
+    assert one.reference.startswith("PTX ISA, ")
+    assert (one.order is Order.COMMITTED) == (one.name.startswith("cp.async.") and bool(one.outs))
+    assert all(operand.size_bytes in (4, 8, 16) for operand in (*one.ins, *one.outs))

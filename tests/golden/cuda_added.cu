@@ -1,0 +1,21 @@
+template <typename T, int N> struct alignas(sizeof(T) * N) Lanes { T at[N]; };
+template <typename T> static __device__ __forceinline__ T least(T a, T b) { return b < a || b != b ? b : a; }
+template <typename T> static __device__ __forceinline__ T largest(T a, T b) { return b > a || b != b ? b : a; }
+template <typename T> static __device__ __forceinline__ T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
+template <typename To, typename From> static __device__ __forceinline__ To bits(From x) {
+  static_assert(sizeof(To) == sizeof(From), "as many bits");
+  To result;
+  memcpy(&result, &x, sizeof(To));
+  return result;
+}
+
+extern "C" __global__ void __launch_bounds__(64) kernel_p0(const float* p0, const float* p1, float* p2) {
+  const int v1 = blockIdx.x;
+  const int v2 = threadIdx.x;
+  if ((((v1 * 64) + v2) < 1000)) {
+    const int t3 = ((v1 * 64) + v2);
+    const float l4 = p0[t3];
+    const float l5 = p1[t3];
+    p2[t3] = (l4 + largest(l5, 0x0.0p+0f));
+  }
+}
