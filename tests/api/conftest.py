@@ -316,7 +316,7 @@ def shown_client(one: Running, shower: PlainShower) -> httpx.Client:
 def look(shown_client: httpx.Client, kit: Kit) -> Callable[..., tuple[Page, Any]]:
     """A function that looks at a page and its twin, which are checked to be whole."""
 
-    def get(path: str, **query: object) -> tuple[Page, Any]:
+    def get(path: str, **query: Any) -> tuple[Page, Any]:
         query.setdefault("target", kit.target().key)
         answer = shown_client.get(path, params=query)
         assert answer.status_code == 200, answer.text

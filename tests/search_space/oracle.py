@@ -1,4 +1,4 @@
-"""What tests of sketches share: two machines, models in text, and the comparison with the oracle."""
+"""What tests of sketches share: three machines, models in text, and the comparison with the oracle."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import onnx.parser
 from numpy.typing import NDArray
 
 from tunewright.codegen import interp
+from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.fusion import Call, partition
@@ -23,6 +24,7 @@ from tunewright.search_space.sketch import Sketch
 
 WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
 NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
+GPU = Target.of_gpu(KNOWN["sm_90a"])
 
 
 def graph_of(nodes: str, inputs: Mapping[str, str], constants: Mapping[str, str], **known: float) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from tunewright.codegen import interp
 from tunewright.codegen.build import build
+from tunewright.codegen.cuda import interp as grid_interp
 from tunewright.codegen.host import detect
 from tunewright.codegen.ir import Kernel
 from tunewright.codegen.runtime.memory import guarded_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
 from tunewright.graph.fusion import Call, partition
 from tunewright.graph.groups import chained
 from tunewright.graph.ir import Graph
@@ -30,6 +32,8 @@ from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketch import Sketch
 from tunewright.search_space.sketches import SKETCHES, lower, sketch
+
+from .oracle import GPU
 
 TARGET = detect(2)
 
@@ -165,9 +169,12 @@ def operands(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
     ]
 
 
-def interpreted(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
+Run = Callable[[Kernel, Sequence[Any]], None]
+
+
+def interpreted(task: Task, kernel: Kernel, arrays: Sequence[Any], run: Run = interp.run) -> list[Any]:
     outputs = [guarded_empty(b.shape, b.dtype).array for b in kernel.params[len(task.inputs) :]]
-    interp.run(kernel, [*operands(task, kernel, arrays), *outputs])
+    run(kernel, [*operands(task, kernel, arrays), *outputs])
     return outputs
 
 
@@ -213,31 +220,47 @@ def test_random_schedules_agree_with_the_oracle(name: str, sizes: dict[str, int]
                 agree(task, interpreted(task, kernel, arrays), wanted)
 
 
-def task_for(one: Sketch, sizes: dict[str, int]) -> Task:
-    """The first task of MODELS that a sketch applies to."""
+@pytest.mark.parametrize("name", MODELS)
+@settings(deadline=None, max_examples=3)
+@given(sizes=SIZES, seed=st.integers(0, 2**31))
+def test_random_schedules_of_a_gpu_agree_with_the_oracle(name: str, sizes: dict[str, int], seed: int) -> None:
+    for task in tasks_of(MODELS[name], sizes):
+        arrays = example_inputs(task, seed)
+        wanted = reference(task, arrays)
+        for one in SKETCHES:
+            if not one.applies(task, GPU):
+                continue
+            for schedule in schedules(task, GPU, one.name, 2, seed):
+                kernel = lower(Candidate(task, GPU, schedule))
+                verify(kernel)
+                agree(task, interpreted(task, kernel, arrays, grid_interp.run), wanted)
+
+
+def case_for(one: Sketch, sizes: dict[str, int]) -> tuple[Task, Target]:
+    """The first task of MODELS that a sketch applies to, and the target that it is for."""
     tasks = (task for text in MODELS.values() for task in tasks_of(text, sizes))
-    return next(task for task in tasks if one.applies(task, TARGET))
+    return next((task, target) for task in tasks for target in (TARGET, GPU) if one.applies(task, target))
 
 
 @pytest.mark.parametrize("one", SKETCHES, ids=lambda s: s.name)
 def test_a_schedule_outside_the_space_is_illegal(one: Sketch) -> None:
-    task = task_for(one, {"a": 5, "b": 3, "c": 32, "d": 2})
-    default = one.space(task, TARGET).default
+    task, target = case_for(one, {"a": 5, "b": 3, "c": 32, "d": 2})
+    default = one.space(task, target).default
     first = default.values[0][0]
     for values in (((first, 10**6), *default.values[1:]), default.values[:-1]):
         with pytest.raises(Illegal):
-            lower(Candidate(task, TARGET, Schedule(one.name, one.version, values)))
+            lower(Candidate(task, target, Schedule(one.name, one.version, values)))
 
 
 @pytest.mark.parametrize("one", SKETCHES, ids=lambda one: one.name)
 def test_a_space_is_worked_out_once_for_equal_tasks(one: Sketch) -> None:
-    task = task_for(one, {"a": 5, "b": 3, "c": 32, "d": 2})
-    assert one.space(Task.from_json(task.to_json()), TARGET) is one.space(task, TARGET)
+    task, target = case_for(one, {"a": 5, "b": 3, "c": 32, "d": 2})
+    assert one.space(Task.from_json(task.to_json()), target) is one.space(task, target)
 
 
 def test_lowering_is_pure() -> None:
     for one in SKETCHES:
-        task = task_for(one, {"a": 7, "b": 5, "c": 17, "d": 3})
-        for schedule in schedules(task, TARGET, one.name, 3, 0):
-            candidate = Candidate(task, TARGET, schedule)
+        task, target = case_for(one, {"a": 7, "b": 5, "c": 17, "d": 3})
+        for schedule in schedules(task, target, one.name, 3, 0):
+            candidate = Candidate(task, target, schedule)
             assert str(lower(candidate)) == str(lower(candidate))

@@ -22,7 +22,7 @@ from tunewright.search_space.sketches import SKETCHES, contraction, generic, low
 from tunewright.tuner.insight import words
 from tunewright.tuner.insight.words import MOST_LETTERS, MOST_SENTENCES, describe
 
-from ..search_space.oracle import NARROW, WIDE
+from ..search_space.oracle import GPU, NARROW, WIDE
 from ..search_space.test_sketches import MODELS, tasks_of
 
 LARGE, SMALL = {"a": 56, "b": 28, "c": 64, "d": 32}, {"a": 13, "b": 7, "c": 37, "d": 3}
@@ -150,19 +150,19 @@ CHECKS: dict[str, Callable[[str, Task, Target, Schedule, Kernel], None]] = {
 }
 
 
-def first(name: str) -> tuple[Task, Schedule]:
-    """A task that a sketch applies to, and a schedule that is not its default."""
+def first(name: str) -> tuple[Task, Target, Schedule]:
+    """A task that a sketch applies to, a target that it is for, and a schedule that is not its default."""
     one = sketch(name)
     tasks = (task for sizes in (LARGE, SMALL) for text in MODELS.values() for task in tasks_of(text, sizes))
-    task = next(task for task in tasks if one.applies(task, WIDE))
-    return task, drawn(task, WIDE, name, 3)
+    task, target = next((task, target) for task in tasks for target in (WIDE, GPU) if one.applies(task, target))
+    return task, target, drawn(task, target, name, 3)
 
 
 def test_the_words_of_every_sketch(golden: Callable[[str, str], None]) -> None:
     lines: list[str] = []
     for one in SKETCHES:
-        task, schedule = first(one.name)
-        lines += [f"{task.op}: {schedule}", *(f"  {line}" for line in describe(task, WIDE, schedule)), ""]
+        task, target, schedule = first(one.name)
+        lines += [f"{task.op}: {schedule}", *(f"  {line}" for line in describe(task, target, schedule)), ""]
     golden("words.txt", "\n".join(lines))
 
 
@@ -170,15 +170,15 @@ def test_every_sketch_has_words_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert words.FORMS.keys() == {one.name for one in SKETCHES}
     monkeypatch.setattr(words, "FORMS", {})  # as for a sketch that is no part of the package
     for one in SKETCHES:
-        task, schedule = first(one.name)
-        text = describe(task, WIDE, schedule)
+        task, target, schedule = first(one.name)
+        text = describe(task, target, schedule)
         assert any(line.startswith("Its knobs: ") for line in text)
 
 
 def test_a_schedule_outside_the_space_is_illegal() -> None:
-    task, schedule = first("contraction")
+    task, target, schedule = first("contraction")
     with pytest.raises(Illegal):
-        describe(task, WIDE, Schedule(schedule.sketch, schedule.version + 1, schedule.values))
+        describe(task, target, Schedule(schedule.sketch, schedule.version + 1, schedule.values))
 
 
 def test_a_task_without_axes_has_words() -> None:
@@ -194,7 +194,7 @@ def test_a_task_without_axes_has_words() -> None:
 
 def test_too_many_words_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "MOST_SENTENCES", 5)
-    task, schedule = first("chain")
+    task, _, schedule = first("chain")
     found = describe(task, WIDE, schedule)
     assert len(found) == 5
     assert re.fullmatch(r"There are \d+ more things to say\.", found[-1])

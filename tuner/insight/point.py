@@ -92,6 +92,8 @@ def _iterations(phase: Stmt) -> int:
     match phase:
         case For(extent=extent, kind=LoopKind.PARALLEL):
             return extent
+        case For(extent=extent, kind=LoopKind.BLOCK, body=body):
+            return extent * _iterations(body)
     return 1
 
 

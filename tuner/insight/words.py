@@ -11,6 +11,7 @@ from math import isqrt, prod
 
 import numpy as np
 
+from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -191,7 +192,8 @@ def _memory(point: Point) -> Iterator[str]:
         yield f"Phases hand on {_and(scratch[:6])}{f' and {len(scratch) - 6} more' if scratch[6:] else ''}."
     local_bytes = max(map(local_bytes_of, point.kernel.body.body))
     if local_bytes > LARGEST_VECTOR_BYTES:
-        yield f"A piece has {large(local_bytes, 'B')} of memory of its own."
+        piece = "piece has {} of memory of its own" if point.target.gpu is None else "block has {} of shared memory"
+        yield f"A {piece.format(large(local_bytes, 'B'))}."
 
 
 def _balanced(tile: Mapping[str, int], around: Mapping[str, int], but: str) -> dict[str, int]:
@@ -420,6 +422,47 @@ def _chain_product(point: Point, plan: ChainPlan, number: int) -> str:
     return f"Link {number} is a product, in register tiles of {tile} of {found.vector}; its panel is {panel}."
 
 
+def _blocks(point: Point, threads: int) -> Iterator[str]:
+    """How a GPU shares the work, in blocks of so many threads."""
+    block, machine = counted(threads, "thread"), counted(point.target.threads, "multiprocessor")
+    yield f"{counted(single(point.tiling.chunks), 'block')} of {block} for {machine}."
+    if len(point.kernel.body.body) > 1:
+        yield f"It takes {len(point.kernel.body.body)} launches, this being number {point.main + 1}."
+
+
+def _grid(point: Point) -> Iterator[str]:
+    yield "Loops that follow from the indices of the task alone: a thread for each few elements of the result."
+    yield from _stage(point)
+    yield from _blocks(point, point.values["threads"])
+    if point.values["vector"] > 1:
+        yield f"A thread computes {point.values['vector']} neighbours along {point.vector}."
+    yield from _copies(point, point.tiles[0])
+
+
+def _tiles(point: Point) -> Iterator[str]:
+    yield "A product by tiles: a block brings both operands into shared memory, a thread its own into registers."
+    yield from _stage(point)
+    values = point.values
+    threads = values["block_rows"] // values["rows"] * (values["block_columns"] // values["columns"])
+    yield from _blocks(point, threads)
+    tile = f"{_n(values['block_rows'])} rows by {_n(values['block_columns'])} columns"
+    yield f"A block computes {tile}, {values['block_depth']} terms of the sums a round."
+    yield f"A thread computes {counted(values['rows'], 'row')} by {counted(values['columns'], 'column')}."
+    if values["stages"] > 1:
+        yield "What the next round needs is read while one is computed."
+
+
+def _row_blocks(point: Point) -> Iterator[str]:
+    found = rows_plan(point.task, WARP)
+    assert found is not None  # or there were no such schedule
+    yield f"{counted(len(found.steps), 'step')} over the same rows, in registers from the first to the last."
+    yield from _stage(point)
+    warps, lines, vector = (point.values[name] for name in ("warps", "lines", "vector"))
+    yield from _blocks(point, warps * lines * WARP)
+    each = f"a thread takes {counted(vector, 'column')} at once"
+    yield f"A block has {counted(lines, 'row')} of {counted(warps, 'warp')}; {each}."
+
+
 FORMS: Mapping[str, Callable[[Point], Iterator[str]]] = {
     "contraction": _contraction,
     "flipped": _contraction,
@@ -432,5 +475,8 @@ FORMS: Mapping[str, Callable[[Point], Iterator[str]]] = {
     "joint": _joint,
     "chain": _chain,
     "generic": _generic,
+    "grid": _grid,
+    "tiles": _tiles,
+    "row_blocks": _row_blocks,
 }
 """What is said of the schedules of each sketch."""

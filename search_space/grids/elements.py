@@ -1,0 +1,135 @@
+"""Elements: a piece as a launch in which each thread computes a few neighbours of what is written.
+
+    block, thread                      number = block * threads + thread
+      if number < total                where the last block has threads to spare
+        sums[vector] = identity        registers
+        reduce loops                   the innermost unrolled
+          sums = fold(sums, body)
+        output[place(number)] = finish(sums)
+
+Threads of a warp write neighbours along the axis that is contiguous in the output, so that what they write together is
+one access to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tunewright.codegen.cuda.gpu import WARP
+from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op, substitute, transform
+from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, LoopKind, Scope, Stmt, Store, replaced
+from tunewright.codegen.lanes import vectorize
+from tunewright.graph.task import COMBINERS, Axis, identity
+
+from ..nests.digits import digits
+from ..nests.phases import contiguous
+from ..nests.pieces import Piece
+
+SUMS = "sums"
+"""The registers of what is folded."""
+
+PLAIN_THREADS = 256
+"""Of a block, where nothing is chosen."""
+
+
+def ordered(piece: Piece) -> tuple[Axis, ...]:
+    """The axes of what a piece writes, the one that is contiguous in the output last."""
+    axes = piece.stage.axes
+    last = next((axis for axis in axes if contiguous(piece.index, axis.name)), None)
+    return axes if last is None else (*(axis for axis in axes if axis is not last), last)
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """A piece and the numbers of its launch. `vector` divides the extent of the last of `axes`."""
+
+    piece: Piece
+    threads: int  # of a block
+    vector: int  # neighbours that a thread computes
+    unroll: int = 1  # copies of the body
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """See `ordered`."""
+        return ordered(self.piece)
+
+    @property
+    def total(self) -> int:
+        """Threads that are needed."""
+        return prod(axis.extent for axis in self.axes) // self.vector
+
+    def lower(self) -> Stmt:
+        """The launch."""
+        number = Var("block") * self.threads + Var("thread")
+        body = self._thread(self._places(number))
+        blocks = -(-self.total // self.threads)
+        if blocks * self.threads > self.total:
+            body = If(op("lt", number, self.total), body)
+        return For("block", blocks, For("thread", self.threads, body, LoopKind.THREAD), LoopKind.BLOCK)
+
+    def _places(self, number: Expr) -> Mapping[str, Expr]:
+        """Where a thread is along each axis."""
+        axes = self.axes
+        if not axes:
+            return {}
+        extents = [axis.extent for axis in axes]
+        extents[-1] //= self.vector
+        found = digits(number, extents)
+        found[-1] = found[-1] * self.vector
+        return {axis.name: place for axis, place in zip(axes, found, strict=True)}
+
+    def _thread(self, places: Mapping[str, Expr]) -> Stmt:
+        stage = self.piece.stage
+        if not stage.reduce:
+            return self._written(self._spread(self.piece.finished(stage.body), places), places)
+        dtype = stage.body.dtype
+        sums = Buffer(SUMS, (self.vector,), dtype, Scope.REGISTER)
+        index = (Ramp(const(0), self.vector) if self.vector > 1 else const(0),)
+        total = Load(SUMS, index, dtype)
+        body = self._spread(stage.body, places)
+        fold: Stmt = Store(SUMS, index, op(COMBINERS[stage.combiner], total, body))
+        finish = self._spread(self.piece.finish, places)
+        result = transform(finish, lambda node: total if self.piece.is_result(node) else node)
+        start = Store(SUMS, index, const(identity(stage.combiner, dtype), dtype))
+        return Alloc(sums, Block((start, self._reduced(stage.reduce, fold), self._written(result, places))))
+
+    def _spread(self, value: Expr, places: Mapping[str, Expr]) -> Expr:
+        """A value of the piece at the places of a thread, as many neighbours as it computes."""
+        if self.vector == 1:
+            return substitute(value, places)
+        last = self.axes[-1].name
+        rest = {name: place for name, place in places.items() if name != last}
+        return vectorize(substitute(value, rest), last, places[last], self.vector)
+
+    def _reduced(self, reduce: Sequence[Axis], body: Stmt) -> Stmt:
+        """The loops of a fold; of the innermost, copies of the body, and those that are left over."""
+        *outer, last = reduce
+        copies = min(self.unroll, last.extent)
+        whole, left = divmod(last.extent, copies)
+        steps: list[Stmt] = []
+        if copies == 1:
+            steps.append(For(last.name, last.extent, body))
+        else:
+            inner = "copy"
+            at = {last.name: Var("round") * copies + Var(inner)}
+            steps.append(For("round", whole, For(inner, copies, replaced(body, at), LoopKind.UNROLL)))
+            if left:
+                rest = {last.name: Var(inner) + whole * copies}
+                steps.append(For(inner, left, replaced(body, rest), LoopKind.UNROLL))
+        loops: Stmt = Block(tuple(steps))
+        for axis in reversed(outer):
+            loops = For(axis.name, axis.extent, loops)
+        return loops
+
+    def _written(self, value: Expr, places: Mapping[str, Expr]) -> Stmt:
+        """Store what was computed."""
+        index = tuple(self._spread(at, places) for at in self.piece.index)
+        return Store(self.piece.output, index, value)
+
+
+def plain_launch(piece: Piece) -> Stmt:
+    """A piece as a launch without a choice of its own."""
+    written = prod(axis.extent for axis in piece.stage.axes)
+    return Elements(piece, min(PLAIN_THREADS, -(-written // WARP) * WARP), 1).lower()

@@ -1,0 +1,157 @@
+"""Tiles: one product of float32 on a GPU, by tiles in shared memory and in registers (`grids.product_tile`).
+
+Everything pointwise after the sum is applied to the registers. Pieces before and after it are launches of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.cuda.gpu import BLOCK_THREADS, SM_REGISTERS, THREAD_REGISTERS, WARP
+from tunewright.codegen.ir import Block, Kernel
+from tunewright.codegen.target import CUDA, Target
+from tunewright.graph.task import Task
+
+from ..grids.elements import plain_launch
+from ..grids.product_tile import PAD, ProductTile, Sides, size
+from ..nests.phases import params, temporaries
+from ..products.product import Product, product
+from ..schedule import Schedule
+from ..sketch import remembered
+from ..space import Columns, Knob, Space, Tiling
+
+Sizes = NDArray[np.int64]
+"""A number of each point."""
+
+LEAST_DEPTH = 8
+"""Terms of a sum from which on sharing operands pays."""
+
+OTHER_REGISTERS = 32
+"""Registers of a thread for addresses and counts, beside sums and operands."""
+
+DEFAULTS = (
+    {"block_rows": 128, "block_columns": 128, "block_depth": 8, "rows": 8, "columns": 8, "stages": 2},
+    {"block_rows": 64, "block_columns": 64, "block_depth": 16, "rows": 4, "columns": 4, "stages": 2},
+    {"block_rows": 32, "block_columns": 32, "block_depth": 16, "rows": 2, "columns": 4, "stages": 2},
+    {"block_rows": 16, "block_columns": 16, "block_depth": 16, "rows": 1, "columns": 4, "stages": 2},
+)
+"""From the largest tiles to the smallest: the first that gives each multiprocessor a block is taken."""
+
+
+@lru_cache(maxsize=256)
+def _seen(task: Task) -> Product | None:
+    """The task's product, if there is one with rows to share what is read."""
+    found = product(task)
+    if found is None or not found.rows or size(Sides.of(found).depth) < LEAST_DEPTH:
+        return None
+    return found
+
+
+class TilesSketch:
+    """See the module."""
+
+    name = "tiles"
+    version = 1
+
+    def applies(self, task: Task, target: Target) -> bool:
+        return target.kind == CUDA and _seen(task) is not None
+
+    @remembered
+    def space(self, task: Task, target: Target) -> Space:
+        found = _product(task)
+        knobs = (
+            Knob("block_rows", (16, 32, 64, 128, 256)),
+            Knob("block_columns", (16, 32, 64, 128, 256)),
+            Knob("block_depth", (4, 8, 16, 32)),
+            Knob("rows", (1, 2, 4, 8, 16)),
+            Knob("columns", (1, 2, 4, 8, 16)),
+            Knob("stages", (1, 2)),
+        )
+        return Space(
+            sketch=self.name,
+            version=self.version,
+            knobs=knobs,
+            legal=lambda columns: _legal(found, target, columns),
+            tiling=lambda columns: _tiling(found, columns),
+            default=Schedule(self.name, self.version, tuple(_default(found, target).items())),
+        )
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        self.space(task, target).row(schedule)
+        found = _product(task)
+        main = ProductTile(found, **dict(schedule.values)).lower()
+        before, after = (map(plain_launch, pieces) for pieces in (found.before, found.after))
+        scratch = temporaries(task, (*found.before, found.piece, *found.after))
+        return Kernel(params(task, {}), scratch, Block((*before, main, *after)))
+
+
+def _product(task: Task) -> Product:
+    found = _seen(task)
+    assert found is not None
+    return found
+
+
+def _threads(columns: Columns) -> NDArray[np.int64]:
+    return np.asarray(columns["block_rows"] // columns["rows"] * (columns["block_columns"] // columns["columns"]))
+
+
+def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Whole warps, within shared memory and registers, and no tile that is mostly beyond the edges."""
+    assert target.gpu is not None
+    sides, threads = Sides.of(found), _threads(columns)
+    rows, across, depth = columns["block_rows"], columns["block_columns"], columns["block_depth"]
+    smem_bytes = 4 * columns["stages"] * depth * (rows + PAD + across)
+    read = -(-rows * depth // threads) + -(-across * depth // threads)
+    registers = columns["rows"] * columns["columns"] + columns["rows"] + columns["columns"] + read + OTHER_REGISTERS
+    legal = (threads % WARP == 0) & (threads >= WARP) & (threads <= BLOCK_THREADS)
+    legal &= (smem_bytes <= target.gpu.block_smem_bytes) & (registers <= THREAD_REGISTERS)
+    legal &= registers * threads <= SM_REGISTERS
+    legal &= (rows <= 16) | (rows < 2 * size(sides.rows))
+    legal &= (across <= 16) | (across < 2 * size(sides.columns))
+    legal &= (depth <= 4) | (depth < 2 * size(sides.depth))
+    return np.asarray(legal)
+
+
+def _default(found: Product, target: Target) -> Mapping[str, int]:
+    """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
+    legal = []
+    for values in (one | {"block_depth": min(one["block_depth"], depth)} for one in DEFAULTS for depth in (16, 8, 4)):
+        columns = {name: np.array([value]) for name, value in values.items()}
+        if _legal(found, target, columns)[0]:
+            legal.append(values)
+            if int(_blocks(found, columns)[0]) >= target.threads:
+                return values
+    return legal[-1]
+
+
+def _blocks(found: Product, columns: Columns) -> NDArray[np.int64]:
+    sides = Sides.of(found)
+    down = -(-size(sides.rows) // columns["block_rows"])
+    across = -(-size(sides.columns) // columns["block_columns"])
+    return np.asarray(size(sides.batch) * down * across)
+
+
+def _tiling(found: Product, columns: Columns) -> Tiling:
+    """The tile of a thread, of a round of its block, of the block."""
+    stage, sides = found.piece.stage, Sides.of(found)
+    one = np.ones(len(columns["rows"]), np.int64)
+    extents = {axis.name: one * axis.extent for axis in (*stage.axes, *stage.reduce)}
+
+    def spread(
+        rows: NDArray[np.int64], across: NDArray[np.int64], depth: NDArray[np.int64]
+    ) -> dict[str, NDArray[np.int64]]:
+        tile = dict.fromkeys(extents, one)
+        for axes, left in ((sides.rows, rows), (sides.columns, across), (sides.depth, depth)):
+            for axis in reversed(axes):
+                tile[axis.name] = np.clip(left, 1, axis.extent)
+                left = -(-left // axis.extent)
+        return tile
+
+    thread = spread(columns["rows"], columns["columns"], one)
+    step = spread(columns["block_rows"], columns["block_columns"], columns["block_depth"])
+    block = spread(columns["block_rows"], columns["block_columns"], one * size(sides.depth))
+    return Tiling(stage, (thread, step, block, extents), found.vector, _blocks(found, columns))

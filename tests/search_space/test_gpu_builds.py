@@ -1,0 +1,74 @@
+"""Schedules of GPUs, built for several of them: nothing is written out for want of registers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tunewright.codegen.build import ObjectCache
+from tunewright.codegen.cuda import nvrtc
+from tunewright.codegen.cuda.build import build
+from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.target import CUDA, Target
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.sketches import SKETCHES, default_schedule, lower, sketch
+
+from .test_sketches import MODELS, tasks_of
+
+TASKS = {
+    "tiles": ("gemm", {"a": 197, "b": 192, "c": 160, "d": 1}),
+    "row_blocks": ("softmax", {"a": 64, "b": 1, "c": 768, "d": 4}),
+    "grid": ("depthwise", {"a": 28, "b": 28, "c": 96, "d": 1}),
+}
+"""By sketch, what it is for."""
+
+TARGETS = {arch: Target.of_gpu(KNOWN[arch]) for arch in ("sm_80", "sm_90a")}
+
+MOST_SPILLED_BYTES = 0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiler() -> None:
+    """There is one."""
+    try:
+        nvrtc.version()
+    except nvrtc.NoCompiler as error:
+        pytest.skip(str(error))
+
+
+def test_there_is_a_task_for_every_sketch_of_gpus():
+    gpu = TARGETS["sm_90a"]
+    drawn = [task for text in MODELS.values() for task in tasks_of(text, {"a": 7, "b": 5, "c": 16, "d": 3})]
+    assert TASKS.keys() == {one.name for one in SKETCHES if any(one.applies(task, gpu) for task in drawn)}
+
+
+def task_of(name):
+    text, sizes = TASKS[name]
+    return tasks_of(MODELS[text], sizes)[0]
+
+
+@pytest.mark.parametrize("arch", TARGETS)
+@pytest.mark.parametrize("name", TASKS)
+def test_default_and_random_schedules_compile(name, arch):
+    task, target = task_of(name), TARGETS[arch]
+    space = sketch(name).space(task, target)
+    rows = space.sample(3, np.random.default_rng(0))
+    assert default_schedule(task, target).sketch == name
+    for schedule in (space.default, *map(space.schedule, rows)):
+        made = build(lower(Candidate(task, target, schedule)), target)
+        for usage in made.usage.values():
+            assert usage.spill_store_bytes + usage.spill_load_bytes <= MOST_SPILLED_BYTES, schedule
+            assert usage.stack_bytes == 0, schedule
+        assert made.resident_blocks(target) >= 1, schedule
+
+
+def test_what_was_built_is_not_built_again(tmp_path, monkeypatch):
+    task, target = task_of("grid"), TARGETS["sm_90a"]
+    kernel = lower(Candidate(task, target, default_schedule(task, target)))
+    cache = ObjectCache(tmp_path)
+    made = build(kernel, target, cache)
+    monkeypatch.setattr(nvrtc, "compiled", None)
+    assert build(kernel, target, cache) == made
+    assert made.code.startswith(b"\x7fELF")
+    assert {one.symbol for one in made.launches} == made.usage.keys()
+    assert target.kind == CUDA
