@@ -13,6 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunewright.codegen.cuda.device import Device as GpuDevice
+from tunewright.codegen.cuda.device import NoDevice
+from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.costmodel.features import VERSION
 from tunewright.costmodel.forest import Forest, Growth
 from tunewright.costmodel.learned import Learned
@@ -50,6 +54,31 @@ def test_it_is_fast_and_changes_nothing(command: Command, home: Path) -> None:
     command("doctor")
     assert time.monotonic() - start_s < 2
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_gpus(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> list[Any]:
+        raise NoDevice("no driver: install one")
+
+    monkeypatch.setattr(doctor.nvrtc, "version", lambda: "13.5")
+    monkeypatch.setattr(doctor, "driver_version", lambda: "13.0")
+    monkeypatch.setattr(doctor, "devices", lambda: [GpuDevice(0, "NVIDIA H200", KNOWN["sm_90a"])])
+    [check] = checks(command, "gpu")
+    assert check["state"] == "ok"
+    assert check["found"] == "NVIDIA H200, sm_90a, 132 multiprocessors; the driver takes CUDA 13.0"
+    monkeypatch.setattr(doctor, "devices", none)
+    [check] = checks(command, "gpu")
+    assert (check["state"], check["found"].endswith("no driver: install one")) == ("note", True)
+
+
+def test_what_compiles_for_gpus_is_missing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise NoCompiler("No module named 'cupy': pip install 'tunewright[cuda]'")
+
+    monkeypatch.setattr(doctor.nvrtc, "version", none)
+    [check] = checks(command, "nvrtc")
+    assert (check["state"], check["found"].endswith("pip install 'tunewright[cuda]'")) == ("note", True)
+    assert checks(command, "gpu") == []
 
 
 def layer(seed: int) -> bytes:

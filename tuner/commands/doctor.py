@@ -17,6 +17,9 @@ from typing import Any
 from rich.console import Console
 
 from tunewright.codegen.build import CACHE_BYTES, BuildError
+from tunewright.codegen.cuda import nvrtc
+from tunewright.codegen.cuda.device import NoDevice, devices, driver_version
+from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.host import available_cores, detect, machine
 from tunewright.costmodel.base import base
 from tunewright.db.errors import StoreError
@@ -70,6 +73,7 @@ def doctor(db: str | None) -> dict[str, Any]:
         _kept("images", current.images, "*.image", room_bytes, "the first session of Python makes it"),
         *_disk(current.home),
         *_peers(),
+        *_gpus(),
         *_service(current),
     ]
     return {"ok": all(check.state != "fault" for check in checks), "checks": [asdict(check) for check in checks]}
@@ -267,6 +271,22 @@ def _peers() -> Iterator[Check]:
             yield Check(name, "ok", f"{_version(name)}, a peer for tunewright bench")
         else:
             yield Check(name, "note", "not installed: tunewright bench can't compare with it", how_to_install(name))
+
+
+def _gpus() -> Iterator[Check]:
+    """What code for NVIDIA's GPUs takes, on this machine and for others."""
+    try:
+        found = nvrtc.version()
+    except NoCompiler as error:
+        yield Check("nvrtc", "note", f"no code for NVIDIA's GPUs: {printable(error)}")
+        return
+    yield Check("nvrtc", "ok", f"{found}, CuPy {_version('cupy-cuda13x') or 'of another package'}: compiles for GPUs")
+    try:
+        for device in devices():
+            about = f"{device.name}, {device.gpu.arch}, {counted(device.gpu.sms, 'multiprocessor')}"
+            yield Check("gpu", "ok", f"{about}; the driver takes CUDA {driver_version()}")
+    except NoDevice as error:
+        yield Check("gpu", "note", f"none that could be used; processors need none. {printable(error)}")
 
 
 def _service(current: Settings) -> Iterator[Check]:

@@ -1,0 +1,76 @@
+"""The GPUs of this machine, and what they say of themselves. Read `devices`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from .gpu import Gpu
+from .nvrtc import NoCompiler
+
+CLOCK_KHZ, MEMORY_CLOCK_KHZ, MEMORY_BUS_BITS = 13, 36, 37
+"""Attributes of a device that its properties lack since CUDA 13: cudaDevAttrClockRate and the like."""
+
+OWN_CODE = 90
+"""From this compute capability on, an architecture has instructions that no other has: it is called with an a."""
+
+DRIVER = "NVIDIA's driver, release 580 or later"
+
+
+class NoDevice(Exception):
+    """There is no GPU that could be used. The text says what to do."""
+
+
+class Device(NamedTuple):
+    """A GPU of this machine."""
+
+    number: int  # by which CUDA knows it
+    name: str  # of the product
+    gpu: Gpu
+
+
+def devices() -> list[Device]:
+    """All of them, in CUDA's order. Raises NoDevice where there is none, or no driver; NoCompiler without CuPy."""
+    runtime = _runtime()
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        raise NoDevice(f"{' '.join(str(error).split())[:200]}: install {DRIVER}") from error
+    if not count:
+        raise NoDevice("CUDA knows of no GPU here; CUDA_VISIBLE_DEVICES may hide them")
+    return [_device(runtime, number) for number in range(count)]
+
+
+def driver_version() -> str:
+    """The newest CUDA that the driver takes, e.g. "13.0"; "" without a driver. Raises NoCompiler without CuPy."""
+    number = _runtime().driverGetVersion()
+    return f"{number // 1000}.{number % 1000 // 10}" if number else ""
+
+
+@cache
+def _runtime() -> Any:
+    try:
+        from cupy.cuda import runtime
+    except (ImportError, RuntimeError, OSError) as error:
+        raise NoCompiler(f"{' '.join(str(error).split())[:200]}: pip install 'tunewright[cuda]'") from error
+    return runtime
+
+
+def _device(runtime: Any, number: int) -> Device:
+    told = runtime.getDeviceProperties(number)
+    capability = 10 * told["major"] + told["minor"]
+    clock_khz, memory_khz, bus_bits = (
+        runtime.deviceGetAttribute(attribute, number) for attribute in (CLOCK_KHZ, MEMORY_CLOCK_KHZ, MEMORY_BUS_BITS)
+    )
+    gpu = Gpu(
+        arch=f"sm_{capability}{'a' if capability >= OWN_CODE else ''}",
+        sms=told["multiProcessorCount"],
+        sm_threads=told["maxThreadsPerMultiProcessor"],
+        sm_blocks=told["maxBlocksPerMultiProcessor"],
+        sm_smem_bytes=told["sharedMemPerMultiprocessor"],
+        block_smem_bytes=told["sharedMemPerBlockOptin"],
+        l2_bytes=told["l2CacheSize"],
+        clock_hz=1000 * clock_khz,
+        memory_bytes_s=2 * 1000 * memory_khz * bus_bits // 8,  # it moves two words a cycle
+    )
+    return Device(number, bytes(told["name"]).decode(errors="replace"), gpu)

@@ -1,0 +1,63 @@
+"""GPUs of this machine: what they say becomes their figures, and where there is none, why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from tunewright.codegen.cuda import device
+from tunewright.codegen.cuda.device import NoDevice, devices
+from tunewright.codegen.cuda.gpu import KNOWN
+
+PROPERTIES = {
+    "name": b"NVIDIA H200", "major": 9, "minor": 0, "multiProcessorCount": 132, "maxThreadsPerMultiProcessor": 2048,
+    "maxBlocksPerMultiProcessor": 32, "sharedMemPerMultiprocessor": 228 << 10, "sharedMemPerBlockOptin": 227 << 10,
+    "l2CacheSize": 50 << 20,
+}  # fmt: skip
+ATTRIBUTES = {13: 1_980_000, 36: 3_201_000, 37: 6144}
+
+
+@pytest.fixture
+def runtime(monkeypatch):
+    """CUDA, as far as it is asked: `use(count, fault)`."""
+
+    def use(count=1, fault=""):
+        def counted():
+            if fault:
+                raise RuntimeError(fault)
+            return count
+
+        made = SimpleNamespace(
+            CUDARuntimeError=RuntimeError,
+            getDeviceCount=counted,
+            getDeviceProperties=lambda number: PROPERTIES,
+            deviceGetAttribute=lambda attribute, number: ATTRIBUTES[attribute],
+            driverGetVersion=lambda: 13000,
+        )
+        monkeypatch.setattr(device, "_runtime", lambda: made)
+
+    return use
+
+
+def test_what_a_device_says(runtime):
+    runtime(count=2)
+    first, second = devices()
+    assert (first.number, second.number, first.name) == (0, 1, "NVIDIA H200")
+    assert first.gpu == second.gpu == replace(KNOWN["sm_90a"], memory_bytes_s=4_916_736_000_000)
+    assert device.driver_version() == "13.0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"fault": "cudaErrorInsufficientDriver: CUDA driver version is insufficient\nfor it"}, "release 580 or later"),
+        ({"count": 0}, "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_where_there_is_none(runtime, settings, why):
+    runtime(**settings)
+    with pytest.raises(NoDevice, match=why) as caught:
+        devices()
+    assert "\n" not in str(caught.value)
