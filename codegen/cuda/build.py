@@ -53,7 +53,7 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> G
     made = source(kernel, target)
     _ir_log.debug("%s", kernel)
     _text_log.debug("%s", made.text)
-    key = f"{_options(target)}\n{made.text}"
+    key = f"{BUILD_VERSION} nvrtc={nvrtc.version()} {' '.join(nvrtc.OPTIONS)} {target.cpu}\n{made.text}"
     kept = cache.get(key) if cache else None
     cubin = _unpacked(kept) if kept else nvrtc.compiled(made.text, target.cpu)
     if cache and kept is None:
@@ -70,17 +70,12 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> G
 
 
 def source(kernel: Kernel, target: Target) -> Source:
-    """The CUDA C text that `build` compiles, and its launches. Raises as `emit`."""
+    """The CUDA C text that `build` compiles, and its launches. It takes no compiler. Raises as `emit`."""
     draft = emit(kernel, PLACEHOLDER)
-    digest = hashlib.sha256(f"{_options(target)}\n{draft.text}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{BUILD_VERSION} {target.cpu}\n{draft.text}".encode()).hexdigest()
     symbol = f"k{digest[:24]}"
     launches = tuple(one._replace(symbol=one.symbol.replace(PLACEHOLDER, symbol)) for one in draft.launches)
     return Source(draft.text.replace(f" {PLACEHOLDER}_p", f" {symbol}_p"), launches)
-
-
-def _options(target: Target) -> str:
-    """All that decides the code besides the text."""
-    return f"{BUILD_VERSION} nvrtc={nvrtc.version()} {' '.join(nvrtc.OPTIONS)} {target.cpu}"
 
 
 def _packed(cubin: Cubin) -> bytes:

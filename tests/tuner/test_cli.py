@@ -293,6 +293,17 @@ class TestShow:
         assert "llvm" not in data
         assert command(*arguments, "--schedule", "default").data["match"] == "default"
 
+    def test_of_a_gpu_that_is_not_here(self, report: dict[str, Any], model: Path, command: Command) -> None:
+        arguments = ["show", report["tasks"][0]["key"], "--model", model, "--target", "cuda:sm_90a"]
+        data = command(*arguments, "--ir", "--cuda", "--json").data
+        assert data["target"] == "cuda:sm_90a:132x128"
+        assert "block block < " in data["ir"] and "__global__" in data["cuda"] and "ptx" not in data
+        assert data["prediction"] is data["measured"] is None
+        refused = command(*arguments, "--llvm")
+        assert refused.code == 2 and "there is no llvm, but ir, cuda, ptx" in refused.err
+        unknown = command(*arguments[:-1], "cuda:sm_1")
+        assert unknown.code == 2 and "is no GPU that is known; there are cuda:sm_80" in unknown.err
+
     @pytest.mark.parametrize("schedule", ["{", "[]", "1", "{}", '{"sketch": "none", "version": 1, "values": {}}'])
     def test_of_no_point(self, schedule: str, report: dict[str, Any], model: Path, command: Command) -> None:
         answer = command("show", report["tasks"][0]["key"], "--model", model, "--schedule", schedule)

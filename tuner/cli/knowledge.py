@@ -89,22 +89,27 @@ def show(
     ir: Annotated[bool, typer.Option("--ir", help="Of the texts only the loop IR.")] = False,
     llvm: Annotated[bool, typer.Option("--llvm", help="Of the texts only that for LLVM.")] = False,
     asm: Annotated[bool, typer.Option("--asm", help="Of the texts only the assembly.")] = False,
+    cuda: Annotated[bool, typer.Option("--cuda", help="Of the texts for a GPU only CUDA C.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Of the texts for a GPU only PTX.")] = False,
     prediction: Annotated[
         bool, typer.Option("--prediction", help="Of the texts none: what the cost model expects, and why.")
     ] = False,
+    target: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda:ARCH", help="What for: a device here, or a GPU such as cuda:sm_90a.")
+    ] = "auto",
     db: DbOption = None,
     threads: ThreadsOption = None,
     dims: DimOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a task: its space, and the expected time, loop IR, LLVM text and assembly of one point."""
+    """Show a task: its space, and the expected time, loop IR, LLVM or CUDA text and assembly of one point."""
     from ..commands import show as command
-    from ..insight.texts import PARTS
 
-    texts = {name for name, wanted in zip(PARTS, (ir, llvm, asm), strict=True) if wanted}
+    asked = {"ir": ir, "llvm": llvm, "assembly": asm, "cuda": cuda, "ptx": ptx}
+    texts = {name for name, wanted in asked.items() if wanted}
     with quiet_stdout(as_json):
-        parts = texts if texts or prediction else set(PARTS)
-        data = command.show(task, schedule, parts, model, db, parse_dims(dims), threads)
+        parts = texts if texts or prediction else None
+        data = command.show(task, schedule, parts, model, db, parse_dims(dims), threads, target)
     if as_json or len(texts) + prediction != 1:
         answer(data, command.render, as_json)
         return

@@ -11,7 +11,10 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.codegen.target import Target
+from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.cuda.nvrtc import NoCompiler
+from tunewright.codegen.ir import Kernel
+from tunewright.codegen.target import CUDA, Target
 from tunewright.db.reading import NoDatabase, open_reader
 from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
@@ -21,7 +24,7 @@ from tunewright.search_space.sketches import default_schedule, lower, spaces
 from tunewright.search_space.space import ENUMERABLE, Space
 
 from ..errors import Refused
-from ..insight.texts import PARTS, readable, text_of
+from ..insight.texts import GPU_PARTS, PARTS, parts_of, readable, text_of
 from ..jobs.tuning import local_target
 from ..lookup import Match, look_up
 from ..lookup.prediction import predicted
@@ -34,21 +37,26 @@ from ..units import in_ms
 def show(
     prefix: str,
     schedule: str,
-    parts: Collection[str],
+    parts: Collection[str] | None,
     model: Path | None,
     db: str | None,
     dims: Mapping[str, int],
     threads: int | None,
+    target_name: str = "auto",
 ) -> dict[str, Any]:
-    """The task whose key begins with `prefix`, its spaces, and a point of them as each of `parts`.
+    """The task whose key begins with `prefix`, its spaces, and a point of them as each of `parts` (None: all).
 
-    `schedule` is "best", which is what a session would run, "default", or the schedule as JSON.
+    `schedule` is "best", which is what a session would run, "default", or the schedule as JSON. `target_name` is that
+    of a device of this machine, or "cuda:" and an architecture, which need not be here.
     """
     if not re.fullmatch("[0-9a-f]{1,64}", prefix):
         raise Refused(
             f"{prefix!r} is no key of a task: it has letters 0 to 9 and a to f; tunewright tasks MODEL lists them"
         )
-    target = local_target(threads=threads)
+    target = _target(target_name, threads)
+    wanted = parts_of(target) if parts is None else parts
+    if other := sorted(set(wanted) - set(parts_of(target))):
+        raise Refused(f"for {target} there is no {other[0]}, but {', '.join(parts_of(target))}")
     with _known(db, model) as store:
         task = _task(store, prefix, model, dims)
         chosen, match, expected_s = _schedule(store, task, target, schedule)
@@ -71,8 +79,24 @@ def show(
         "expected_ms": in_ms(expected_s),
         "measured": measured and _measured_json(measured),
         "prediction": prediction.to_json() if prediction else None,
-        **{part: text_of(kernel, target, part) for part in PARTS if part in parts},
+        **_texts(kernel, target, wanted),
     }
+
+
+def _target(name: str, threads: int | None) -> Target:
+    kind, _, arch = name.partition(":")
+    if kind != CUDA:
+        return local_target(name, threads)
+    if arch in KNOWN:
+        return Target.of_gpu(KNOWN[arch])
+    raise Refused(f"--target {name!r} is no GPU that is known; there are {', '.join(f'{CUDA}:{one}' for one in KNOWN)}")
+
+
+def _texts(kernel: Kernel, target: Target, parts: Collection[str]) -> dict[str, str]:
+    try:
+        return {part: text_of(kernel, target, part) for part in parts_of(target) if part in parts}
+    except NoCompiler as error:
+        raise Refused(str(error)) from error
 
 
 def _known(db: str | None, model: Path | None) -> AbstractContextManager[SqlStore | None]:
@@ -162,7 +186,7 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     """The task, the spaces, the schedule, what is expected of it, then the texts."""
     render_point(console, data)
     render_prediction(console, data)
-    for part in PARTS:
+    for part in dict.fromkeys((*PARTS, *GPU_PARTS)):
         if part in data:
             console.print(f"\n--- {part}")
             console.print(listing(data, part), soft_wrap=True)

@@ -9,6 +9,8 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 
 from tunewright.codegen.build import assembly, source
+from tunewright.codegen.cuda import nvrtc
+from tunewright.codegen.cuda.build import source as cuda_source
 from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -19,7 +21,10 @@ from tunewright.search_space.sketches import lower
 from ..text import counted, printable_lines
 
 PARTS = ("ir", "llvm", "assembly")
-"""What a point can be shown as."""
+"""What a point can be shown as, for a processor."""
+
+GPU_PARTS = ("ir", "cuda", "ptx")
+"""What a point can be shown as, for a GPU."""
 
 MOST_LETTERS = 120_000
 """Of a text that is shown: a page of it stays below 300 kB. Assembly of most kernels has a third of that."""
@@ -58,15 +63,27 @@ class DiffLine:
 
 
 def text_of(kernel: Kernel, target: Target, part: str) -> str:
-    """A kernel as one of PARTS, however long. Raises as `build`, and ValueError on another part."""
-    match part:
-        case "ir":
+    """A kernel as one of `parts_of` its target, however long.
+
+    Raises as `build`, ValueError on another part, and NoCompiler where PTX is wanted and nothing makes it.
+    """
+    match part, target.gpu is not None:
+        case "ir", _:
             return str(kernel)
-        case "llvm":
+        case "llvm", False:
             return source(kernel, target)
-        case "assembly":
+        case "assembly", False:
             return assembly(kernel, target)
-    raise ValueError(f"{part!r} is none of {', '.join(PARTS)}")
+        case "cuda", True:
+            return cuda_source(kernel, target).text
+        case "ptx", True:
+            return nvrtc.ptx(cuda_source(kernel, target).text, target.cpu)
+    raise ValueError(f"{part!r} is none of {', '.join(parts_of(target))}")
+
+
+def parts_of(target: Target) -> tuple[str, ...]:
+    """What a point of a target can be shown as."""
+    return PARTS if target.gpu is None else GPU_PARTS
 
 
 def texts(task: Task, target: Target, schedule: Schedule, part: str) -> str:
