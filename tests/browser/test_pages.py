@@ -85,9 +85,12 @@ def test_page_is_for_everybody(show: Show, shown: Shown, name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_everything_is_shown_without_scripts(show: Show, shown: Shown, name: str) -> None:
-    page, _ = show(shown.paths[name])
-    with_scripts = settled(page).evaluate(WORDS)
-    plain, _ = show(shown.paths[name], java_script_enabled=False)
+    for _ in range(3):  # what is said of the last hour may change between two looks
+        page, _ = show(shown.paths[name])
+        with_scripts = settled(page).evaluate(WORDS)
+        plain, _ = show(shown.paths[name], java_script_enabled=False)
+        if plain.evaluate(WORDS) == with_scripts:
+            break
     assert len(with_scripts) > 5
     assert plain.evaluate(WORDS) == with_scripts
     assert plain.locator(".scripted-only:visible").count() == 0

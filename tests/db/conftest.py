@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import event
 
+from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.db.inspection import Inspection, inspect
 from tunewright.db.jobs import JobSpec, JobTask
 from tunewright.db.sql_store import SqlStore, open_store
@@ -43,6 +44,8 @@ class Samples:
         return Task("Relu", (x,), (y,), (), (Stage("t1", (Axis("a0", extent),), body),))
 
     def target(self, threads: int = 2, kind: str = "cpu") -> Target:
+        if kind == CUDA:
+            return Target.of_gpu(KNOWN["sm_90a"])
         return Target(kind, "x86_64-unknown-linux-gnu", "znver5", "+avx512f", 512, 32, threads, 49152, 1 << 20, 1 << 25)
 
     def schedule(self, number: int = 0) -> Schedule:
