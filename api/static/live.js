@@ -174,7 +174,10 @@ async function listen(answer, here, seen) {
 
 // A hidden page holds no connection: a browser has six of them for a server, and a server so many streams.
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) return follow();
+  if (!document.hidden) {
+    if (document.querySelector("[data-again]")) changed(); // what was being made while nobody looked
+    return follow();
+  }
   listening?.abort();
   listening = null;
 });
@@ -234,6 +237,9 @@ function fields(form) {
   }
   return data;
 }
+
+// Without TLS, and not on this machine, there is no clipboard.
+if (!navigator.clipboard) document.querySelectorAll("[data-copy]").forEach((one) => (one.hidden = true));
 
 reword();
 if (document.querySelector("[data-again]")) changed();

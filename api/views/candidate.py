@@ -20,7 +20,7 @@ from tunewright.search_space.measurement import Measurement
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.insight.calibration import calibrations
 from tunewright.tuner.insight.meanings import MEANINGS
-from tunewright.tuner.insight.reasons import reasons
+from tunewright.tuner.insight.reasons import differences
 from tunewright.tuner.insight.texts import DiffKind, DiffLine
 from tunewright.tuner.lookup.experience import proven
 from tunewright.tuner.lookup.prediction import located, taught
@@ -32,7 +32,7 @@ from ..problems import Kind, Problem
 from ..schemas import Answer, Digest
 from ..service import in_thread
 from .jobs import TargetName
-from .judged import Nearness, Question, ReasonShown, nearness, sample
+from .judged import Nearness, Question, ReasonShown, measured_peak, nearness, sample
 from .schedules import (
     FormShown,
     KnobShown,
@@ -191,6 +191,7 @@ class Facts:
     default_detail: TrialDetail | None
     best: Best | None
     best_detail: TrialDetail | None
+    peak_gflops: float | None  # as measured by the job that measured the best
     snapshot_id: int
 
     def other(self, against: Against) -> Schedule | None:
@@ -210,7 +211,7 @@ class Facts:
     def question(self) -> Question:
         """What there is to explain: this schedule, whether or not it is the best."""
         measured_s = self.detail.line.median_s if self.detail else None
-        return Question(self.task, self.target, self.default, self.schedule, measured_s, None)
+        return Question(self.task, self.target, self.default, self.schedule, measured_s, self.peak_gflops)
 
 
 async def candidate_page(store: SqlStore, looks: Looks, asked: CandidateAsked) -> CandidatePage:
@@ -261,6 +262,8 @@ def _read(store: SqlStore, asked: CandidateAsked) -> Facts:
     schedule = next((one for one in known if one.key == asked.schedule), None)
     if schedule is None:
         raise Problem(Kind.NO_SUCH_SCHEDULE, f"the task has no schedule {asked.schedule} on this target")
+    best_detail = detail(best.schedule.key) if best else None
+    by = best_detail.line.job_id if best_detail else None
     snapshots = store.costs.list(target.kind, limit=1)
     return Facts(
         task=task,
@@ -270,7 +273,8 @@ def _read(store: SqlStore, asked: CandidateAsked) -> Facts:
         default=default,
         default_detail=detail(default.key) if default else None,
         best=best,
-        best_detail=detail(best.schedule.key) if best else None,
+        best_detail=best_detail,
+        peak_gflops=measured_peak(store.jobs.get(by).result) if by is not None else None,
         snapshot_id=snapshots[0].id if snapshots else 0,
     )
 
@@ -281,13 +285,14 @@ def _explained(store: SqlStore, facts: Facts) -> Explained:
     lines = sample(store, facts.question)
     own = [(line.schedule, line) for line in lines]
     this = [facts.detail.line] if facts.detail else []
-    why = [] if facts.default is None else reasons(store, task, target, schedule, facts.default, own)
     expected = [
         Expected(model=one.model, expected_ms=1e3 * pair.predicted_s, has_learned_from_it=one.has_learned_from_these)
         for one in calibrations(store, task, target, this)
         for pair in one.points
     ]
     model, place = taught(proven(store, target.kind), task, target, own), located(task, target, schedule)
+    is_other = model is not None and facts.default is not None
+    why = differences(model, task, target, schedule, facts.default) if is_other else []
     [contributions] = model.explain(task, target, *place) if model is not None and place is not None else [[]]
     return Explained(
         expected=expected,

@@ -103,7 +103,7 @@ class FleetPage(Answer):
 
     at: datetime = Field(description="When this was so, by the database's clock.")
     tuners: list[FleetTuner] = Field(description="Those heard of in the last minute, the longest at work first.")
-    is_cut: bool = Field(description="Whether there are more tuner processes than are listed.")
+    tuner_count: int = Field(description="Tuner processes heard of, those that are not listed too.")
     busy: int = Field(description="Tuner processes that have a job.")
     busy_share: float | None = Field(description="Mean of theirs, by the time each was there; null without any.")
     holders: list[HolderLine]
@@ -139,7 +139,7 @@ def fleet_page(store: SqlStore) -> FleetPage:
     return FleetPage(
         at=told.until,
         tuners=lines,
-        is_cut=len(tuners) > MOST_TUNERS,
+        tuner_count=len(tuners),
         busy=sum(tuner.job_id is not None for tuner in tuners),
         busy_share=sum(line.busy_share * line.watched_s for line in lines) / watched_s if watched_s else None,
         holders=_others(told.shifts, tuners),

@@ -370,7 +370,7 @@ def _steps(start: Times, found: Sequence[Improvement]) -> list[Step]:
         if (best_ms := in_ms(one.best_s))
     ]
     stride = -(-len(later) // MOST_STEPS) or 1
-    return [*first, *later[len(later) % stride or stride - 1 :: stride]] if stride > 1 else [*first, *later]
+    return [*first, *later[(len(later) - 1) % stride :: stride]]  # the last one is what it came to
 
 
 # What happened

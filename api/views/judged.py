@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 
@@ -21,6 +22,7 @@ from tunewright.tuner.insight.reasons import Reason, reasons
 from tunewright.tuner.insight.roofline import MEMORY, Ceilings, ceilings, spots
 
 from ..schemas import Answer, Digest
+from . import told
 
 SAMPLED, FASTEST = 980, 20
 """Trials that are looked at: so many of all, and the fastest. No more than 1,000 points are drawn or scored."""
@@ -138,6 +140,11 @@ class Question:
     best: Schedule | None
     best_s: float | None
     peak_gflops: float | None
+
+
+def measured_peak(result: Mapping[str, Any] | None) -> float | None:
+    """The GFLOP/s that a job's machine was measured to reach, by its result; None where it was not."""
+    return told.number(result, "peak_gflops") or None
 
 
 def sample(store: SqlStore, question: Question) -> list[TrialLine]:

@@ -32,7 +32,7 @@ from ..schemas import Answer, Digest
 from ..service import in_thread
 from . import told
 from .jobs import TargetName
-from .judged import CeilingsShown, Judged, Question, judged
+from .judged import CeilingsShown, Judged, Question, judged, measured_peak
 from .schedules import (
     FormShown,
     KnobShown,
@@ -92,6 +92,7 @@ class JobName(Answer):
     id: int
     label: str
     state: JobState
+    newest: int = Field(description="Number of its newest event.")
 
     @property
     def is_finished(self) -> bool:
@@ -155,6 +156,7 @@ class Facts:
     task: Task
     target: Target
     job: Job | None
+    newest_event: int  # of the job
     best: Best | None
     best_trial: TrialDetail | None
     default: Schedule | None
@@ -173,8 +175,7 @@ class Facts:
     def question(self) -> Question:
         """What there is to explain."""
         best_s = self.best.median_s if self.best else None
-        peak_gflops = told.number(self.result, "peak_gflops") or None
-        return Question(self.task, self.target, self.default, self.schedule, best_s, peak_gflops)
+        return Question(self.task, self.target, self.default, self.schedule, best_s, measured_peak(self.result))
 
     @property
     def mark(self) -> tuple[object, ...]:
@@ -202,6 +203,7 @@ async def _form(looks: Looks, facts: Facts, schedule: Schedule | None) -> FormSh
 def _read(store: SqlStore, asked: TaskAsked) -> Facts:
     task, target = task_of(store, asked.task), target_of(store, asked.target)
     job = None if asked.job is None else _job(store, asked.job)
+    newest_event = store.jobs.newest_event(job.id) if job else 0  # before what the page says, so that none is missed
     trials = store.trials
     best = store.known.best([task.key], [target.key]).get((task.key, target.key))
     best_trial = trials.one(task.key, target.key, best.schedule.key) if best else None
@@ -212,6 +214,7 @@ def _read(store: SqlStore, asked: TaskAsked) -> Facts:
         task=task,
         target=target,
         job=job,
+        newest_event=newest_event,
         best=best,
         best_trial=best_trial,
         default=default,
@@ -253,7 +256,7 @@ def _page(
         asked=asked,
         task=TaskHead.of(facts.task),
         target=TargetName(key=facts.target.key, name=str(facts.target)),
-        job=JobName(id=job.id, label=job.label, state=job.state) if job else None,
+        job=JobName(id=job.id, label=job.label, state=job.state, newest=facts.newest_event) if job else None,
         best=TrialBrief.chosen(facts.best, facts.best_trial.line if facts.best_trial else None) if facts.best else None,
         default=TrialBrief.of(facts.default_trial.line) if facts.default_trial else None,
         is_default_best=best is not None and best == default,

@@ -9,12 +9,13 @@ from markupsafe import escape
 
 from tunewright.api.views import history
 from tunewright.api.views.history import Histories, Times
-from tunewright.api.views.job import JobPageAsked, job_page
+from tunewright.api.views.job import MOST_STEPS, JobPageAsked, _steps, job_page
 from tunewright.api.views.job_tasks import Reason
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.insight.curves import Improvement
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.units import in_s
 
@@ -253,6 +254,7 @@ class TestFinished:
         assert "25.0% of a run goes into 2 Resize, 1 &lt;b&gt;, run by ONNX" in page(client, search.id)
 
     def test_nothing_was_left_to_try(self, client, search):
+        searched(search)
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, ended_by="exhausted"))
         assert "more budget brings nothing" in page(client, search.id)
 
@@ -493,3 +495,12 @@ class TestHistory:
         for _ in range(3):
             found = histories.of(store.jobs.get(search.id), store.jobs, log)
         assert len(counted) == 3 and found.counts == {search.tasks[0].key: {Status.OK: 30}}
+
+
+@pytest.mark.parametrize("count", [1, MOST_STEPS, MOST_STEPS + 1, 2 * MOST_STEPS, 5 * MOST_STEPS + 3])
+def test_a_long_curve_ends_where_it_came_to(count):
+    found = [Improvement(n, float(n), 1.0 / n) for n in range(1, count + 1)]
+    steps = _steps(Times(default_ms=1000.0), found)
+    assert len(steps) <= MOST_STEPS + 1
+    assert [steps[0].trial, steps[-1].trial] == [0, count]
+    assert steps[-1].speedup == pytest.approx(count)
