@@ -14,7 +14,7 @@ from .figure import figure
 from .frame import empty
 from .svg import element
 
-KINDS = frozenset({"serial", "parallel", "vector", "unroll", "block", "thread"})
+KINDS = frozenset({"serial", "parallel", "unroll", "block", "thread"})
 """The kinds of loops that have a colour of their own in the style sheet; all others look like serial ones."""
 
 

@@ -24,7 +24,9 @@ root.classList.add("scripted");
 class Refusal extends Error {
   static async of(answer) {
     const { title, detail } = await answer.json().catch(() => ({}));
-    return new Refusal(title ? `${title}: ${detail}` : `The server answered ${answer.status}`);
+    const refusal = new Refusal(title ? `${title}: ${detail}` : `The server answered ${answer.status}`);
+    refusal.isFinal = [401, 403, 404].includes(answer.status); // asked again it says the same
+    return refusal;
   }
 }
 
@@ -57,7 +59,8 @@ function changed() {
   const wait = Math.max(SETTLE_MS, lookedAt + EVERY_MS - Date.now());
   timer = setTimeout(async () => {
     timer = 0;
-    if (!document.hidden) await renew().catch(() => sleep(LONGEST_PAUSE_MS).then(changed));
+    if (document.hidden) return;
+    await renew().catch((error) => (error.isFinal ? say(error.message) : sleep(LONGEST_PAUSE_MS).then(changed)));
   }, wait);
 }
 
@@ -134,14 +137,14 @@ async function follow() {
       if (last) address.searchParams.set("after", last);
       const answer = await fetch(address, { cache: "no-store", signal: here.signal });
       if (answer.status === 204) stream = "";
-      else if ([401, 403, 404].includes(answer.status)) throw await Refusal.of(answer);
-      else if (answer.ok) {
+      else if (!answer.ok) throw await Refusal.of(answer);
+      else {
         tell("live");
         await listen(answer, here, (id) => (last = id));
         pause = 500;
       }
     } catch (error) {
-      if (error instanceof Refusal) {
+      if (error.isFinal) {
         stream = "";
         say(error.message);
       }

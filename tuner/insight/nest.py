@@ -63,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop around `parts`. `kind` is a LoopKind: "parallel", "serial" or "unroll"."""
+    """A loop around `parts`. `kind` is the value of a LoopKind."""
 
     kind: str
     var: str
