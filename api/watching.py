@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
+from tunewright.tuner.insight import told
 from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.jobs.view import Again, Line, Moment, shares
 from tunewright.tuner.text import counted, duration, is_clear, printable, ratio, times
@@ -150,44 +150,38 @@ class Watched:
         )
 
     def _take(self, progress: Mapping[str, Any]) -> None:
-        self._trials = int(_number(progress.get("trials")) or self._trials)
-        self._budget = int(_number(progress.get("most_trials")) or self._budget)
-        self._left_s = _number(progress.get("left_s"))
-        self._speedup = _number(progress.get("speedup")) or self._speedup
-        self._remaining_gain = _number(progress.get("remaining_gain"))
+        self._trials = int(told.finite(progress.get("trials")) or self._trials)
+        self._budget = int(told.finite(progress.get("most_trials")) or self._budget)
+        self._left_s = told.finite(progress.get("left_s"))
+        self._speedup = told.finite(progress.get("speedup")) or self._speedup
+        self._remaining_gain = told.finite(progress.get("remaining_gain"))
         self._again = self._expected(progress)
         chosen = progress.get("chosen")
         if isinstance(chosen, list) and len(chosen) == len(self._rows):
-            for row, count in zip(self._rows.values(), map(_number, chosen), strict=True):
+            for row, count in zip(self._rows.values(), map(told.finite, chosen), strict=True):
                 row.chosen = row.chosen if count is None else int(count)
 
     def _expected(self, progress: Mapping[str, Any]) -> Again | None:
         """What more budget would bring, where the progress tells."""
         from tunewright.tuner.jobs.scheduling.forecast import MINUTE_S  # takes a while to import
 
-        gain, spent_s = _number(progress.get("again_gain")), _number(progress.get("spent_s"))
+        gain, spent_s = told.finite(progress.get("again_gain")), told.finite(progress.get("spent_s"))
         gains, ops = progress.get("task_gains"), [row.op for row in self._rows.values()]
         if gain is None or spent_s is None or not isinstance(gains, list) or len(gains) != len(ops):
             return None
-        return Again.of(max(spent_s, MINUTE_S), gain, ops, list(map(_number, gains)))
+        return Again.of(max(spent_s, MINUTE_S), gain, ops, list(map(told.finite, gains)))
 
     def _improve(self, data: Mapping[str, Any], is_news: bool) -> None:
         row = self._rows.get(str(data.get("task_key")))
-        best_ms = _number(data.get("best_ms"))
+        best_ms = told.finite(data.get("best_ms"))
         if row is None:
             return
         row.op = printable(data.get("op") or row.op)
-        row.default_ms = _number(data.get("default_ms")) or row.default_ms
+        row.default_ms = told.finite(data.get("default_ms")) or row.default_ms
         row.best_ms = best_ms or row.best_ms
         if is_news and best_ms is not None:
             gain = ratio(row.default_ms, best_ms)
-            told = "" if gain is None else f", {times(gain)} as fast as by default" if is_clear(gain) else ", no gain"
-            trial = _number(data.get("trial"))
+            by = "" if gain is None else f", {times(gain)} as fast as by default" if is_clear(gain) else ", no gain"
+            trial = told.finite(data.get("trial"))
             place = f" after {counted(int(trial), 'trial')}" if trial is not None else ""
-            self._note = f"improved{place}: {row.op} {duration(best_ms)}{told}"
-
-
-def _number(value: object) -> float | None:
-    """A finite number out of what a server said."""
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and 0 <= value < 1e15
-    return float(value) if usable else None  # type: ignore[arg-type]
+            self._note = f"improved{place}: {row.op} {duration(best_ms)}{by}"

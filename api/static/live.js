@@ -1,15 +1,15 @@
-// Makes pages live. Everything that a page says is in its HTML; this renews it, and sends what buttons ask for.
+// Makes pages live: renews what their HTML says, and sends what buttons ask for.
 //
-//   <body data-stream="/v1/changes">    server-sent events: with each, the page is looked at again
-//   <div id="jobs" data-live>           is replaced by the new one of that id where that differs
-//   <button data-post="/v1/jobs/4:cancel" data-confirm="Sure?">   sends that, then looks at the page again
-//   <form data-post="/v1/jobs/4" data-method="PATCH">             sends its fields as JSON; `data-then`: goes there
-//   <button data-copy="#id">            copies the text of an element
-//   <time datetime="..." data-ago>      stays true
-//   <a href="..." data-again>           where something is still being made: the page is looked at again
+//   <body data-stream="/v1/changes"> with each event of it the page is looked at again
+//   <div id="jobs" data-live> is replaced by the new one of that id where that differs
+//   <button data-post="/v1/jobs/4:cancel" data-confirm="Sure?"> sends that, then looks at the page again
+//   <form data-post="/v1/jobs/4" data-method="PATCH"> sends its fields as JSON; `data-then`: goes there
+//   <button data-copy="#id"> copies the text of an element
+//   <time datetime="..." data-ago> stays true
+//   <a href="..." data-again> where something is still being made: the page is looked at again
 
 const EVERY_MS = 2000; // between two looks at a page
-const SETTLE_MS = 1100; // the server shows a page again for a second: wait for one of after the event
+const SETTLE_MS = 1100; // the server shows a page again for a second: wait for a later one
 const SILENT_MS = 45000; // the server speaks every 15 s: a stream that says nothing for so long is dead
 const LONGEST_PAUSE_MS = 10000; // between two attempts to reach the server
 
@@ -25,7 +25,7 @@ class Refusal extends Error {
   static async of(answer) {
     const { title, detail } = await answer.json().catch(() => ({}));
     const refusal = new Refusal(title ? `${title}: ${detail}` : `The server answered ${answer.status}`);
-    refusal.isFinal = [401, 403, 404].includes(answer.status); // asked again it says the same
+    refusal.isFinal = [401, 403, 404].includes(answer.status);
     return refusal;
   }
 }
@@ -122,7 +122,7 @@ function reword() {
   for (const one of document.querySelectorAll("time[data-ago]")) one.textContent = ago(Date.parse(one.dateTime));
 }
 
-// Following the events. By fetch: an EventSource does not tell an end from a refusal, or from a server that is away.
+// Following the events. By fetch: an EventSource does not tell an end from a refusal.
 
 let listening = null; // what ends the stream that is open
 
@@ -175,12 +175,9 @@ async function listen(answer, here, seen) {
   }
 }
 
-// A hidden page holds no connection: a browser has six of them for a server, and a server so many streams.
+// A hidden page holds no connection: a browser has six of them for a server.
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) {
-    if (document.querySelector("[data-again]")) changed(); // what was being made while nobody looked
-    return follow();
-  }
+  if (!document.hidden) return awake();
   listening?.abort();
   listening = null;
 });
@@ -242,9 +239,13 @@ function fields(form) {
 }
 
 // Without TLS, and not on this machine, there is no clipboard.
-if (!navigator.clipboard) document.querySelectorAll("[data-copy]").forEach((one) => (one.hidden = true));
+if (!navigator.clipboard) root.classList.add("clipless");
+
+function awake() {
+  if (document.querySelector("[data-again]")) changed();
+  follow();
+}
 
 reword();
-if (document.querySelector("[data-again]")) changed();
 setInterval(reword, 10000);
-follow();
+awake();

@@ -13,11 +13,11 @@ from tunewright.costmodel.base import Base
 from tunewright.costmodel.features import NAMES, VERSION
 from tunewright.db.cost_models import Snapshot
 from tunewright.db.sql_store import SqlStore
+from tunewright.tuner.insight import told
 from tunewright.tuner.insight.standing import Lessons, Standing, Use, Weight, Why, standing
 from tunewright.tuner.lookup.experience import FEWEST_TRIALS, GROWTH
 
 from ..schemas import Answer
-from . import told
 
 LISTED = 100
 """Snapshots that are shown: the newest."""

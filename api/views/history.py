@@ -16,8 +16,7 @@ from typing import Any
 from tunewright.db.jobs import UNFINISHED, Event, EventKind, Job, Jobs
 from tunewright.db.trials import TrialLog
 from tunewright.search_space.measurement import Status
-
-from . import told
+from tunewright.tuner.insight import told
 
 READ_AT_ONCE = 2000
 """Events."""

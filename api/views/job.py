@@ -19,6 +19,7 @@ from tunewright.db.fleet import Tuner
 from tunewright.db.jobs import UNFINISHED, Event, EventKind, Job
 from tunewright.db.sql_store import SqlStore
 from tunewright.search_space.measurement import Status
+from tunewright.tuner.insight import told
 from tunewright.tuner.insight.curves import Improvement, active_s, improvements, speedups
 from tunewright.tuner.jobs.report import Ended
 from tunewright.tuner.jobs.scheduling.forecast import MINUTE_S
@@ -26,7 +27,6 @@ from tunewright.tuner.text import ratio
 from tunewright.tuner.units import in_ms
 
 from ..schemas import Answer
-from . import told
 from .history import Histories, History, Times
 from .job_tasks import CLEAR_GAIN, ORDERS, Run, TaskLine, TaskSort, lines, run_of
 from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of

@@ -12,12 +12,12 @@ from pydantic import Field
 
 from tunewright.db.jobs import Job, JobTask
 from tunewright.search_space.measurement import Status
+from tunewright.tuner.insight import told
 from tunewright.tuner.models.assembly import Assembly, total_s
 from tunewright.tuner.text import ratio
 from tunewright.tuner.units import in_ms, in_s
 
 from ..schemas import Answer
-from . import told
 from .history import History, Times
 
 CLEAR_GAIN = 0.0005

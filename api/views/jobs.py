@@ -16,11 +16,11 @@ from pydantic import Field
 
 from tunewright.db.jobs import UNFINISHED, Job, JobState, Wish
 from tunewright.db.sql_store import SqlStore
+from tunewright.tuner.insight import told
 from tunewright.tuner.text import ratio
 
 from ..paging import cut, number_of
 from ..schemas import Answer
-from . import told
 
 ROWS = 50
 """Jobs on one page."""

@@ -17,12 +17,12 @@ from tunewright.db.trials import TrialLine
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.insight import told
 from tunewright.tuner.insight.calibration import Calibration, calibrations
 from tunewright.tuner.insight.reasons import Reason, reasons
 from tunewright.tuner.insight.roofline import MEMORY, Ceilings, ceilings, spots
 
 from ..schemas import Answer, Digest
-from . import told
 
 SAMPLED, FASTEST = 980, 20
 """Trials that are looked at: so many of all, and the fastest. No more than 1,000 points are drawn or scored."""

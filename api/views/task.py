@@ -24,13 +24,13 @@ from tunewright.db.trials import Order, TrialDetail, TrialPage
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.insight import told
 
 from ..looks import Looks
 from ..paging import bad_cursor
 from ..problems import Kind, Problem
 from ..schemas import Answer, Digest
 from ..service import in_thread
-from . import told
 from .jobs import TargetName
 from .judged import CeilingsShown, Judged, Question, judged, measured_peak
 from .schedules import (

@@ -89,6 +89,17 @@ def test_a_job_that_never_began_has_no_curves() -> None:
     assert (improvements([]), speedups([]), active_s([], at(9))) == ({}, [], 0.0)
 
 
+@pytest.mark.parametrize("odd", [None, "1", -1.0, float("nan"), 0, True, []])
+def test_events_without_usable_numbers_are_passed_over(odd: object) -> None:
+    at_s, kind, data = improved(1.0, 1, 3.0)
+    events = events_of(
+        (0.0, EventKind.STARTED, {}), (at_s, kind, data | {"best_ms": odd}), (2.0, kind, {}), improved(3.0, 2, 2.0),
+        (4.0, EventKind.PROGRESS, {"trials": 3, "speedup": odd}), progress(5.0, 4, 2.0),
+    )  # fmt: skip
+    assert improvements(events) == {"a": [Improvement(3, 3.0, 2e-3)]}
+    assert speedups(events) == [Speedup(4, 5.0, 2.0)]
+
+
 def test_a_clock_that_goes_back_turns_no_curve_back() -> None:
     events = events_of((0, EventKind.STARTED, {}), improved(5, 1, 3.0), improved(4, 2, 2.0), improved(6, 3, 1.0))
     assert [one.at_s for one in improvements(events)["a"]] == [5.0, 5.0, 6.0]

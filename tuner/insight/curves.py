@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from tunewright.db.jobs import Event, EventKind
 
+from . import told
+
 MOST_POINTS = 300
 """Points of the whole model's curve."""
 
@@ -59,15 +61,17 @@ def active_s(events: Sequence[Event], until: datetime) -> float:
 def improvements(events: Sequence[Event]) -> dict[str, list[Improvement]]:
     """What was found when, by task key, of the events of a job in order: trials and seconds ascend, times descend.
 
-    What was known before the job, and the default, are no improvements: events of kind DEFAULT tell of these.
+    What was known before the job, and the default, are no improvements: events of kind DEFAULT tell of these. Here as
+    below, events that tell no usable numbers are passed over.
     """
     clock = _Clock(events)
     found: dict[str, list[Improvement]] = {}
     for event, moment in _moments(events):
         if event.kind is EventKind.IMPROVED:
-            data = event.data
-            one = Improvement(int(data["trial"]) + 1, clock.at_s(moment), float(data["best_ms"]) / 1e3)
-            found.setdefault(data["task_key"], []).append(one)
+            trial, best_ms = told.number(event.data, "trial"), told.number(event.data, "best_ms")
+            if trial is not None and best_ms:
+                one = Improvement(int(trial) + 1, clock.at_s(moment), best_ms / 1e3)
+                found.setdefault(told.word(event.data, "task_key"), []).append(one)
     return found
 
 
@@ -78,12 +82,12 @@ def speedups(events: Sequence[Event], most: int = MOST_POINTS) -> list[Speedup]:
     factor are left out: at no time is a curve through the others off by more than that.
     """
     clock = _Clock(events)
-    told = [
-        Speedup(int(event.data["trials"]), clock.at_s(moment), float(speedup))
-        for event, moment in _moments(events)
-        if event.kind is EventKind.PROGRESS and (speedup := event.data.get("speedup")) is not None
-    ]
-    return _thinned(told, most)
+    points = []
+    for event, moment in _moments(events):
+        trials, speedup = told.number(event.data, "trials"), told.number(event.data, "speedup")
+        if event.kind is EventKind.PROGRESS and trials is not None and speedup:
+            points.append(Speedup(int(trials), clock.at_s(moment), speedup))
+    return _thinned(points, most)
 
 
 def _thinned(points: Sequence[Speedup], most: int) -> list[Speedup]:
@@ -135,15 +139,15 @@ class _Clock:
 def _spells(events: Sequence[Event]) -> Iterator[tuple[datetime, datetime | None]]:
     """When a process began to work, and when it ended; None for one that is at it."""
     begin: datetime | None = None
-    told: datetime | None = None  # the last that was heard of it
+    heard: datetime | None = None  # the last that was heard of it
     for event, moment in _moments(events):
         gone = event.kind in (EventKind.STARTED, EventKind.LOST)  # whoever had it before is gone, missed or not
-        if begin is not None and told is not None and (gone or event.kind in ENDS):
-            yield begin, told if gone else moment
+        if begin is not None and heard is not None and (gone or event.kind in ENDS):
+            yield begin, heard if gone else moment
             begin = None
         if event.kind is EventKind.STARTED:
             begin = moment
         if event.kind in AT_WORK:
-            told = moment
+            heard = moment
     if begin is not None:
         yield begin, None

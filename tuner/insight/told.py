@@ -9,7 +9,11 @@ from typing import Any
 
 def number(data: Mapping[str, Any] | None, name: str) -> float | None:
     """A number that was told, at least 0; None where there is none."""
-    value = None if data is None else data.get(name)
+    return finite(None if data is None else data.get(name))
+
+
+def finite(value: object) -> float | None:
+    """A number that is at least 0; None for all else."""
     usable = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and 0 <= value < 1e15
     return float(value) if usable else None  # type: ignore[arg-type]
 
