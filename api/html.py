@@ -93,8 +93,10 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _small_share(part: float | None) -> str:
-    """A small part of one, e.g. "0.042%"."""
-    return "-" if part is None else f"{100 * part:.2g}%"
+    """A part of one that may be small, e.g. "0.042%"."""
+    if part is None or part >= 0.1:
+        return text.share(part)
+    return f"{100 * part:.2g}%"
 
 
 def _ago(moment: datetime) -> str:

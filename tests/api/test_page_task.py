@@ -111,7 +111,7 @@ def test_side_by_side(one, look, kit):
     one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"tasks": [entry], "peak_gflops": 123.0})
     page, view = look(made.path())
     assert view["gain"] == {"default_ms": 2.5, "best_ms": 0.5, "is_side_by_side": True}
-    assert "5.00x" in page.words and "both timed in turn in one process" in page.words
+    assert "best schedule known takes 500 µs and the default 2.50 ms. That is 5.00x as fast." in page.words
     assert view["ceilings"]["peak_flops_s"] == 123e9 and view["ceilings"]["is_measured"]
     assert "measured peak 123 GFLOP/s" in page.words
     assert view["best"]["job"] == lease.job_id
