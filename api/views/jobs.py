@@ -17,6 +17,7 @@ from pydantic import Field
 from tunewright.db.jobs import UNFINISHED, Job, JobState, Wish
 from tunewright.db.sql_store import SqlStore
 from tunewright.tuner.insight import told
+from tunewright.tuner.jobs.scheduling.forecast import MINUTE_S
 from tunewright.tuner.text import ratio
 
 from ..paging import cut, number_of
@@ -33,8 +34,6 @@ LITTLE_GAIN = 0.01
 
 LITTLE_MINUTE_GAIN = 0.0005
 """Nor is a minute that brings less than this."""
-
-MINUTE_S = 60.0
 
 
 class JobOrder(StrEnum):

@@ -70,18 +70,22 @@ def test_what_changed_is_made_anew_and_the_old_shown_meanwhile():
 
 def test_what_could_not_be_made_is_not_kept():
     async def look():
-        make = Maker()
+        make, may_end = Maker(), asyncio.Event()
         kept: Kept[int] = Kept(4)
 
         async def fail():
-            await asyncio.sleep(0.01)
+            await may_end.wait()
             raise ValueError("no")
 
+        may_end.set()
         for _ in range(2):
             with pytest.raises(ValueError, match="no"):
                 await kept.get("a", fail)
+        may_end.clear()
         assert await kept.get("a", fail, patience_s=0) is None
-        await asyncio.sleep(0.05)  # nobody hears of it
+        may_end.set()
+        for _ in range(10):  # rounds of the loop in which it fails, and nobody hears of it
+            await asyncio.sleep(0)
         assert await kept.get("a", make) == 1
 
     asyncio.run(look())
