@@ -31,7 +31,6 @@ from ..looks import Failure, Looks
 from ..problems import Kind, Problem
 from ..schemas import Answer, Digest
 from ..service import in_thread
-from .jobs import TargetName
 from .judged import Nearness, Question, ReasonShown, measured_peak, nearness, sample
 from .schedules import (
     FormShown,
@@ -46,6 +45,7 @@ from .schedules import (
     task_of,
     tolerances,
 )
+from .targets import TargetName
 
 MOST_LETTERS = 120_000
 """Of a difference: the page of it stays below 300 kB."""
@@ -291,8 +291,7 @@ def _explained(store: SqlStore, facts: Facts) -> Explained:
         for pair in one.points
     ]
     model, place = taught(proven(store, target.kind), task, target, own), located(task, target, schedule)
-    is_other = model is not None and facts.default is not None
-    why = differences(model, task, target, schedule, facts.default) if is_other else []
+    why = differences(model, task, target, schedule, facts.default) if model is not None and facts.default else []
     [contributions] = model.explain(task, target, *place) if model is not None and place is not None else [[]]
     return Explained(
         expected=expected,
@@ -354,7 +353,7 @@ def _page(
     return CandidatePage(
         asked=asked,
         task=TaskHead.of(task),
-        target=TargetName(key=target.key, name=str(target)),
+        target=TargetName.of(target),
         schedule=ScheduleTold.of(schedule),
         is_default=schedule == default,
         is_best=schedule == best,

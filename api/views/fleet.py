@@ -12,10 +12,11 @@ from tunewright.db.fleet import Device, Tuner
 from tunewright.db.jobs import JobState
 from tunewright.db.sql_store import SqlStore
 from tunewright.db.workload import Queue, Shift, Shifts
+from tunewright.tuner.jobs.tenure import holder_name
 from tunewright.workers.pool import has
 
 from ..schemas import Answer
-from .jobs import TargetName
+from .targets import TargetName
 
 WATCHED_S = 3600.0
 """How far back utilisation goes."""
@@ -131,7 +132,7 @@ def fleet_page(store: SqlStore) -> FleetPage:
             task=gap.task_key,
             op=gap.op[:LETTERS],
             shape=gap.shape[:LETTERS],
-            target=named(gap.target_key, names),
+            target=TargetName.known(gap.target_key, names),
             job=gap.job_id,
         )
         for gap in gaps[:MOST_GAPS]
@@ -153,25 +154,19 @@ def fleet_page(store: SqlStore) -> FleetPage:
     )
 
 
-def named(key: str, names: Mapping[str, str]) -> TargetName:
-    """A target by its key."""
-    return TargetName(key=key, name=names.get(key, ""))
-
-
-def _holder(tuner: Tuner) -> str:
-    """What a tuner is called where it has a job: see `tuner.jobs.tenure.holder_name`."""
-    return f"{tuner.host or 'host'}:{tuner.pid}"
-
-
 def _tuner(tuner: Tuner, told: Shifts, labels: Mapping[int, str], names: Mapping[str, str]) -> FleetTuner:
     since = max(told.since, tuner.started_at)
-    own = [shift for shift in told.shifts if shift.holder == _holder(tuner) and (shift.ended_at or told.until) > since]
+    own = [
+        shift
+        for shift in told.shifts
+        if shift.holder == holder_name(tuner.host, tuner.pid) and (shift.ended_at or told.until) > since
+    ]
     watched_s = max((told.until - since).total_seconds(), 0.0)
     busy_s = sum(((shift.ended_at or told.until) - max(shift.begun_at, since)).total_seconds() for shift in own)
     current = next((shift for shift in own if shift.job_id == tuner.job_id and shift.ended_at is None), None)
     return FleetTuner(
         id=tuner.id,
-        name=_holder(tuner)[:LETTERS],
+        name=holder_name(tuner.host, tuner.pid)[:LETTERS],
         pool=tuner.pool,
         version=tuner.version[:LETTERS],
         started_at=tuner.started_at,
@@ -195,7 +190,7 @@ def _device(device: Device, now: datetime, names: Mapping[str, str]) -> FleetDev
     resting = _is_resting(device, now)
     return FleetDevice(
         name=device.name[:LETTERS],
-        target=named(device.target_key, names),
+        target=TargetName.known(device.target_key, names),
         quarantined_until=device.quarantined_until if resting else None,
         reason=(device.reason[:LETTERS] or "no reason was given") if resting else "",
     )
@@ -203,7 +198,7 @@ def _device(device: Device, now: datetime, names: Mapping[str, str]) -> FleetDev
 
 def _others(shifts: Iterable[Shift], tuners: Iterable[Tuner]) -> list[HolderLine]:
     """The shifts that go on of processes which are no tuners."""
-    known = {_holder(tuner) for tuner in tuners}
+    known = {holder_name(tuner.host, tuner.pid) for tuner in tuners}
     others = [shift for shift in shifts if shift.ended_at is None and shift.holder not in known]
     return [
         HolderLine(name=shift.holder[:LETTERS], job=shift.job_id, since=shift.begun_at)
@@ -219,7 +214,7 @@ def _queue(queue: Queue, tuners: Iterable[Tuner], targets: Mapping[str, Target],
         if target is not None and not tuner.draining:
             able += any(device is not None and has(device, target) for device in usable)
     return QueueLine(
-        target=TargetName(key=queue.target_key, name="" if target is None else str(target)),
+        target=TargetName(key=queue.target_key, name="") if target is None else TargetName.of(target),
         queued=queue.queued,
         running=queue.running,
         paused=queue.paused,
@@ -236,5 +231,6 @@ def _coverage(covered: Mapping[str, int], gaps: Iterable[GapLine], names: Mappin
         lacking[gap.target.key] = lacking.get(gap.target.key, 0) + 1
     keys = sorted({*covered, *lacking}, key=lambda key: (-covered.get(key, 0), key))
     return [
-        CoverageLine(target=named(key, names), tasks=covered.get(key, 0), lacking=lacking.get(key, 0)) for key in keys
+        CoverageLine(target=TargetName.known(key, names), tasks=covered.get(key, 0), lacking=lacking.get(key, 0))
+        for key in keys
     ]

@@ -22,6 +22,7 @@ from tunewright.tuner.text import ratio
 
 from ..paging import cut, number_of
 from ..schemas import Answer
+from .targets import TargetName, target_names
 
 ROWS = 50
 """Jobs on one page."""
@@ -50,13 +51,6 @@ class Outlook(StrEnum):
     LITTLE = "little"  # hardly worth its time
     SOME = "some"
     UNKNOWN = "unknown"
-
-
-class TargetName(Answer):
-    """A kind of machine, by name."""
-
-    key: str
-    name: str = Field(description="For people.")
 
 
 class JobLine(Answer):
@@ -126,7 +120,7 @@ class JobsPage(Answer):
 
 def jobs_page(store: SqlStore, asked: JobsAsked) -> JobsPage:
     """The jobs that were asked for. Raises Problem for a cursor that is none, StoreError."""
-    targets = {target.key: str(target) for target in store.targets()}
+    targets = target_names(store)
     jobs, following, is_cut = _found(store, asked)
     tuners = store.fleet.tuners()
     return JobsPage(
@@ -214,7 +208,7 @@ def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
         state=job.state,
         wish=job.wish,
         error=job.error,
-        target=TargetName(key=key, name=targets.get(key, "")),
+        target=TargetName.known(key, targets),
         tasks=len(job.spec.tasks),
         trials=int(trials),
         most_trials=job.budget.trials,

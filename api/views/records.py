@@ -14,7 +14,7 @@ from tunewright.tuner.lookup import Match
 
 from ..paging import bad_cursor, cut, text_of
 from ..schemas import Answer, LookupItem
-from .jobs import TargetName
+from .targets import TargetName, target_names
 
 ROWS = 50
 """Records on one page."""
@@ -120,7 +120,7 @@ class RecordsPage(Answer):
 
 def records_page(store: SqlStore, asked: RecordsAsked, item: LookupItem | None) -> RecordsPage:
     """The records asked for, and what was looked up, if anything. Raises Problem for what is no cursor, StoreError."""
-    names = {target.key: str(target) for target in store.targets()}
+    names = target_names(store)
     found, following = _found(store, asked)
     return RecordsPage(
         asked=asked,
@@ -154,7 +154,7 @@ def _line(found: Found, names: Mapping[str, str]) -> RecordLine:
         task=best.task_key,
         op=best.op[:LETTERS],
         shape=found.shape[:LETTERS],
-        target=TargetName(key=best.target_key, name=names.get(best.target_key, "")),
+        target=TargetName.known(best.target_key, names),
         sketch=best.sketch[:LETTERS],
         median_ms=1e3 * best.median_s,
         interval_ms=None if best.low_s is None or best.high_s is None else (1e3 * best.low_s, 1e3 * best.high_s),
@@ -179,7 +179,7 @@ def _tried(store: SqlStore, asked: RecordsAsked, item: LookupItem, names: Mappin
             median_ms=1e3 * at.median_s if at else None,
         )
     return Tried(
-        target=TargetName(key=asked.on, name=names.get(asked.on, "")),
+        target=TargetName.known(asked.on, names),
         shape=task.shape[:LETTERS] if task else "",
         item=_shortened(item),
         rungs=_rungs(item),

@@ -31,7 +31,6 @@ from ..paging import bad_cursor
 from ..problems import Kind, Problem
 from ..schemas import Answer, Digest
 from ..service import in_thread
-from .jobs import TargetName
 from .judged import CeilingsShown, Judged, Question, judged, measured_peak
 from .schedules import (
     FormShown,
@@ -45,6 +44,7 @@ from .schedules import (
     task_of,
     tolerances,
 )
+from .targets import TargetName
 
 ROWS = 50
 """Trials on one page."""
@@ -255,7 +255,7 @@ def _page(
     return TaskPage(
         asked=asked,
         task=TaskHead.of(facts.task),
-        target=TargetName(key=facts.target.key, name=str(facts.target)),
+        target=TargetName.of(facts.target),
         job=JobName(id=job.id, label=job.label, state=job.state, newest=facts.newest_event) if job else None,
         best=TrialBrief.chosen(facts.best, facts.best_trial.line if facts.best_trial else None) if facts.best else None,
         default=TrialBrief.of(facts.default_trial.line) if facts.default_trial else None,

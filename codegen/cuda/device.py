@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ CLOCK_KHZ, MEMORY_CLOCK_KHZ, MEMORY_BUS_BITS = 13, 36, 37
 OWN_CODE = 90
 """From this compute capability on, an architecture has instructions that no other has: it is called with an a."""
 
-DRIVER = "NVIDIA's driver, release 580 or later"
+DRIVER, DRIVER_LIBRARY = "NVIDIA's driver, release 580 or later", "libcuda.so.1"
 
 
 class NoDevice(Exception):
@@ -31,6 +32,8 @@ class Device(NamedTuple):
 
 def devices() -> list[Device]:
     """All of them, in CUDA's order. Raises NoDevice where there is none, or no driver; NoCompiler without CuPy."""
+    if not has_driver():  # CuPy takes long to import, to say the same
+        raise NoDevice(f"there is no {DRIVER_LIBRARY}: a GPU needs {DRIVER}")
     runtime = _runtime()
     try:
         count = runtime.getDeviceCount()
@@ -39,6 +42,15 @@ def devices() -> list[Device]:
     if not count:
         raise NoDevice("CUDA knows of no GPU here; CUDA_VISIBLE_DEVICES may hide them")
     return [_device(runtime, number) for number in range(count)]
+
+
+def has_driver() -> bool:
+    """Whether NVIDIA's driver is installed, of whatever release."""
+    try:
+        ctypes.CDLL(DRIVER_LIBRARY)
+    except OSError:
+        return False
+    return True
 
 
 def driver_version() -> str:

@@ -16,7 +16,6 @@ import pytest
 from tunewright.codegen.cuda.device import Device as GpuDevice
 from tunewright.codegen.cuda.device import NoDevice
 from tunewright.codegen.cuda.gpu import KNOWN
-from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.costmodel.features import VERSION
 from tunewright.costmodel.forest import Forest, Growth
 from tunewright.costmodel.learned import Learned
@@ -60,7 +59,7 @@ def test_gpus(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> list[Any]:
         raise NoDevice("no driver: install one")
 
-    monkeypatch.setattr(doctor.nvrtc, "version", lambda: "13.5")
+    monkeypatch.setattr(doctor, "GPU", ("numpy", "onnx"))
     monkeypatch.setattr(doctor, "driver_version", lambda: "13.0")
     monkeypatch.setattr(doctor, "devices", lambda: [GpuDevice(0, "NVIDIA H200", KNOWN["sm_90a"])])
     [check] = checks(command, "gpu")
@@ -72,12 +71,10 @@ def test_gpus(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_compiles_for_gpus_is_missing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> str:
-        raise NoCompiler("No module named 'cupy': pip install 'tunewright[cuda]'")
-
-    monkeypatch.setattr(doctor.nvrtc, "version", none)
+    monkeypatch.setattr(doctor, "GPU", ("numpy", "nobody-has-this"))
     [check] = checks(command, "nvrtc")
-    assert (check["state"], check["found"].endswith("pip install 'tunewright[cuda]'")) == ("note", True)
+    assert (check["state"], check["mend"]) == ("note", "pip install 'tunewright[cuda]'")
+    assert check["found"].endswith(": nobody-has-this not installed")
     assert checks(command, "gpu") == []
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from rich.console import Console
 
 from tunewright.codegen.build import CACHE_BYTES, BuildError
-from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.device import NoDevice, devices, driver_version
 from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.host import available_cores, detect, machine
@@ -40,6 +39,9 @@ PACKAGES = ("numpy", "onnx", "llvmlite", "sqlalchemy", "alembic", "typer", "rich
 
 SERVICE = ("fastapi", "httptools", "jinja2", "limits", "prometheus-client", "structlog", "uvicorn", "uvloop")
 """What `tunewright serve` takes besides Ray."""
+
+GPU = ("cupy-cuda13x", "nvidia-cuda-nvrtc")
+"""What drives NVIDIA's GPUs, and what compiles for them."""
 
 LEAST_FREE_BYTES = 1 << 30
 
@@ -275,17 +277,17 @@ def _peers() -> Iterator[Check]:
 
 def _gpus() -> Iterator[Check]:
     """What code for NVIDIA's GPUs takes, on this machine and for others."""
-    try:
-        found = nvrtc.version()
-    except NoCompiler as error:
-        yield Check("nvrtc", "note", f"no code for NVIDIA's GPUs: {printable(error)}")
+    missing = [name for name in GPU if not _version(name)]
+    if missing:
+        found = f"no code for NVIDIA's GPUs: {', '.join(missing)} not installed"
+        yield Check("nvrtc", "note", found, "pip install 'tunewright[cuda]'")
         return
-    yield Check("nvrtc", "ok", f"{found}, CuPy {_version('cupy-cuda13x') or 'of another package'}: compiles for GPUs")
+    yield Check("nvrtc", "ok", f"{_version(GPU[1])}, CuPy {_version(GPU[0])}: compiles for NVIDIA's GPUs")
     try:
         for device in devices():
             about = f"{device.name}, {device.gpu.arch}, {counted(device.gpu.sms, 'multiprocessor')}"
             yield Check("gpu", "ok", f"{about}; the driver takes CUDA {driver_version()}")
-    except NoDevice as error:
+    except (NoDevice, NoCompiler) as error:
         yield Check("gpu", "note", f"none that could be used; processors need none. {printable(error)}")
 
 

@@ -21,9 +21,9 @@ TICK_S = 1.0
 """Progress is told at most this often."""
 
 
-def holder_name() -> str:
-    """What this process is called where people see who has a job."""
-    return f"{platform.node() or 'host'}:{os.getpid()}"
+def holder_name(host: str | None = None, pid: int | None = None) -> str:
+    """What a process, by default this one, is called where people see who has a job."""
+    return f"{(platform.node() if host is None else host) or 'host'}:{os.getpid() if pid is None else pid}"
 
 
 def is_gone(holder: str) -> bool:

@@ -36,6 +36,7 @@ def runtime(monkeypatch):
             deviceGetAttribute=lambda attribute, number: ATTRIBUTES[attribute],
             driverGetVersion=lambda: 13000,
         )
+        monkeypatch.setattr(device, "has_driver", lambda: True)
         monkeypatch.setattr(device, "_runtime", lambda: made)
 
     return use
@@ -61,3 +62,10 @@ def test_where_there_is_none(runtime, settings, why):
     with pytest.raises(NoDevice, match=why) as caught:
         devices()
     assert "\n" not in str(caught.value)
+
+
+def test_without_a_driver_nothing_is_imported(monkeypatch):
+    monkeypatch.setattr(device, "DRIVER_LIBRARY", "libcuda-of-nobody.so.1")
+    monkeypatch.setattr(device, "_runtime", None)
+    with pytest.raises(NoDevice, match=r"there is no libcuda-of-nobody.so.1: a GPU needs NVIDIA's driver"):
+        devices()
