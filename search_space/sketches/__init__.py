@@ -15,14 +15,14 @@ from ..sketch import Sketch
 from ..space import Space
 from .chain import ChainSketch
 from .contraction import ContractionSketch
+from .elements import ElementsSketch
 from .generic import GenericSketch
-from .grid import GridSketch
 from .joint import JointSketch
 from .plane import PlaneSketch
+from .product_tiles import ProductTilesSketch
 from .row_blocks import RowBlocksSketch
 from .rows import RowsSketch
 from .split import SplitSketch
-from .tiles import TilesSketch
 from .window import WindowSketch
 from .winograd import WinogradSketch
 
@@ -38,8 +38,8 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         RowsSketch(),
         SplitSketch(),
     ),  # for one product, window or pass over rows
-    (TilesSketch(), RowBlocksSketch()),  # for one product or pass over rows, on GPUs
-    (GenericSketch(), GridSketch()),  # for any task, on processors and on GPUs
+    (ProductTilesSketch(), RowBlocksSketch()),  # for one product or pass over rows, on GPUs
+    (GenericSketch(), ElementsSketch()),  # for any task, on processors and on GPUs
 )
 """The sketches, the most special first. Where some of a group apply, none of the groups after it is worth trying."""
 

@@ -16,9 +16,9 @@ from tunewright.search_space.sketches import SKETCHES, default_schedule, lower, 
 from .test_sketches import MODELS, tasks_of
 
 TASKS = {
-    "tiles": ("gemm", {"a": 197, "b": 192, "c": 160, "d": 1}),
+    "product_tiles": ("gemm", {"a": 197, "b": 192, "c": 160, "d": 1}),
     "row_blocks": ("softmax", {"a": 64, "b": 1, "c": 768, "d": 4}),
-    "grid": ("depthwise", {"a": 28, "b": 28, "c": 96, "d": 1}),
+    "elements": ("depthwise", {"a": 28, "b": 28, "c": 96, "d": 1}),
 }
 """By sketch, what it is for."""
 
@@ -63,7 +63,7 @@ def test_default_and_random_schedules_compile(name, arch):
 
 
 def test_what_was_built_is_not_built_again(tmp_path, monkeypatch):
-    task, target = task_of("grid"), TARGETS["sm_90a"]
+    task, target = task_of("elements"), TARGETS["sm_90a"]
     kernel = lower(Candidate(task, target, default_schedule(task, target)))
     cache = ObjectCache(tmp_path)
     made = build(kernel, target, cache)

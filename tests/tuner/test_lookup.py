@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from sqlalchemy import event
 
+from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.graph.task import Task
@@ -88,7 +89,12 @@ def test_they_are_of_one_family() -> None:
 class TestSiblings:
     @pytest.mark.parametrize(
         "changes",
-        [{"kind": "cuda"}, {"triple": "aarch64-linux"}, {"vector_bits": 256}, {"vector_registers": 16}],
+        [
+            {"kind": "cuda", "gpu": KNOWN["sm_80"]},
+            {"triple": "aarch64-linux"},
+            {"vector_bits": 256},
+            {"vector_registers": 16},
+        ],
         ids=str,
     )
     def test_other_kinds_are_none(self, changes, store) -> None:

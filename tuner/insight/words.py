@@ -430,7 +430,7 @@ def _blocks(point: Point, threads: int) -> Iterator[str]:
         yield f"It takes {len(point.kernel.body.body)} launches, this being number {point.main + 1}."
 
 
-def _grid(point: Point) -> Iterator[str]:
+def _elements(point: Point) -> Iterator[str]:
     yield "Loops that follow from the indices of the task alone: a thread for each few elements of the result."
     yield from _stage(point)
     yield from _blocks(point, point.values["threads"])
@@ -439,7 +439,7 @@ def _grid(point: Point) -> Iterator[str]:
     yield from _copies(point, point.tiles[0])
 
 
-def _tiles(point: Point) -> Iterator[str]:
+def _product_tiles(point: Point) -> Iterator[str]:
     yield "A product by tiles: a block brings both operands into shared memory, a thread its own into registers."
     yield from _stage(point)
     values = point.values
@@ -475,8 +475,8 @@ FORMS: Mapping[str, Callable[[Point], Iterator[str]]] = {
     "joint": _joint,
     "chain": _chain,
     "generic": _generic,
-    "grid": _grid,
-    "tiles": _tiles,
+    "elements": _elements,
+    "product_tiles": _product_tiles,
     "row_blocks": _row_blocks,
 }
 """What is said of the schedules of each sketch."""

@@ -1,4 +1,4 @@
-"""Grid: any task on a GPU, as one launch a piece in which each thread computes a few neighbours of the result.
+"""Elements: any task on a GPU, as one launch a piece in which each thread computes a few neighbours of the result.
 
 What is read again by other threads comes out of the caches. Products, convolutions and rows that are worth more have
 sketches of their own; this one covers the rest, and is what those are compared with.
@@ -62,10 +62,10 @@ def layout(task: Task) -> Layout:
     return Layout(found, max(found, key=lambda piece: piece.stage.points))
 
 
-class GridSketch:
+class ElementsSketch:
     """See the module."""
 
-    name = "grid"
+    name = "elements"
     version = 1
 
     def applies(self, task: Task, target: Target) -> bool:

@@ -1,4 +1,4 @@
-"""Tiles: one product of float32 on a GPU, by tiles in shared memory and in registers (`grids.product_tile`).
+"""Product tiles: one product of float32 on a GPU, by tiles in shared memory and in registers (`grids.product_tile`).
 
 Everything pointwise after the sum is applied to the registers. Pieces before and after it are launches of their own.
 """
@@ -51,10 +51,10 @@ def _seen(task: Task) -> Product | None:
     return found
 
 
-class TilesSketch:
+class ProductTilesSketch:
     """See the module."""
 
-    name = "tiles"
+    name = "product_tiles"
     version = 1
 
     def applies(self, task: Task, target: Target) -> bool:
