@@ -244,6 +244,15 @@ def _operands(operands: tuple[Load, ...], fresh: Substitution) -> tuple[Load, ..
     return tuple([Load(one.tensor, tuple(map(fresh, one.index)), one.dtype, one.count) for one in operands])
 
 
+def nested(stmt: Stmt, kind: LoopKind) -> tuple[list[For], Stmt]:
+    """The loops of a kind that a statement begins with, the outermost first, and what is inside."""
+    loops = []
+    while isinstance(stmt, For) and stmt.kind is kind:
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops, stmt
+
+
 def written_in(stmt: Stmt) -> frozenset[str]:
     """Names of the buffers that a statement writes to."""
     match stmt:

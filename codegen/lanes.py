@@ -7,16 +7,21 @@ from .index import Form, form
 from .nodes import fact
 
 
+def lined(base: Expr, lanes: int) -> Expr:
+    """`lanes` neighbouring numbers from `base` upwards; of one, itself."""
+    return Ramp(base, lanes) if lanes > 1 else base
+
+
 def vectorize(expr: Expr, var: str, base: Expr, lanes: int, count: int | None = None) -> Expr:
     """A scalar expression for `lanes` neighbouring values of a variable at once, from `base` upwards.
 
     A load whose last index moves one by one with the variable, and whose other indices don't, becomes contiguous; one
     that does not mention the variable stays scalar; any other becomes a gather. `count` (None: all) is how many
-    leading lanes may touch memory, and is given to every vector load. Raises ValueError if there are vectors already.
+    leading lanes may touch memory, and is given to every vector load. One lane is the scalar expression at `base`.
+    Raises ValueError if there are vectors already.
     """
-    ramp = Ramp(base, lanes)
     axis = Var(var)
-    done: dict[Expr, Expr] = {axis: ramp}
+    done: dict[Expr, Expr] = {axis: lined(base, lanes)}
 
     def load(node: Load) -> Load:
         *outer, last = node.index
@@ -37,7 +42,7 @@ def vectorize(expr: Expr, var: str, base: Expr, lanes: int, count: int | None = 
 
     if expr.lanes > 1:
         raise ValueError(f"{expr} is a vector already")
-    return go(expr)
+    return go(expr) if lanes > 1 else substitute(expr, {var: base})
 
 
 @fact

@@ -17,7 +17,23 @@ from numpy.typing import NDArray
 
 from ..expr import Expr, Load, evaluate
 from ..interp import Array, BoundsError, RaceError, UndefinedRead
-from ..ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store, written_in
+from ..ir import (
+    Alloc,
+    Barrier,
+    Block,
+    Buffer,
+    Do,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    nested,
+    written_in,
+)
 from .gpu import WARP
 from .instructions import INSTRUCTIONS, Order
 
@@ -128,10 +144,7 @@ class _Copy(NamedTuple):
 
 
 def _launch(phase: Stmt, memories: Mapping[str, _Memory]) -> None:
-    loops, stmt = [], phase
-    while isinstance(stmt, For) and stmt.kind is LoopKind.BLOCK:
-        loops.append(stmt)
-        stmt = stmt.body
+    loops, stmt = nested(phase, LoopKind.BLOCK)
     if not loops:
         raise ValueError("a phase of a GPU is a block loop")
     for memory in memories.values():
@@ -180,10 +193,7 @@ class _Team:
             stmt = stmt.body
         for memory in self.memories.values():
             memory.threads = _Notes.none(memory.data.size, "thread")
-        inner = []
-        while isinstance(stmt, For) and stmt.kind is LoopKind.THREAD:
-            inner.append(stmt)
-            stmt = stmt.body
+        inner, stmt = nested(stmt, LoopKind.THREAD)
         self._count(inner, self.active % threads)
         self.statement(stmt)
         if self.started or any(self.groups):

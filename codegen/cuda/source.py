@@ -19,7 +19,23 @@ from typing import NamedTuple
 from ..dtype import DType
 from ..expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var, walk
 from ..index import contiguous, form
-from ..ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store, written_in
+from ..ir import (
+    Alloc,
+    Barrier,
+    Block,
+    Buffer,
+    Do,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    nested,
+    written_in,
+)
 from .instructions import INSTRUCTIONS, definitions
 
 TYPES = {
@@ -38,6 +54,9 @@ MOST_COUNTED = (1 << 31) - 1
 
 MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
 """Blocks of a grid along x, y, z."""
+
+SMEM_ALIGN = 128
+"""Of buffers in shared memory: a row of its banks."""
 
 WIDEST_BYTES = 16
 """Of one access of a thread to memory."""
@@ -119,7 +138,6 @@ class _Function:
             for number, buffer in enumerate(buffers)
         ]
         self._vars: dict[str, str] = {}
-        self._extents: dict[str, int] = {}
         self._smem_bytes = 0
         self._memo: dict[Expr, list[str]] = {}  # of the statement that is written: the lanes of values
         self._shared: set[Expr] = set()  # of it, what is used more than once
@@ -127,7 +145,7 @@ class _Function:
 
     def text(self, symbol: str, phase: Stmt) -> tuple[Launch, str]:
         """How it is launched, and the whole function."""
-        blocks, stmt = _loops(phase, LoopKind.BLOCK)
+        blocks, stmt = nested(phase, LoopKind.BLOCK)
         if not 1 <= len(blocks) <= len(MOST_BLOCKS):
             raise ValueError(f"a phase of {len(blocks)} block loops: a grid has 1 to {len(MOST_BLOCKS)}")
         grid = [loop.extent for loop in reversed(blocks)] + [1] * (len(MOST_BLOCKS) - len(blocks))
@@ -138,7 +156,7 @@ class _Function:
         while isinstance(stmt, Alloc):
             self._share(stmt.buffer)
             stmt = stmt.body
-        threads, body = _loops(stmt, LoopKind.THREAD)
+        threads, body = nested(stmt, LoopKind.THREAD)
         count = left = prod(loop.extent for loop in threads)
         for loop in threads:
             inner = left // loop.extent
@@ -158,7 +176,6 @@ class _Function:
 
     def _variable(self, loop: For) -> str:
         name = self._vars[loop.var] = self._fresh("v")
-        self._extents[loop.var] = loop.extent
         return name
 
     def _share(self, buffer: Buffer) -> None:
@@ -353,10 +370,6 @@ class _Function:
         ]
 
 
-SMEM_ALIGN = 128
-"""Of buffers in shared memory: a row of its banks."""
-
-
 def _text(name: str, source: DType, dtype: DType, args: list[str], index: str) -> str:
     """An op on operands of a type. Raises ValueError where there is none."""
     is_plain = not (source is DType.BOOL and name in ("add", "mul")) and not (source.is_float and name in WHOLE)
@@ -410,12 +423,3 @@ def _literal(value: float, dtype: DType) -> str:
         return f"({sign}bits<{kind}>({'0x7f800000' if dtype is DType.F32 else '0x7ff0000000000000ll'}))"
     text = float(value).hex() + ("f" if dtype is DType.F32 else "")
     return f"({text})" if text.startswith("-") else text
-
-
-def _loops(stmt: Stmt, kind: LoopKind) -> tuple[list[For], Stmt]:
-    """Nested loops of a kind, the outermost first, and what is inside."""
-    loops = []
-    while isinstance(stmt, For) and stmt.kind is kind:
-        loops.append(stmt)
-        stmt = stmt.body
-    return loops, stmt

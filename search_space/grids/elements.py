@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from math import prod
 
 from tunewright.codegen.cuda.gpu import WARP
-from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op, substitute, transform
+from tunewright.codegen.expr import Expr, Load, Var, const, op, substitute, transform
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, LoopKind, Scope, Stmt, Store, replaced
-from tunewright.codegen.lanes import vectorize
+from tunewright.codegen.lanes import lined, vectorize
 from tunewright.graph.task import COMBINERS, Axis, identity
 
-from ..nests.digits import digits
+from ..nests.digits import places
 from ..nests.phases import contiguous
 from ..nests.pieces import Piece
 
@@ -39,6 +39,12 @@ def ordered(piece: Piece) -> tuple[Axis, ...]:
     axes = piece.stage.axes
     last = next((axis for axis in axes if contiguous(piece.index, axis.name)), None)
     return axes if last is None else (*(axis for axis in axes if axis is not last), last)
+
+
+def spread(value: Expr, at: Mapping[str, Expr], last: str, wide: int) -> Expr:
+    """A value at a place, by axis, and at `wide` neighbours of it along the axis `last`."""
+    rest = {name: place for name, place in at.items() if name != last}
+    return vectorize(substitute(value, rest), last, at[last], wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,45 +69,30 @@ class Elements:
     def lower(self) -> Stmt:
         """The launch."""
         number = Var("block") * self.threads + Var("thread")
-        body = self._thread(self._places(number))
+        body = self._thread(places(self.axes, number, self.vector))
         blocks = -(-self.total // self.threads)
         if blocks * self.threads > self.total:
             body = If(op("lt", number, self.total), body)
         return For("block", blocks, For("thread", self.threads, body, LoopKind.THREAD), LoopKind.BLOCK)
 
-    def _places(self, number: Expr) -> Mapping[str, Expr]:
-        """Where a thread is along each axis."""
-        axes = self.axes
-        if not axes:
-            return {}
-        extents = [axis.extent for axis in axes]
-        extents[-1] //= self.vector
-        found = digits(number, extents)
-        found[-1] = found[-1] * self.vector
-        return {axis.name: place for axis, place in zip(axes, found, strict=True)}
-
-    def _thread(self, places: Mapping[str, Expr]) -> Stmt:
+    def _thread(self, at: Mapping[str, Expr]) -> Stmt:
         stage = self.piece.stage
         if not stage.reduce:
-            return self._written(self._spread(self.piece.finished(stage.body), places), places)
+            return self._written(self._spread(self.piece.finished(stage.body), at), at)
         dtype = stage.body.dtype
         sums = Buffer(SUMS, (self.vector,), dtype, Scope.REGISTER)
-        index = (Ramp(const(0), self.vector) if self.vector > 1 else const(0),)
+        index = (lined(const(0), self.vector),)
         total = Load(SUMS, index, dtype)
-        body = self._spread(stage.body, places)
+        body = self._spread(stage.body, at)
         fold: Stmt = Store(SUMS, index, op(COMBINERS[stage.combiner], total, body))
-        finish = self._spread(self.piece.finish, places)
+        finish = self._spread(self.piece.finish, at)
         result = transform(finish, lambda node: total if self.piece.is_result(node) else node)
         start = Store(SUMS, index, const(identity(stage.combiner, dtype), dtype))
-        return Alloc(sums, Block((start, self._reduced(stage.reduce, fold), self._written(result, places))))
+        return Alloc(sums, Block((start, self._reduced(stage.reduce, fold), self._written(result, at))))
 
-    def _spread(self, value: Expr, places: Mapping[str, Expr]) -> Expr:
+    def _spread(self, value: Expr, at: Mapping[str, Expr]) -> Expr:
         """A value of the piece at the places of a thread, as many neighbours as it computes."""
-        if self.vector == 1:
-            return substitute(value, places)
-        last = self.axes[-1].name
-        rest = {name: place for name, place in places.items() if name != last}
-        return vectorize(substitute(value, rest), last, places[last], self.vector)
+        return spread(value, at, self.axes[-1].name, self.vector) if at else value
 
     def _reduced(self, reduce: Sequence[Axis], body: Stmt) -> Stmt:
         """The loops of a fold; of the innermost, copies of the body, and those that are left over."""
@@ -123,9 +114,9 @@ class Elements:
             loops = For(axis.name, axis.extent, loops)
         return loops
 
-    def _written(self, value: Expr, places: Mapping[str, Expr]) -> Stmt:
+    def _written(self, value: Expr, at: Mapping[str, Expr]) -> Stmt:
         """Store what was computed."""
-        index = tuple(self._spread(at, places) for at in self.piece.index)
+        index = tuple(self._spread(place, at) for place in self.piece.index)
         return Store(self.piece.output, index, value)
 
 

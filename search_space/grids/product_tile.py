@@ -20,14 +20,15 @@ from dataclasses import dataclass
 from math import prod
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op, substitute, transform
+from tunewright.codegen.expr import Expr, Load, Var, const, op, transform
 from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, For, If, LoopKind, Scope, Stmt, Store
-from tunewright.codegen.lanes import vectorize
+from tunewright.codegen.lanes import lined
 from tunewright.graph.task import Axis
 
-from ..nests.digits import digits
+from ..nests.digits import digits, places
 from ..nests.phases import contiguous
 from ..products.product import Product
+from .elements import spread
 
 WIDE = 4
 """Neighbours that are moved at once, where they are: 16 bytes."""
@@ -117,7 +118,7 @@ class ProductTile:
         """What each thread does, of a block whose tile begins at a row and a column."""
         sides = self.sides
         rounds = -(-size(sides.depth) // self.block_depth)
-        at = _places(sides.batch, batch)
+        at = places(sides.batch, batch)
         copies = (
             _Copy(self.found.other, LEFT, sides.rows, sides.depth, row, self.block_rows, self._across, at, self),
             _Copy(
@@ -185,19 +186,14 @@ class ProductTile:
         last = sides.columns[-1]
         wide = WIDE if self.columns % WIDE == 0 and last.extent % WIDE == 0 else 1
         at_row, at_column = row + down + Var("r"), column + across + Var("c") * wide
-        places = _places(sides.batch, batch) | _places(sides.rows, at_row)
-        inner = _places(sides.columns, at_column, wide)
-        places |= {name: place for name, place in inner.items() if name != last.name}
-        total = Load(SUMS, (Var("r"), Ramp(Var("c") * wide, wide) if wide > 1 else Var("c")), DType.F32)
+        at = places(sides.batch, batch) | places(sides.rows, at_row) | places(sides.columns, at_column // wide, wide)
+        total = Load(SUMS, (Var("r"), lined(Var("c") * wide, wide)), DType.F32)
 
-        def spread(value: Expr) -> Expr:
-            value = substitute(value, places)
-            if wide == 1:
-                return substitute(value, {last.name: inner[last.name]})
-            return vectorize(value, last.name, inner[last.name], wide)
+        def laid(value: Expr) -> Expr:
+            return spread(value, at, last.name, wide)
 
-        value = transform(spread(piece.finish), lambda node: total if piece.is_result(node) else node)
-        stmt: Stmt = Store(piece.output, tuple(map(spread, piece.index)), value)
+        value = transform(laid(piece.finish), lambda node: total if piece.is_result(node) else node)
+        stmt: Stmt = Store(piece.output, tuple(map(laid, piece.index)), value)
         stmt = _within(at_column, size(sides.columns), self.block_columns, stmt)
         inside = For("c", self.columns // wide, stmt, LoopKind.UNROLL)
         return For("r", self.rows, _within(at_row, size(sides.rows), self.block_rows, inside), LoopKind.UNROLL)
@@ -255,15 +251,14 @@ class _Copy:
         return self._loop(lambda n, place, deep: self._read(n, self.begin + place, step * self.tile.block_depth + deep))
 
     def _read(self, n: Expr, place: Expr, deep: Expr) -> Stmt:
-        mine = (n, Ramp(const(0), self.wide)) if self.wide > 1 else (n, const(0))
+        mine = n, lined(const(0), self.wide)
         ways = (self.along, place, self.extent), (self.depth, deep, self.tile.block_depth)
         last = (self.depth if self.is_deep else self.along)[-1].name
         at = dict(self.batch)
         for axes, number, _ in ways:
-            at |= _places(axes, number, self.wide if axes[-1].name == last else 1)
-        value: Expr = substitute(self.operand, {name: where for name, where in at.items() if name != last})
-        value = vectorize(value, last, at[last], self.wide) if self.wide > 1 else substitute(value, {last: at[last]})
-        stmt: Stmt = Store(self.registers.name, mine, value)
+            wide = self.wide if axes[-1].name == last else 1
+            at |= places(axes, number // wide, wide)
+        stmt: Stmt = Store(self.registers.name, mine, spread(self.operand, at, last, self.wide))
         for axes, number, extent in ways:
             stmt = _within(number, size(axes), extent, stmt)
         if isinstance(stmt, If):
@@ -275,11 +270,9 @@ class _Copy:
         return self._loop(lambda n, place, deep: self._written(stage, n, place, deep))
 
     def _written(self, stage: Expr, n: Expr, place: Expr, deep: Expr) -> Stmt:
-        if self.wide == 1:
-            return Store(self.name, (stage, deep, place), Load(self.registers.name, (n, const(0)), DType.F32))
-        if not self.is_deep:
-            value = Load(self.registers.name, (n, Ramp(const(0), self.wide)), DType.F32)
-            return Store(self.name, (stage, deep, Ramp(place, self.wide)), value)
+        if self.wide == 1 or not self.is_deep:
+            value = Load(self.registers.name, (n, lined(const(0), self.wide)), DType.F32)
+            return Store(self.name, (stage, deep, lined(place, self.wide)), value)
         lane = Var("lane")
         value = Load(self.registers.name, (n, lane), DType.F32)
         return For("lane", self.wide, Store(self.name, (stage, deep + lane, place), value), LoopKind.UNROLL)
@@ -293,23 +286,9 @@ def _filled(copies: Sequence[_Copy], step: Expr, stage: Expr) -> tuple[Stmt, ...
 def _moved(to: str, name: str, outer: tuple[Expr, ...], begin: Expr, count: int) -> Stmt:
     """Neighbours in shared memory into registers."""
     wide = next(n for n in (WIDE, 2, 1) if count % n == 0)
-    if wide == 1:
-        body = Store(to, (Var("e"),), Load(name, (*outer, begin + Var("e")), DType.F32))
-    else:
-        place = Var("e") * wide
-        body = Store(to, (Ramp(place, wide),), Load(name, (*outer, Ramp(begin + place, wide)), DType.F32))
+    place = Var("e") * wide
+    body = Store(to, (lined(place, wide),), Load(name, (*outer, lined(begin + place, wide)), DType.F32))
     return For("e", count // wide, body, LoopKind.UNROLL)
-
-
-def _places(axes: Sequence[Axis], number: Expr, wide: int = 1) -> dict[str, Expr]:
-    """The place along each of flattened axes; `number` is a multiple of `wide`, and so is the last place."""
-    if not axes:
-        return {}
-    extents = [axis.extent for axis in axes]
-    extents[-1] //= wide
-    found = digits(number // wide, extents)
-    found[-1] = found[-1] * wide
-    return {axis.name: place for axis, place in zip(axes, found, strict=True)}
 
 
 def _within(number: Expr, total: int, step: int, stmt: Stmt) -> Stmt:

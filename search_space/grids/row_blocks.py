@@ -19,12 +19,12 @@ from functools import cached_property, reduce
 
 from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, free_vars, loads, op, substitute, transform
+from tunewright.codegen.expr import Const, Expr, Load, Var, const, free_vars, loads, op, substitute, transform
 from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Scope, Stmt, Store
-from tunewright.codegen.lanes import vectorize
+from tunewright.codegen.lanes import lined, vectorize
 from tunewright.graph.task import COMBINERS, identity
 
-from ..rows.rows import places_of
+from ..nests.digits import places
 from ..rows.steps import COLUMN, Plan, Step
 
 LINE, WARPS, LANE, ROUND = "line", "warp", "lane", "round"
@@ -107,7 +107,7 @@ class RowBlocks:
     def _at_row(self, value: Expr) -> Expr:
         count = self.plan.row_count
         row = op("min", self._number, count - 1) if count % self.lines else self._number
-        return substitute(value, places_of(self.plan.rows, row))
+        return substitute(value, places(self.plan.rows, row))
 
     @property
     def _column(self) -> Expr:
@@ -120,7 +120,7 @@ class RowBlocks:
 
     @property
     def _lanes(self) -> Expr:
-        return Ramp(const(0), self.vector) if self.vector > 1 else const(0)
+        return lined(const(0), self.vector)
 
     def _laid(self, value: Expr) -> Expr:
         """An expression for the columns of a thread in a round, what is in registers taken from there."""
@@ -141,8 +141,6 @@ class RowBlocks:
 
     def _spread(self, value: Expr) -> Expr:
         """An expression of a column for those of a thread in a round."""
-        if self.vector == 1:
-            return substitute(value, {COLUMN: self._column})
         return vectorize(value, COLUMN, self._column, self.vector)
 
     # What is done

@@ -21,9 +21,10 @@ from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Prefetch, Scope
 from tunewright.codegen.lanes import vectorize
 from tunewright.graph.task import COMBINERS, identity
 
+from ..nests.digits import places
 from ..nests.pieces import Piece
 from ..nests.tile import folded
-from .rows import at_row, places_of
+from .rows import at_row
 from .steps import COLUMN, Plan, Step
 
 GROUP, LINE = "group", "line"
@@ -102,7 +103,7 @@ class Passes:
     def _each_line(self, body: Stmt) -> Stmt:
         """A body for each row of the group."""
         if self.group == 1:
-            return replaced(body, {**places_of(self.plan.rows, Var(GROUP)), LINE: const(0)})
+            return replaced(body, {**places(self.plan.rows, Var(GROUP)), LINE: const(0)})
         row = Var(GROUP) * self.group + Var(LINE)
         body = at_row(self.plan.rows, row, body)
         if self.plan.row_count % self.group:

@@ -15,7 +15,7 @@ from tunewright.codegen.expr import Expr, Load, Var, const, free_vars, op, trans
 from tunewright.codegen.ir import Buffer, For, If, LoopKind, Scope, Stmt, replaced
 from tunewright.graph.task import Axis, Task
 
-from ..nests.digits import digits
+from ..nests.digits import places
 from ..nests.pieces import Piece
 
 ROW_LIMIT_BYTES = 256 * 1024
@@ -78,13 +78,7 @@ def row_loop(rows: Sequence[Axis], together: int, body: Stmt) -> Stmt:
 
 def at_row(rows: Sequence[Axis], row: Expr, body: Stmt) -> Stmt:
     """`body` at one of all rows by its number."""
-    return replaced(body, places_of(rows, row))
-
-
-def places_of(rows: Sequence[Axis], row: Expr) -> dict[str, Expr]:
-    """The place along each axis of one of all rows by its number."""
-    numbers = digits(row, [axis.extent for axis in rows])
-    return {axis.name: number for axis, number in zip(rows, numbers, strict=True)}
+    return replaced(body, places(rows, row))
 
 
 def row_group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:

@@ -25,6 +25,7 @@ from tunewright.workers.process import ChildError, Failed, NotStarted
 
 from ..search_space.oracle import WIDE
 from ..search_space.test_sketches import MODELS, tasks_of
+from .children import FakeChild
 
 
 @pytest.fixture(scope="module")
@@ -134,22 +135,6 @@ def test_one_that_takes_too_long(task: Task) -> None:
         shower._confided._time_s = 1e-4
         with pytest.raises(NotShown, match=r"it takes more than 0.0001 s"):
             shower.text(task, WIDE, None, "assembly")
-
-
-class FakeChild:
-    """Answers what it was made with."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-        self.closed = False
-
-    def request(self, call: str, timeout_s: float, **arguments: Any) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def answering(answer: Any) -> Shower:

@@ -19,6 +19,7 @@ from tunewright.tuner.models import reading, reading_child
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.models.reading import Description, ModelTasks, Reader
 
+from .children import FakeChild
 from .conftest import small_model
 
 
@@ -185,22 +186,6 @@ def test_one_that_takes_too_long(sent: Any) -> None:
         with pytest.raises(ModelError, match="it takes more than 1 s"):
             reader.tasks(path, {})
         assert time.monotonic() - start < 10
-
-
-class FakeChild:
-    """Answers what it was made with."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-        self.closed = False
-
-    def request(self, call: str, timeout_s: float, **arguments: Any) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def answering(answer: Any) -> Reader:
