@@ -22,6 +22,12 @@ from .processes import BRIEF_PROGRAM, freeze, python_path, until
 TRIALS = 20
 """More than the cost model is first fitted to anew."""
 
+BRIEF_S = 1.0
+"""Of a lease, so that who goes on need not wait for long."""
+
+LASTING_S = 300.0
+"""Of one that is renewed in time on a busy machine, too."""
+
 WAITING = "another process is at work on the same job"
 
 
@@ -40,8 +46,8 @@ class Job:
             *("--db", self.url, "--threads", "1", "--json"),
         ]
 
-    def start(self) -> subprocess.Popen[str]:
-        environment = os.environ | python_path() | {"TUNEWRIGHT_LEASE_S": "1"}  # who goes on need not wait for long
+    def start(self, lease_s: float = BRIEF_S) -> subprocess.Popen[str]:
+        environment = os.environ | python_path() | {"TUNEWRIGHT_LEASE_S": f"{lease_s:g}"}
         return subprocess.Popen(
             self.command,
             stdout=subprocess.PIPE,
@@ -51,9 +57,9 @@ class Job:
             preexec_fn=_hear_ctrl_c,  # noqa: PLW1509
         )
 
-    def start_and_wait_for(self, trials: int) -> subprocess.Popen[str]:
+    def start_and_wait_for(self, trials: int, lease_s: float = BRIEF_S) -> subprocess.Popen[str]:
         """Started, and with that many trials in the database."""
-        child = self.start()
+        child = self.start(lease_s)
         with open_store(self.url) as store:
 
             def are_there() -> bool:
@@ -105,13 +111,17 @@ def test_killed(job: Job) -> None:
 
 
 def test_two_processes_at_once(job: Job) -> None:
-    children = [job.start(), job.start()]
-    said = [child.communicate(timeout=120) for child in children]
-    assert [child.returncode for child in children] == [0, 0], said
-    waited, worked = sorted((WAITING not in err, json.loads(out)) for out, err in said)
-    assert (waited[0], worked[0]) == (False, True)
-    job.check(worked[1])
-    assert Report.from_json(waited[1]) == Report.from_json(worked[1])
+    first = job.start_and_wait_for(1, LASTING_S)
+    freeze(first, job.url)  # until the second one has found it at work
+    second = job.start(LASTING_S)
+    assert second.stderr is not None
+    assert any(WAITING in line for line in second.stderr)
+    first.send_signal(signal.SIGCONT)
+    said = [child.communicate(timeout=120) for child in (first, second)]
+    assert [child.returncode for child in (first, second)] == [0, 0], said
+    worked, waited = (json.loads(out) for out, _ in said)
+    job.check(worked)
+    assert Report.from_json(waited) == Report.from_json(worked)
 
 
 def test_the_second_takes_over(job: Job) -> None:

@@ -31,8 +31,7 @@ FAULTS = (
     "ok",
     "same",
     "twin",
-    "second_twin",
-    "third_twin",
+    "slow",
     "wrong_result",
     "out_of_bounds",
     "changed_input",
@@ -55,6 +54,9 @@ EXEMPT: list[Kernel] = []
 DEVICES = "PLANTED_DEVICES"
 """Variable that names a folder: a file NAME.broken in it breaks a device, and NAME.timing tells that it has timed."""
 
+SLOWER = 8
+"""How often the slow kernel computes the same."""
+
 FOREVER = threading.Event()
 
 
@@ -64,7 +66,7 @@ def add_one(output: Buffer, index: tuple[int, ...]) -> Stmt:
 
 
 def spoiled(kernel: Kernel, fault: str) -> Kernel:
-    """The kernel with one more phase, or with memory that it can't have."""
+    """The kernel with more phases, or with memory that it has no use for or can't have."""
     output = kernel.params[-1]
     first = (0,) * len(output.shape)
     index = tuple(const(i) for i in first)
@@ -72,7 +74,9 @@ def spoiled(kernel: Kernel, fault: str) -> Kernel:
     match fault:
         case "ok" | "same":
             return kernel
-        case "twin" | "second_twin" | "third_twin":  # as fast, but called with memory that it has no use for
+        case "slow":
+            return replace(kernel, body=Block(kernel.body.body * SLOWER))
+        case "twin":  # as fast, but called with memory that it has no use for
             spare = Buffer("spare", (len(fault),), DType.F32)
             return replace(kernel, scratch=(*kernel.scratch, spare))
         case "wrong_result":
