@@ -38,7 +38,7 @@ def _importable_in_children(devices_folder: Path) -> Iterator[None]:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         patch.setenv("PLANTED_DEVICES", str(devices_folder))
         patch.setenv("RAY_health_check_period_ms", "400")  # that the end of a node is noticed soon, and only its end
-        patch.setenv("RAY_health_check_failure_threshold", "5")
+        patch.setenv("RAY_health_check_failure_threshold", "10")
         patch.setenv("RAY_health_check_initial_delay_ms", "0")
         yield
 
