@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import ml_dtypes  # noqa: F401 - makes "bfloat16" a name that numpy knows
 import numpy as np
 
 
@@ -12,6 +13,8 @@ class DType(StrEnum):
 
     F32 = "float32"
     F64 = "float64"
+    F16 = "float16"
+    BF16 = "bfloat16"
     I64 = "int64"
     I32 = "int32"
     I8 = "int8"
@@ -25,12 +28,16 @@ class DType(StrEnum):
     """Bytes of one element in memory."""
 
     is_float: bool
-    """Whether arithmetic on it is floating point."""
+    """Whether its values are floating point."""
+
+    is_narrow: bool
+    """Whether it is for memory alone: of floats of two bytes, values are computed in float32."""
 
     def __init__(self, name: str) -> None:
         self.numpy = np.dtype(name)
         self.size_bytes = self.numpy.itemsize
-        self.is_float = self.numpy.kind == "f"
+        self.is_narrow = name in ("float16", "bfloat16")
+        self.is_float = self.is_narrow or self.numpy.kind == "f"
 
     __hash__ = str.__hash__  # of the value, as that of enumerations is of the name, but at once
 

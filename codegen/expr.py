@@ -310,6 +310,13 @@ def walk(*roots: Expr) -> Iterator[Expr]:
                 stack.extend(node.children[::-1])
 
 
+def widened(node: Expr) -> Expr:
+    """What a value is before it was cast from a narrow type to float32: the load, mostly; else the value itself."""
+    if isinstance(node, Op) and node.name == "cast" and node.args[0].dtype.is_narrow:
+        return node.args[0]
+    return node
+
+
 def loads(*roots: Expr) -> list[Load]:
     """Every distinct load node, in order of appearance."""
     return list(dict.fromkeys([load for root in roots for load in _loads(root)]))

@@ -1,10 +1,11 @@
 """LLVM's spelling of types, constants and ops: a table from op and dtype to instruction text.
 
-Conventions. BOOL is i1 in a register, i8 in memory. `min` and `max` of floats pass NaN on from either side as numpy
-does (free on ARM, and on x86 where one side is constant; else x86 needs three instructions for one, two with masks) and
-don't order -0 and +0. Nothing is contracted or reassociated but `hsum` and `hprod` of floats, whose order is free.
-`fma` rounds once where the machine fuses, twice where it doesn't. Floats out of an integer's range, shifts past the
-width and integers divided by zero give any value, or stop the program as C would.
+Conventions. BOOL is i1 in a register, i8 in memory. Narrow floats are only cast, chosen and moved. `min` and `max` of
+floats pass NaN on from either side as numpy does (free on ARM, and on x86 where one side is constant; else x86 needs
+three instructions for one, two with masks) and don't order -0 and +0. Nothing is contracted or reassociated but `hsum`
+and `hprod` of floats, whose order is free. `fma` rounds once where the machine fuses, twice where it doesn't. Floats
+out of an integer's range, shifts past the width and integers divided by zero give any value, or stop the program as C
+would.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from math import nan
 
+import numpy as np
+
 from .dtype import DType
 from .expr import COMPARISONS, ZIPS, Op
 from .meaning import EIGHTHS, Number
+from .narrow import CASTS
 
 Emit = Callable[[str], str]
 """Places an instruction and answers with the name of its value."""
@@ -25,6 +29,8 @@ Emit = Callable[[str], str]
 SCALARS = {
     DType.F32: "float",
     DType.F64: "double",
+    DType.F16: "half",
+    DType.BF16: "bfloat",
     DType.I64: "i64",
     DType.I32: "i32",
     DType.I8: "i8",
@@ -47,6 +53,9 @@ BINARY: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
     "shl": (None, "shl", "shl", None),
     "shr": (None, "ashr", "lshr", None),
 }
+
+F16C_BITS = 256
+"""Width of the vectors of those x86 that cast float16 by an instruction."""
 
 UNARY = {"sqrt": "@sqrt", "floor": "@floor", "ceil": "@ceil", "round": "@roundeven", "abs": "@fabs"}
 """Op -> intrinsic, for floats."""
@@ -93,7 +102,7 @@ def vector_in_memory(dtype: DType, lanes: int) -> str:
 @cache
 def suffix(dtype: DType, lanes: int) -> str:
     """How an intrinsic's name spells the type of a value in memory: f32, v16i8."""
-    scalar = f"{'f' if dtype.is_float else 'i'}{8 * dtype.size_bytes}"
+    scalar = "bf16" if dtype is DType.BF16 else f"{'f' if dtype.is_float else 'i'}{8 * dtype.size_bytes}"
     return scalar if lanes == 1 else f"v{lanes}{scalar}"
 
 
@@ -103,6 +112,9 @@ def literal(value: Number, dtype: DType) -> str:
         return "true" if value else "false"
     if not dtype.is_float:
         return str(int(value))
+    if dtype.is_narrow:
+        bits = int(dtype.numpy.type(value).view(np.uint16))
+        return f"0x{'H' if dtype is DType.F16 else 'R'}{bits:04X}"
     rounded = ctypes.c_float(value).value if dtype is DType.F32 else float(value)
     return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
 
@@ -136,7 +148,7 @@ def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bi
     if name == "fma":
         return _fma(source, lanes, args, emit)
     if name == "cast":
-        return _cast(source, op.dtype, lanes, args[0], emit)
+        return _cast(source, op.dtype, lanes, args[0], x86_bits, emit)
     if name == "bitcast":
         return _bitcast(source, op.dtype, lanes, args[0], emit)
     if name in ZIPS:
@@ -177,7 +189,7 @@ def _extreme(better: str, dtype: DType, lanes: int, left: str, right: str, emit:
 def _zip(dtype: DType, lanes: int, args: Sequence[str], half: int, emit: Emit) -> str:
     kind = type_name(dtype, lanes)
     zipped = emit(f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{lanes} x i32> <{_picks(lanes, half)}>")
-    if not dtype.is_float:
+    if not dtype.is_float or dtype.is_narrow:
         return zipped
     # A fence costs no instruction, but ends LLVM's view of a shuffle as one of other shuffles. It looks for shorter
     # ways through all rounds of a transposition, which takes longer than all else it does, and finds none.
@@ -256,13 +268,15 @@ def _reduction(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str
     return emit(f"call {result} @llvm.vector.reduce.{word}.{spelled}({operand})")
 
 
-def _cast(source: DType, target: DType, lanes: int, arg: str, emit: Emit) -> str:
+def _cast(source: DType, target: DType, lanes: int, arg: str, x86_bits: int, emit: Emit) -> str:
     before, after = type_name(source, lanes), type_name(target, lanes)
     unsigned = source in (DType.U8, DType.BOOL)
     wider = target.size_bytes > source.size_bytes or source is DType.BOOL
     match source.is_float, target.is_float:
         case _ if source is target:
             return arg
+        case _ if (source, target) in CASTS and (DType.BF16 in (source, target) or 0 < x86_bits < F16C_BITS):
+            return CASTS[source, target](lanes, arg, emit)
         case is_float, _ if target is DType.BOOL:
             return emit(f"{'fcmp une' if is_float else 'icmp ne'} {before} {arg}, {splat(0, source, lanes)}")
         case True, True:
@@ -280,6 +294,6 @@ def _cast(source: DType, target: DType, lanes: int, arg: str, emit: Emit) -> str
 
 def _bitcast(source: DType, target: DType, lanes: int, arg: str, emit: Emit) -> str:
     if DType.BOOL in (source, target):
-        return _cast(source, target, lanes, arg, emit)
+        return _cast(source, target, lanes, arg, 0, emit)
     before, after = type_name(source, lanes), type_name(target, lanes)
     return arg if before == after else emit(f"bitcast {before} {arg} to {after}")

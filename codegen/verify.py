@@ -34,6 +34,7 @@ from .meaning import OPS
 from .nodes import fact
 
 FLOATS = frozenset({DType.F32, DType.F64})
+NARROW = frozenset(dtype for dtype in DType if dtype.is_narrow)
 INTEGERS = frozenset({DType.I64, DType.I32, DType.I8, DType.U8})
 NUMBERS = FLOATS | INTEGERS
 BOOLS = frozenset({DType.BOOL})
@@ -43,7 +44,8 @@ DTYPES: Mapping[str, frozenset[DType]] = {
     **dict.fromkeys(("floordiv", "mod", "shl", "shr"), INTEGERS),
     **dict.fromkeys(("and", "or", "not"), BOOLS),
     "exp2_bits": frozenset({DType.I32}),
-    **dict.fromkeys(("eq", "ne", "min", "max", "select", "cast", *ZIPS), NUMBERS | BOOLS),
+    **dict.fromkeys(("eq", "ne", "min", "max"), NUMBERS | BOOLS),
+    **dict.fromkeys(("select", "cast", *ZIPS), NUMBERS | BOOLS | NARROW),
 }
 """What ops take; all others take NUMBERS."""
 
@@ -356,9 +358,11 @@ def _typed(name: str, kinds: list[DType], result: DType) -> bool:
     """Whether an op takes these dtypes to that one."""
     allowed = DTYPES.get(name, NUMBERS)
     if name == "bitcast":
-        return kinds[0].size_bytes == result.size_bytes and DType.BOOL not in (kinds[0], result)
+        return kinds[0].size_bytes == result.size_bytes and not {DType.BOOL, *NARROW} & {kinds[0], result}
     if name == "select":
         return kinds[0] is DType.BOOL and kinds[1] is kinds[2] is result
     if any(kind is not kinds[0] for kind in kinds) or kinds[0] not in allowed:
         return False
-    return name == "cast" or result is (DType.BOOL if name in COMPARISONS else kinds[0])
+    if name == "cast":
+        return NARROW.isdisjoint((kinds[0], result)) or DType.F32 in (kinds[0], result)
+    return result is (DType.BOOL if name in COMPARISONS else kinds[0])

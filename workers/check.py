@@ -27,8 +27,16 @@ from .recent import Recent
 SEED = 0
 """Of the example inputs: one for all, so that every candidate of a task meets the same."""
 
-TOLERANCE = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-10}
-"""Largest error of an output, relative to its largest magnitude, as long as the sums in it are short."""
+TOLERANCE = {
+    DType.F64.numpy: 1e-10,
+    DType.F32.numpy: 1e-4,
+    DType.F16.numpy: 2e-3,
+    DType.BF16.numpy: 1.6e-2,
+}
+"""Largest error of an output, relative to its largest magnitude, as long as the sums in it are short. Of the narrow
+types, whose values are computed in float32, it is two units in the last place: what is nearly half way between two of
+them may be rounded either way.
+"""
 
 SHORT = 4096
 """Terms of a sum from which on the tolerance grows, as errors do, with the root of their number."""
@@ -75,7 +83,8 @@ class Example:
         self.task = task
         self.inputs: list[Array] = example_inputs(task, SEED)
         self.outputs: list[Array] = reference(task, self.inputs)
-        self.scales = [_magnitude(right) if right.dtype.kind == "f" else 1.0 for right in self.outputs]
+        floats = [tensor.dtype.is_float for tensor in task.outputs]
+        self.scales = [_magnitude(r) if is_float else 1.0 for r, is_float in zip(self.outputs, floats, strict=True)]
         self.written = written(task)
         self.tolerance_factor = tolerance_factor(task)
         self._plain: dict[int, Input] = {}
@@ -316,10 +325,12 @@ def difference(array: Array, right: Array, tolerance: float, scale: float | None
     Floats: the largest error relative to the largest finite magnitude in `right`; NaN and infinity must be at the same
     places. Others must be equal, and the second value is the part of elements that are not.
     """
-    if right.dtype.kind != "f":
+    if not DType(right.dtype.name).is_float:
         unequal = array != right
         part = float(unequal.mean()) if unequal.size else 0.0
         return (f"{_first(unequal, array, right)}; {part:.3%} of all differ" if part else None), part
+    if DType(right.dtype.name).is_narrow:
+        array, right = array.astype(np.float32), right.astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         largest, scale = _largest_apart(array, right), _magnitude(right) if scale is None else scale
     apart: Array | None = None

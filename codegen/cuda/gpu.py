@@ -22,6 +22,9 @@ BLOCK_THREADS = 1024
 SM_REGISTERS, THREAD_REGISTERS = 65536, 255
 """Registers of 32 bits: of a multiprocessor, and what one thread may have of them."""
 
+WIDEST_BYTES = 16
+"""Of one access of a thread to memory."""
+
 STATIC_SMEM_BYTES = 48 << 10
 """Shared memory that a block gets without asking for more at its launch."""
 

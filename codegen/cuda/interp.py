@@ -35,7 +35,7 @@ from ..ir import (
     written_in,
 )
 from .gpu import WARP
-from .instructions import INSTRUCTIONS, Order
+from .instructions import INSTRUCTIONS, Operand, Order
 
 NOBODY, SEVERAL = -1, -2
 """In the place of a thread or a block."""
@@ -330,6 +330,8 @@ class _Team:
             for copy in [copy for group in done for copy in group]:
                 self._arrive(copy)
             return
+        for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
+            self._refuse_uneven(stmt.name, self._places(node), operand)
         ins = [self._warps(self._load(node, [self._value(index) for index in node.index])) for node in stmt.ins]
         for node, values in zip(stmt.outs, one.meaning(*ins), strict=True):
             memory, places = self.memories[node.tensor], self._places(node)
@@ -338,6 +340,17 @@ class _Team:
                 self._start(_Copy(memory, places, flat))
             else:
                 self._write(memory, places, flat)
+
+    @staticmethod
+    def _refuse_uneven(name: str, places: _Places, operand: Operand) -> None:
+        """An operand in memory begins on a multiple of its size."""
+        if operand.scope is Scope.REGISTER or not len(places.where):
+            return
+        buffer = places.buffer
+        uneven = places.where % prod(buffer.shape) * buffer.dtype.size_bytes % operand.size_bytes != 0
+        uneven[:, 1:] = False
+        if uneven.any():
+            raise BoundsError(f"{name}: {places.element(uneven)} is not on a multiple of {operand.size_bytes} bytes")
 
     def _warps(self, values: Array) -> Array:
         """An operand of all threads, as warps; of less than a warp, as if there were more."""

@@ -36,11 +36,14 @@ from ..ir import (
     nested,
     written_in,
 )
+from .gpu import WIDEST_BYTES
 from .instructions import INSTRUCTIONS, definitions
 
 TYPES = {
     DType.F32: "float",
     DType.F64: "double",
+    DType.F16: "Half",
+    DType.BF16: "Brain",
     DType.I64: "long long",
     DType.I32: "int",
     DType.I8: "signed char",
@@ -57,9 +60,6 @@ MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
 
 SMEM_ALIGN = 128
 """Of buffers in shared memory: a row of its banks."""
-
-WIDEST_BYTES = 16
-"""Of one access of a thread to memory."""
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "/", "mod": "%", "shl": "<<", "shr": ">>",
@@ -88,6 +88,30 @@ template <typename To, typename From> static __device__ __forceinline__ To bits(
 """
 """What every text begins with. Of NaN and a number, `least` and `largest` give NaN."""
 
+NARROW = {
+    DType.F16: """\
+struct Half {
+  unsigned short bits;
+  Half() = default;
+  explicit __device__ __forceinline__ Half(float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x)); }
+  explicit __device__ __forceinline__ operator float() const {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+  }
+};
+""",
+    DType.BF16: """\
+struct Brain {
+  unsigned short bits;
+  Brain() = default;
+  explicit __device__ __forceinline__ Brain(float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x)); }
+  explicit __device__ __forceinline__ operator float() const { return __int_as_float(bits << 16); }
+};
+""",
+}
+"""Types of memory, defined where they are used. They are only cast. CUDA's own take its headers to compile."""
+
 
 class Launch(NamedTuple):
     """How a phase is started."""
@@ -113,28 +137,45 @@ def emit(kernel: Kernel, symbol: str) -> Source:
     """
     buffers = (*kernel.params, *kernel.scratch)
     written = written_in(kernel.body)
-    used: set[str] = set()
+    used = _Used()
     functions, launches = [], []
     for number, phase in enumerate(kernel.body.body):
         one = _Function(buffers, written, used)
         launch, text = one.text(f"{symbol}_p{number}", phase)
         functions.append(text)
         launches.append(launch)
-    return Source("\n".join([PRELUDE + definitions(used), *functions]), tuple(launches))
+    return Source("\n".join([PRELUDE + used.definitions, *functions]), tuple(launches))
+
+
+class _Used:
+    """What functions use that is to be defined."""
+
+    def __init__(self) -> None:
+        self.types: set[DType] = set()
+        self.instructions: set[str] = set()
+
+    def type_name(self, dtype: DType) -> str:
+        self.types.add(dtype)
+        return TYPES[dtype]
+
+    @property
+    def definitions(self) -> str:
+        narrow = "".join(text for dtype, text in NARROW.items() if dtype in self.types)
+        return narrow + definitions(self.instructions)
 
 
 class _Function:
     """The text of one phase."""
 
-    def __init__(self, buffers: Sequence[Buffer], written: frozenset[str], used: set[str]) -> None:
+    def __init__(self, buffers: Sequence[Buffer], written: frozenset[str], used: _Used) -> None:
         self._lines: list[str] = []
         self._depth = 1
         self._made = 0
-        self._used = used  # names of instructions
+        self._used = used
         self._buffers = {buffer.name: buffer for buffer in buffers}
         self._pointers = {buffer.name: f"p{number}" for number, buffer in enumerate(buffers)}
         self._params = [
-            f"{'' if buffer.name in written else 'const '}{TYPES[buffer.dtype]}* p{number}"
+            f"{'' if buffer.name in written else 'const '}{used.type_name(buffer.dtype)}* p{number}"
             for number, buffer in enumerate(buffers)
         ]
         self._vars: dict[str, str] = {}
@@ -182,7 +223,7 @@ class _Function:
         """A place in the shared memory of the block."""
         name = self._pointers[buffer.name] = self._fresh("s")
         self._buffers[buffer.name] = buffer
-        kind = TYPES[buffer.dtype]
+        kind = self._used.type_name(buffer.dtype)
         self._emit(f"{kind}* {name} = reinterpret_cast<{kind}*>(smem + {self._smem_bytes});")
         self._smem_bytes += -(-buffer.size_bytes // SMEM_ALIGN) * SMEM_ALIGN
 
@@ -222,7 +263,8 @@ class _Function:
                 outer = self._buffers.get(buffer.name), self._pointers.get(buffer.name, "")
                 name = self._pointers[buffer.name] = self._fresh("r")
                 self._buffers[buffer.name] = buffer
-                self._emit(f"alignas({WIDEST_BYTES}) {TYPES[buffer.dtype]} {name}[{prod(buffer.shape)}];")
+                type_name = self._used.type_name(buffer.dtype)
+                self._emit(f"alignas({WIDEST_BYTES}) {type_name} {name}[{prod(buffer.shape)}];")
                 self._statement(body)
                 if outer[0] is not None:
                     self._buffers[buffer.name], self._pointers[buffer.name] = outer[0], outer[1]
@@ -233,7 +275,7 @@ class _Function:
             case Barrier():
                 self._emit("__syncthreads();")
             case Do(name, outs, ins):
-                self._used.add(name)
+                self._used.instructions.add(name)
                 self._begin(*(index for operand in (*outs, *ins) for index in operand.index))
                 self._emit(INSTRUCTIONS[name].call([self._place(operand, 0) for operand in (*outs, *ins)]))
 
@@ -415,6 +457,8 @@ def _literal(value: float, dtype: DType) -> str:
         return "true" if value else "false"
     if not dtype.is_float:
         return f"({int(value)})" if value < 0 else str(int(value))
+    if dtype.is_narrow:
+        return f"(({TYPES[dtype]}){_literal(value, DType.F32)})"
     kind = TYPES[dtype]
     if isnan(value):
         return f"bits<{kind}>({'0x7fc00000' if dtype is DType.F32 else '0x7ff8000000000000ll'})"

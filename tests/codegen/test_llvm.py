@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,7 +31,7 @@ from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKin
 from tunewright.codegen.meaning import OPS
 from tunewright.codegen.target import Target
 
-F32, F64, I64, I32, I8, U8, BOOL = DType
+F32, F64, F16, BF16, I64, I32, I8, U8, BOOL = DType
 INTEGERS = (I64, I32, I8, U8)
 AVX512 = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
 AVX2 = replace(AVX512, cpu="haswell", vector_bits=256, vector_registers=16)
@@ -109,6 +110,8 @@ def operands(name, dtype):
 def supported(name, dtype):
     if name in ("cast", "bitcast", *ZIPS):
         return False
+    if dtype.is_narrow:
+        return name == "select"
     if name in TRANSCENDENTAL:
         return dtype is F32
     if name in ("and", "or", "not"):
@@ -157,8 +160,11 @@ def test_zips_take_lanes_in_turn(execute, dtype, lanes):
     np.testing.assert_array_equal(got["v"].reshape(-1), np.stack([x, y], 1).reshape(-1))
 
 
-@pytest.mark.parametrize("source", DType)
-@pytest.mark.parametrize("target", DType)
+def castable(source, target):
+    return F32 in (source, target) or not (source.is_narrow or target.is_narrow)
+
+
+@pytest.mark.parametrize(("source", "target"), [(s, t) for s in DType for t in DType if castable(s, t)])
 def test_casts(execute, source, target):
     x = draw(source, LANES)
     if target is U8:
@@ -167,6 +173,26 @@ def test_casts(execute, source, target):
     body = store("y", ramp(0, LANES), value=cast)
     got = execute(kernel([buffer("x", LANES, dtype=source), buffer("y", LANES, dtype=target)], body), x=x)
     np.testing.assert_array_equal(got["y"], x.astype(target.numpy))
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_narrow_floats_are_rounded_to_the_nearest(execute, dtype):
+    ends = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 6e-8, 65504, 65519, 65520, 3.4e38, -3.4e38]
+    halfway = 1 + np.array([1, 2, 3, 5]) * float(ml_dtypes.finfo(dtype.numpy).eps) / 2
+    x = f32([*ends, *halfway])
+    there = op("cast", load("x", ramp(0, 16)), dtype=dtype)
+    one = op("cast", load("x", i), dtype=dtype)
+    back = op("cast", load("y", ramp(0, 16), dtype=dtype), dtype=F32)
+    body = block(store("y", ramp(0, 16), value=there), store("z", ramp(0, 16), value=back))
+    body = block(body, For("i", 16, store("s", i, value=one)))
+    params = [buffer("x", 16), buffer("y", 16, dtype=dtype), buffer("z", 16), buffer("s", 16, dtype=dtype)]
+    got = execute(kernel(params, body), x=x)
+    with np.errstate(over="ignore"):
+        want = x.astype(dtype.numpy)
+    for name in "ys":
+        np.testing.assert_array_equal(got[name].astype(np.float32), want.astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(got["z"][:2]), [False, True])
+    np.testing.assert_array_equal(got["z"], want.astype(np.float32))
 
 
 def test_wide_integers_and_unsigned_bytes_keep_their_range(execute):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tunewright.codegen.cuda.interp import run
-from tunewright.codegen.expr import Load, Var, const, op
+from tunewright.codegen.expr import Load, Ramp, Var, const, op
 from tunewright.codegen.interp import BoundsError, RaceError, UndefinedRead
-from tunewright.codegen.ir import Alloc, Buffer, For, If, Kernel, LoopKind, Scope, Store, Swizzle
+from tunewright.codegen.ir import Alloc, Buffer, Do, For, If, Kernel, LoopKind, Scope, Store, Swizzle
 from tunewright.codegen.verify import VerifyError, verify
 
 from .kernels import F32, added, block, multiplied, turned
@@ -58,6 +58,16 @@ def test_a_barrier_that_is_missing():
 def test_a_wait_that_is_missing():
     with pytest.raises(RaceError, match="is touched before the copy to it was waited for"):
         results(multiplied(32, 16, 32, without="wait"), some(32, 16), some(16, 32))
+
+
+def test_a_copy_from_an_uneven_place():
+    x, tile = Buffer("x", (256,), F32), Buffer("tile", (128,), F32, Scope.SHARED)
+    to, source = (Load(name, (Ramp(Var("t") * 4 + n, 4),), F32) for name, n in (("tile", 0), ("x", 2)))
+    steps = Do("cp.async.16", (to,), (source,)), Do("cp.async.commit", (), ()), Do("cp.async.wait.0", (), ())
+    threads = Alloc(tile, For("t", 32, block(*steps), LoopKind.THREAD))
+    kernel = Kernel((x,), (), block(For("b", 1, threads, LoopKind.BLOCK)))
+    with pytest.raises(BoundsError, match=r"cp.async.16: x\[2\] is not on a multiple of 16 bytes"):
+        results(kernel, some(256))
 
 
 def test_a_wrong_fragment():

@@ -124,6 +124,21 @@ def of_op(name: str, dtype: DType) -> Kernel:
     return Kernel((x, flags, Buffer("y", (256,), value.dtype)), (), block(grid))
 
 
+def test_narrow_floats_are_types_of_memory(compiler):
+    place = Ramp(Var("t") * 8, 8)
+    wide = op("cast", Load("x", (place,), DType.F16), dtype=DType.F32) * 2.0
+    body = Store("y", (place,), op("cast", wide, dtype=DType.BF16))
+    grid = For("b", 1, For("t", 32, body, LoopKind.THREAD), LoopKind.BLOCK)
+    kernel = Kernel((Buffer("x", (256,), DType.F16), Buffer("y", (256,), DType.BF16)), (), block(grid))
+    verify(kernel)
+    text = emit(kernel, "kernel").text
+    found = nvrtc.ptx(text, "sm_80")
+    for words in ("ld.global.v4.u32", "cvt.f32.f16", "cvt.rn.bf16.f32", "st.global.v4.u32"):
+        assert words in found
+    assert "struct Half" in text and "struct Brain" in text
+    assert not {"Half", "Brain"} & set(emit(added(64), "kernel").text.split())
+
+
 def test_an_error_is_one_line(compiler):
     with pytest.raises(BuildError, match="error") as caught:
         nvrtc.compiled('extern "C" __global__ void k() { nothing; }', "sm_80")
