@@ -176,7 +176,7 @@ class _Fusion:
         for name in group.inputs:
             group = _on_root(group, name, self._root(name), self._root(name) in self.graph.constants)
         used = {*group.inputs, *(stage.output for stage in stages)}
-        return replace(group, tensors={name: t for name, t in group.tensors.items() if name in used})
+        return replace(group, tensors={name: t for name, t in group.tensors.items() if name in used}).unrounded()
 
     # Growth
 
@@ -238,7 +238,7 @@ class _Fusion:
             both = followed(made, _part_of(group, [stage], whole), made.outputs[0])
             if both is None:
                 return
-            spread[maker] = both
+            spread[maker] = both.unrounded()
         for maker, both in spread.items():
             name = f"{whole}#{len(self.wholes)}"
             self.wholes[name] = whole

@@ -25,9 +25,11 @@ from tunewright.codegen.expr import (
     substitute,
     transform,
     walk,
+    widened,
 )
 from tunewright.codegen.index import linear
 
+from .narrow import unrounded
 from .reindex import reindex
 from .task import Axis, Stage, Tensor
 
@@ -67,13 +69,18 @@ class Group:
         """The only stage, if there is no other and it reduces nothing."""
         return self.stages[0] if len(self.stages) == 1 and not self.stages[0].reduce else None
 
+    def unrounded(self) -> Group:
+        """The group without what it rounds only between its stages: see `narrow`."""
+        stages, tensors = unrounded(self.stages, self.tensors, self.outputs)
+        return replace(self, stages=stages, tensors=tensors)
+
 
 def merged(first: Group, then: Group, tensor: str) -> Group | None:
     """Both groups as one, where `tensor`, all that `first` gives, is read by `then` alone. None if that won't do."""
     for way in (inlined, followed, divided, prefixed):
         both = way(first, then, tensor)
         if both is not None:
-            return both
+            return both.unrounded()
     return None
 
 
@@ -97,8 +104,8 @@ def is_affine(body: Expr) -> bool:
 def is_product(stage: Stage) -> bool:
     """Whether a stage sums products of two elements."""
     match stage:
-        case Stage(body=Op("mul", (Load(), Load())), combiner="sum"):
-            return True
+        case Stage(body=Op("mul", (left, right)), combiner="sum"):
+            return isinstance(widened(left), Load) and isinstance(widened(right), Load)
     return False
 
 
@@ -133,7 +140,8 @@ def inlined(first: Group, then: Group, tensor: str) -> Group | None:
     group = Group(first.nodes | then.nodes, tensors, tuple(stages), then.outputs)
     if factor is not None:
         for product in products:
-            left, right = (isinstance(x, Load) and x.tensor == tensor for x in product.body.children)
+            read = map(widened, product.body.children)
+            left, right = (isinstance(x, Load) and x.tensor == tensor for x in read)
             group = _scaled(group, product.output, factor * factor if left and right else factor)
     return group
 

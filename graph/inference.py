@@ -30,7 +30,7 @@ DTYPES: Mapping[int, str] = {
     TensorProto.INT8: "int8", TensorProto.INT16: "int16", TensorProto.INT32: "int32", TensorProto.INT64: "int64",
     TensorProto.UINT8: "uint8", TensorProto.UINT16: "uint16", TensorProto.UINT32: "uint32",
     TensorProto.UINT64: "uint64", TensorProto.BOOL: "bool", TensorProto.STRING: "string",
-    TensorProto.COMPLEX64: "complex64", TensorProto.COMPLEX128: "complex128",
+    TensorProto.COMPLEX64: "complex64", TensorProto.COMPLEX128: "complex128", TensorProto.BFLOAT16: "bfloat16",
 }  # fmt: skip
 """The element types that a tensor may have."""
 

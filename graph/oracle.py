@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Op, evaluate, free_vars, loads, walk
+from tunewright.codegen.expr import Expr, Load, Op, evaluate, free_vars, loads, walk, widened
 from tunewright.codegen.index import linear
 
 from .ir import Array
@@ -87,8 +87,9 @@ def _whole(axes: Sequence[Axis]) -> Ranges:
 
 def _run(stage: Stage, values: Mapping[str, Array]) -> None:
     match stage:
-        case Stage(combiner="sum", body=Op("mul", (Load() as left, Load() as right), dtype)) if dtype.is_float:
-            if _multiply(stage, left, right, values):
+        case Stage(combiner="sum", body=Op("mul", (left, right), dtype)) if dtype.is_float:
+            one, other = widened(left), widened(right)
+            if isinstance(one, Load) and isinstance(other, Load) and _multiply(stage, one, other, values):
                 return
     _run_grid(stage, values)
 
@@ -199,11 +200,11 @@ def _multiply(stage: Stage, left: Load, right: Load, values: Mapping[str, Array]
         return False
     depth = prod(axis.extent for axis in stage.reduce)
     outer = [axis for axis in stage.axes if axis.name in batch + rows]
-    whole = _whole(stage.axes + stage.reduce)
+    whole, dtype = _whole(stage.axes + stage.reduce), stage.body.dtype.numpy
     for part in _parts(outer, depth * prod(axis.extent for axis in outer), MATRIX_ELEMENTS):
         ranges = {**whole, **part}
-        a = _matrix(values[left.tensor], left.index, ranges, batch, rows, inner)
-        b = _matrix(values[right.tensor], right.index, ranges, batch, inner, columns)
+        a = _matrix(values[left.tensor], left.index, ranges, batch, rows, inner).astype(dtype, copy=False)
+        b = _matrix(values[right.tensor], right.index, ranges, batch, inner, columns).astype(dtype, copy=False)
         order = batch + rows + columns
         result = np.matmul(a, b).reshape([len(ranges[name]) for name in order])
         _strided(values[stage.output], stage.index, ranges, order)[...] = result
@@ -245,9 +246,10 @@ def _uses(task: Task) -> dict[str, _Use]:
     uses = {tensor.name: _Use() for tensor in task.inputs}
     for stage in task.stages:
         match stage:
-            case Stage(combiner="sum", body=Op("mul", (Load(left), Load(right)))):
+            case Stage(combiner="sum", body=Op("mul", (left, right))):
                 # One factor is enough: the weights, or else the second one that comes from outside.
-                factors = [name for name in (left, right) if name in uses]
+                read = (x.tensor for x in map(widened, (left, right)) if isinstance(x, Load))
+                factors = [name for name in read if name in uses]
                 for name in sorted(factors, key=lambda name: task.tensor(name).constant)[-1:]:
                     uses[name].scale = 1 / sqrt(prod(axis.extent for axis in stage.reduce))
         for node in walk(stage.body):

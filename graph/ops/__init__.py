@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tunewright.codegen.dtype import DType
+
 from ..ir import Array, Node, TensorType
+from ..narrow import stored
 from .contraction import CONTRACTIONS
-from .definition import Compute, Definition, NotNative, OpDef, Part, Place, Rounds, View
+from .definition import Compute, Definition, NotNative, OpDef, Part, Place, Rounds, View, load
 from .elementwise import ELEMENTWISE
 from .movement import MOVEMENT
 from .pooling import POOLS
@@ -41,11 +44,27 @@ def define(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, 
     write = OPS.get(node.op) if node.domain == "" else None
     if write is None:
         raise NotNative(f"{node.op}: no definition")
-    definition = Definition(node, types, constants)
+    narrow = _narrow(node, types)
+    definition = Definition(node, _widened(types, narrow), constants)
     result = write(definition)
-    if result is not None:
+    if isinstance(result, View) and narrow.get(result.input) is not narrow.get(result.output):
+        definition.write(definition.output(), lambda i: load(definition.input(0), i))
+    elif result is not None:
+        definition.require(not narrow or isinstance(result, View), "no kernels for narrow floats")
         return result
     written = {stage.output for stage in definition.stages}
     for position, name in enumerate(node.outputs):
         definition.require(not name or name in written, f"output {position}")
-    return Compute(tuple(definition.stages), definition.tensors)
+    return Compute(*stored(definition.stages, definition.tensors, narrow))
+
+
+def _narrow(node: Node, types: Mapping[str, TensorType]) -> dict[str, DType]:
+    """The narrow types of a node's tensors, by name."""
+    kinds = {name: DType.of(types[name].dtype) for name in (*node.inputs, *node.outputs) if name}
+    return {name: dtype for name, dtype in kinds.items() if dtype is not None and dtype.is_narrow}
+
+
+def _widened(types: Mapping[str, TensorType], narrow: Mapping[str, DType]) -> Mapping[str, TensorType]:
+    """The types with some tensors in float32, in which their values are computed."""
+    wide = {name: TensorType(DType.F32.value, types[name].shape) for name in narrow}
+    return {**types, **wide} if wide else types

@@ -23,6 +23,7 @@ from .movement import reshapes, transposes
 from .norms import layer_norms, softmaxes
 from .recurrent import recurrences
 from .scales import batch_norms, scales
+from .widening import narrow_floats
 from .windows import pads, whole_pools
 
 __all__ = ["STEPS", "Rewrite", "Step", "rewrite"]
@@ -41,10 +42,11 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Rewrites that make work for each other: they run in turn until none changes anything."""
+    """Rewrites that make work for each other: they run in turn until none changes anything, or `once`."""
 
     name: str
     rewrites: tuple[Rewrite, ...]
+    once: bool = False
 
 
 _CLEAN = (
@@ -65,6 +67,7 @@ _RECOGNISE = (
 )
 
 STEPS = (
+    Step("widen", (Rewrite("narrow floats", narrow_floats),), once=True),
     Step("simplify", _CLEAN),
     Step("recognise", (*_CLEAN, *_RECOGNISE)),
     Step(
@@ -78,27 +81,30 @@ STEPS = (
             *_CLEAN,
         ),
     ),
-    Step("layout", (Rewrite("channels last", channels_last),)),
+    Step("layout", (Rewrite("channels last", channels_last),), once=True),
     # With the Transposes gone, more patterns show.
     Step("tidy", (Rewrite("scales", scales), *_CLEAN, *_RECOGNISE)),
 )
-"""What `rewrite` does, in order. The layout runs once; the others until nothing changes."""
+"""What `rewrite` does, in order."""
 
 
-def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC") -> Graph:
+def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", widen: bool = True) -> Graph:
     """The graph simplified, composite ops recognised, weights folded, and with "NHWC" channels last.
+
+    `widen`: what is float16 or bfloat16 is computed, and kept meanwhile, in float32, as processors do it.
 
     The result computes the same up to rounding, has the same inputs and outputs, and its tensors are numbered anew.
     What every rewrite did is logged at level DEBUG.
     """
+    wanted = {"layout": layout == "NHWC", "widen": widen}
     for step in STEPS:
-        if step.name != "layout" or layout == "NHWC":
+        if wanted.get(step.name, True):
             graph = _settled(graph, step)
     return renumbered(graph)
 
 
 def _settled(graph: Graph, step: Step) -> Graph:
-    for _ in range(1 if step.name == "layout" else MAX_ROUNDS):
+    for _ in range(1 if step.once else MAX_ROUNDS):
         before = graph
         for item in step.rewrites:
             changed = item.run(graph)

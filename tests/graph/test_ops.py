@@ -58,6 +58,9 @@ class Case:
         **attrs: Any,
     ) -> None:
         self.op, self.attrs = op, attrs
+        self.again = lambda change: Case(
+            op, *map(change, inputs), known=known, outputs=outputs, version=version, **attrs
+        )
         names = [f"x{n}" if value is not None else "" for n, value in enumerate(inputs)]
         arrays = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True) if name}
         fixed = {f"x{n}" for n, value in enumerate(inputs) if n in known or isinstance(value, tuple)}
@@ -345,6 +348,34 @@ def test_definition_is_what_onnx_says(case: Case, runs) -> None:
     for found in (runs.steps(graph, feeds), by_definition(graph, feeds) if len(graph.nodes) == 1 else wanted):
         for one, other in zip(found, wanted, strict=True):
             runs.close(one, other)
+
+
+def narrowed(value: Any) -> Any:
+    return value.astype(np.float16) if isinstance(value, np.ndarray) and value.dtype == np.float32 else value
+
+
+def widened(value: Any) -> Any:
+    return value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype == np.float16 else value
+
+
+NARROWED = [
+    case
+    for case in CASES
+    if case.op not in ("Cast", "Celu", "Resize", "Upsample")  # their types are given, or of float32 alone
+    and len(case.graph()[0].nodes) == 1
+    and any(array.dtype == np.float32 for array in case.feeds.values())
+]
+
+
+@pytest.mark.parametrize("case", NARROWED, ids=str)
+def test_narrow_floats_are_computed_in_float32_and_rounded_once(case: Case) -> None:
+    half = case.again(narrowed)
+    graph, feeds = half.graph()
+    wanted = half.again(widened).wanted()
+    for value, found, right in zip(graph.outputs, by_definition(graph, feeds), wanted, strict=True):
+        assert found.dtype == graph.types[value.tensor].dtype
+        mine, theirs = (np.asarray(array, float) for array in (found, right.astype(found.dtype)))
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=2e-3 * max(1e-6, float(np.abs(theirs).max())))
 
 
 ALONE = [case for case in CASES if case.op in channels.CHANNELS_LAST_OPS and len(case.graph()[0].nodes) == 1]

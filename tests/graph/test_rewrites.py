@@ -21,6 +21,7 @@ from tunewright.graph.rewrites.linear import matrix_products
 from tunewright.graph.rewrites.movement import reshapes, transposes
 from tunewright.graph.rewrites.norms import layer_norms, softmaxes
 from tunewright.graph.rewrites.scales import batch_norms, scales
+from tunewright.graph.rewrites.widening import narrow_floats
 from tunewright.graph.rewrites.windows import pads, whole_pools
 
 Rewrite = Callable[[Graph], Graph]
@@ -405,3 +406,53 @@ def test_light_models_compute_the_same(name: str, runs: Any):
     (wanted,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {label: x})
     (found,) = runs.nodes(graph, {tensor: x})
     assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+CHOSEN = """(bool c, float16[3, 4] x) => (float16 y) {
+  a = Neg(x)
+  b = If(c) <then_branch = t () => (float16 p) { p = Relu(a) }, else_branch = e () => (float16 p) { p = Exp(a) }>
+  y = Add(a, b)
+}"""
+
+WIDENED = [
+    ("(float16[3, 4] x) => (float16[3, 4] y) { a = Relu(x) y = Exp(a) }", ["Cast", "Relu", "Exp", "Cast"]),
+    ("(float16[3, 4] x) => (float16 a, float y) { a = Relu(x) y = Cast<to = 1>(a) }", ["Cast", "Relu", "Cast", "Cast"]),
+    ("(float[3, 4] x) => (float y) { a = Cast<to = 16>(x) y = Cast<to = 1>(a) }", ["Cast", "Cast"]),
+    (
+        "(float16[3, 4] x) => (float16 y) { e = EyeLike<dtype = 10>(x) y = Add(x, e) }",
+        ["Cast", "EyeLike", "Cast", "Add", "Cast"],
+    ),
+    (
+        CHOSEN,
+        ["Cast", "Neg", "Cast", "If", "Cast", "Add", "Cast"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "wanted"), WIDENED)
+def test_narrow_floats_are_computed_in_float32(runs, body, wanted):
+    before = imported("m " + body)
+    after = narrow_floats(before)
+    assert ops(after) == wanted
+    feeds = feeds_of(before)
+    for found, right in zip(runs.nodes(after, feeds), runs.nodes(before, feeds), strict=True):
+        assert found.dtype == right.dtype
+        np.testing.assert_allclose(found.astype(float), right.astype(float), rtol=1e-2, atol=1e-3)
+    for node in after.nodes:
+        if node.op not in ("Cast", "If", "EyeLike"):
+            assert {after.types[name].dtype for name in (*node.inputs, *node.outputs)} == {"float32"}
+
+
+def test_weights_are_widened_once():
+    graph = imported(
+        "m (float16[2, 3] x) => (float16 y, float16 z) <float[3] v = {1, 2, 3}>"
+        " { w = Cast<to = 10>(v) y = Add(x, w) z = Mul(x, w) }"
+    )
+    after = narrow_floats(graph)
+    assert [array.dtype for array in after.constants.values()] == [np.float32]
+    assert ops(after) == ["Cast", "Add", "Mul", "Cast", "Cast"]
+
+
+def test_without_narrow_floats_nothing_is_widened():
+    graph = imported("m (float[3] x) => (float y) { y = Relu(x) }")
+    assert narrow_floats(graph) is graph

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tunewright.codegen.host import detect
 from tunewright.db.sql_store import open_store
@@ -217,6 +217,26 @@ def test_arguments_are_described_as_onnx_runtime_does() -> None:
     with InferenceSession.of(open_model(model), detect(1), {}) as ours:
         for mine, right in ((ours.get_inputs(), theirs.get_inputs()), (ours.get_outputs(), theirs.get_outputs())):
             assert [(a.name, a.type, a.shape) for a in mine] == [(a.name, a.type, a.shape) for a in right]
+
+
+def test_half_floats_are_computed_in_float32() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((5, 33), (33, 7)))
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])],
+        "half",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, (5, 7))],
+        [numpy_helper.from_array(w, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    opened = open_model(model)
+    assert not opened.fallbacks
+    with InferenceSession.of(opened, detect(1), {}) as session:
+        [y] = session.run(None, {"x": x})
+    assert y.dtype == np.float16
+    right = np.maximum(x.astype(np.float64) @ w.astype(np.float64), 0)
+    np.testing.assert_allclose(y.astype(np.float64), right, rtol=2**-10, atol=1e-5)
 
 
 class TestPlaces:

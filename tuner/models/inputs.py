@@ -19,7 +19,7 @@ def example_feeds(model: Model, seed: int = 0) -> dict[str, Any]:
         shape = kind.shape or ()
         if kind.dtype == "string":
             feeds[value.label] = np.array([f"text {n}" for n in range(prod(shape))], object).reshape(shape)
-        elif np.issubdtype(np.dtype(kind.dtype), np.floating):
+        elif kind.dtype == "bfloat16" or np.issubdtype(np.dtype(kind.dtype), np.floating):
             feeds[value.label] = rng.standard_normal(shape).astype(kind.dtype)
         else:
             feeds[value.label] = rng.integers(0, 2, shape).astype(kind.dtype)

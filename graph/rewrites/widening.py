@@ -1,0 +1,106 @@
+"""Widening: float16 and bfloat16 as float32, on machines that compute in no other type and have no lack of memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from tunewright.codegen.dtype import DType
+from tunewright.graph.draft import Draft
+from tunewright.graph.inference import TypeFault, infer
+from tunewright.graph.ir import Graph, Node, TensorType
+from tunewright.graph.onnx_form import NORMAL_VERSION, element_type
+
+FLOAT32 = DType.F32.value
+
+
+def narrow_floats(graph: Graph) -> Graph:
+    """The graph with narrow floats only in its inputs and outputs, and around nodes that can have no other type.
+
+    Results are as near to the exact ones as before, or nearer: nothing is rounded in between.
+
+    Before: `y = Relu(x); return y`, both float16. After: `a = Cast(x); b = Relu(a); y = Cast(b); return y`, a and b
+    float32.
+    """
+    if not any(_is_narrow(kind) for kind in graph.types.values()):
+        return graph
+    widening = _Widening(graph)
+    for node in graph.nodes:
+        widening.take(node)
+    for value in graph.outputs:
+        widening.narrow(value.tensor)
+    return widening.finish(graph.inputs, graph.outputs)
+
+
+def _is_narrow(kind: TensorType) -> bool:
+    dtype = DType.of(kind.dtype)
+    return dtype is not None and dtype.is_narrow
+
+
+class _Widening(Draft):
+    """The graph as far as it has been taken. Of each narrow tensor there is one, its twin in float32, or both."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self._there = {value.tensor for value in graph.inputs} | set(graph.constants)
+        self._twins: dict[str, str] = {}
+
+    def take(self, node: Node) -> None:
+        """Add a node, in float32 if it can be."""
+        kinds = [self.types[name] for name in (*node.inputs, *node.outputs) if name]
+        if not any(map(_is_narrow, kinds)):
+            self.add(node)
+        elif not self._widened(node, kinds):
+            for name in filter(None, node.inputs):
+                self.narrow(name)
+            self.add(node)
+            self._there.update(node.outputs)
+
+    def _widened(self, node: Node, kinds: list[TensorType]) -> bool:
+        """Add a node in float32. False if its type is not that of its operands, or they are more than tensors."""
+        has_bodies = any(isinstance(value, bytes) for value in node.attrs.values())
+        if node.domain or has_bodies or any(kind.dtype == "object" for kind in kinds):
+            return False
+        attrs = dict(node.attrs)
+        if node.op == "Cast" and _is_narrow(self.types[node.outputs[0]]):
+            attrs["to"] = int(TensorProto.FLOAT)
+        inputs = tuple(map(self._wide, node.inputs))
+        outputs = tuple(map(self._fresh_twin, node.outputs))
+        wide = Node(node.op, inputs, outputs, attrs, node.domain, node.version)
+        try:
+            found = infer(wide, self.types, self.constants)
+        except TypeFault:
+            return False
+        if any(name and kind.dtype != self.types[name].dtype for name, kind in zip(outputs, found, strict=True)):
+            return False
+        self.add(wide)
+        self._twins.update((old, new) for old, new in zip(node.outputs, outputs, strict=True) if old != new)
+        return True
+
+    def _fresh_twin(self, name: str) -> str:
+        if not name or not _is_narrow(self.types[name]):
+            return name
+        return self.fresh(TensorType(FLOAT32, self.types[name].shape))
+
+    def _wide(self, name: str) -> str:
+        """What stands for a tensor in float32."""
+        if not name or not _is_narrow(self.types[name]):
+            return name
+        if name not in self._twins:
+            array = self.array(name)
+            if array is not None:
+                self._twins[name] = self.constant(array.astype(np.float32))
+            else:
+                self._twins[name] = self._fresh_twin(name)
+                self._cast(name, self._twins[name])
+        return self._twins[name]
+
+    def narrow(self, name: str) -> None:
+        """See to it that a tensor is there in its own type."""
+        if name not in self._there and name in self._twins:
+            self._cast(self._twins[name], name)
+            self._there.add(name)
+
+    def _cast(self, source: str, to: str) -> None:
+        attrs = {"to": element_type(self.types[to].dtype)}
+        self.add(Node("Cast", (source,), (to,), attrs, version=NORMAL_VERSION))
