@@ -15,20 +15,21 @@ which is ever written down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Var, const, op, transform
+from tunewright.codegen.expr import Expr, Load, Var, const, op
 from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, For, If, LoopKind, Scope, Stmt, Store
 from tunewright.codegen.lanes import lined
-from tunewright.graph.task import Axis
 
 from ..nests.digits import digits, places
 from ..nests.phases import contiguous
 from ..products.product import Product
-from .elements import spread
+from .operand_tile import OperandTile
+from .parts import stored_part
+from .sides import Sides, finished, size, within
 
 WIDE = 4
 """Neighbours that are moved at once, where they are: 16 bytes."""
@@ -38,32 +39,6 @@ PAD = 4
 
 LEFT, RIGHT, SUMS = "left", "right", "sums"
 ROUND, DEPTH = "round", "k"
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """The flattened axes of a product: those of the rows, the columns, both operands, and the reduction."""
-
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    batch: tuple[Axis, ...]
-    depth: tuple[Axis, ...]
-
-    @staticmethod
-    def of(found: Product) -> Sides:
-        stage = found.piece.stage
-        axes = {axis.name: axis for axis in stage.axes}
-        return Sides(
-            tuple(axes[name] for name in found.rows),
-            tuple(axes[name] for name in (*found.columns, found.vector)),
-            tuple(axes[name] for name in found.batch),
-            stage.reduce,
-        )
-
-
-def size(axes: Sequence[Axis]) -> int:
-    """Places along flattened axes."""
-    return prod(axis.extent for axis in axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +52,7 @@ class ProductTile:
     rows: int  # of a thread; divides those of the block
     columns: int  # likewise
     stages: int  # 1 or 2
+    splits: int  # blocks that share the rounds of one tile; divides their number
 
     @property
     def sides(self) -> Sides:
@@ -91,12 +67,13 @@ class ProductTile:
         """The launch."""
         sides = self.sides
         counts = (
+            self.splits,
             size(sides.batch),
             -(-size(sides.rows) // self.block_rows),
             -(-size(sides.columns) // self.block_columns),
         )
-        batch, row, column = digits(Var("block"), counts)
-        body = self._thread(batch, row * self.block_rows, column * self.block_columns)
+        part, batch, row, column = digits(Var("block"), counts)
+        body = self._thread(part, batch, row * self.block_rows, column * self.block_columns)
         stmt: Stmt = For("thread", self.threads, body, LoopKind.THREAD)
         for buffer in self._shared():
             stmt = Alloc(buffer, stmt)
@@ -114,38 +91,37 @@ class ProductTile:
         depth = self.sides.depth[-1].name
         return contiguous(self.found.other.index, depth)
 
-    def _thread(self, batch: Expr, row: Expr, column: Expr) -> Stmt:
+    @property
+    def rounds(self) -> int:
+        """Along the whole reduction."""
+        return -(-size(self.sides.depth) // self.block_depth)
+
+    def _thread(self, part: Expr, batch: Expr, row: Expr, column: Expr) -> Stmt:
         """What each thread does, of a block whose tile begins at a row and a column."""
         sides = self.sides
-        rounds = -(-size(sides.depth) // self.block_depth)
-        at = places(sides.batch, batch)
+        rounds = self.rounds // self.splits
+        begin = part * rounds
+        shared = sides.depth, self.block_depth, places(sides.batch, batch), self.threads
         copies = (
-            _Copy(self.found.other, LEFT, sides.rows, sides.depth, row, self.block_rows, self._across, at, self),
-            _Copy(
-                self.found.panel, RIGHT, sides.columns, sides.depth, column, self.block_columns, self._deep, at, self
-            ),
+            _Copy(OperandTile(self.found.other, sides.rows, row, self.block_rows, *shared), LEFT),
+            _Copy(OperandTile(self.found.panel, sides.columns, column, self.block_columns, *shared), RIGHT),
         )
         sums = Buffer(SUMS, (self.rows, self.columns), DType.F32, Scope.REGISTER)
         start = self._each(lambda r, c: Store(SUMS, (r, c), const(0.0)))
-        first, step = const(0), Var(ROUND)
+        step = Var(ROUND)
         if self.stages == 1:
-            body = Block((*_filled(copies, step, const(0)), Barrier(), self._multiplied(const(0)), Barrier()))
+            body = Block((*_filled(copies, begin + step, const(0)), Barrier(), self._multiplied(const(0)), Barrier()))
             steps: tuple[Stmt, ...] = (For(ROUND, rounds, body),)
         else:
             more = op("lt", step + 1, rounds)
-            fetch = Block(tuple(copy.read(step + 1) for copy in copies))
+            fetch = Block(tuple(copy.read(begin + step + 1) for copy in copies))
             put = Block(tuple(copy.written((step + 1) % 2) for copy in copies))
             loop = Block((If(more, fetch), self._multiplied(step % 2), If(more, put), Barrier()))
-            steps = (*_filled(copies, first, const(0)), Barrier(), For(ROUND, rounds, loop))
-        stmt: Stmt = Block((start, *steps, self._finished(batch, row, column)))
+            steps = (*_filled(copies, begin, const(0)), Barrier(), For(ROUND, rounds, loop))
+        stmt: Stmt = Block((start, *steps, self._finished(part, batch, row, column)))
         for buffer in (sums, *(copy.registers for copy in copies)):
             stmt = Alloc(buffer, stmt)
         return stmt
-
-    @property
-    def _deep(self) -> bool:
-        """Whether neighbours of the right operand lie along the reduction: weights that are transposed."""
-        return contiguous(self.found.panel.index, self.sides.depth[-1].name)
 
     def _each(self, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
         """For each element of a thread's tile."""
@@ -179,9 +155,9 @@ class ProductTile:
             body = Alloc(buffer, body)
         return For(DEPTH, self.block_depth, body, LoopKind.UNROLL)
 
-    def _finished(self, batch: Expr, row: Expr, column: Expr) -> Stmt:
+    def _finished(self, part: Expr, batch: Expr, row: Expr, column: Expr) -> Stmt:
         """Write a thread's tile."""
-        sides, piece = self.sides, self.found.piece
+        sides = self.sides
         down, across = self._own()
         last = sides.columns[-1]
         wide = WIDE if self.columns % WIDE == 0 and last.extent % WIDE == 0 else 1
@@ -189,88 +165,50 @@ class ProductTile:
         at = places(sides.batch, batch) | places(sides.rows, at_row) | places(sides.columns, at_column // wide, wide)
         total = Load(SUMS, (Var("r"), lined(Var("c") * wide, wide)), DType.F32)
 
-        def laid(value: Expr) -> Expr:
-            return spread(value, at, last.name, wide)
-
-        value = transform(laid(piece.finish), lambda node: total if piece.is_result(node) else node)
-        stmt: Stmt = Store(piece.output, tuple(map(laid, piece.index)), value)
-        stmt = _within(at_column, size(sides.columns), self.block_columns, stmt)
+        stmt = (
+            finished(self.found, at, wide, total)
+            if self.splits == 1
+            else stored_part(self.found, part, at, wide, total)
+        )
+        stmt = within(at_column, size(sides.columns), self.block_columns, stmt)
         inside = For("c", self.columns // wide, stmt, LoopKind.UNROLL)
-        return For("r", self.rows, _within(at_row, size(sides.rows), self.block_rows, inside), LoopKind.UNROLL)
+        return For("r", self.rows, within(at_row, size(sides.rows), self.block_rows, inside), LoopKind.UNROLL)
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """How the threads of a block bring an operand into shared memory: `along` it by `depth`."""
+    """How the threads of a block bring a tile of an operand into shared memory, by way of registers."""
 
-    operand: Load
+    tile: OperandTile
     name: str
-    along: tuple[Axis, ...]
-    depth: tuple[Axis, ...]
-    begin: Expr  # the first place along it
-    extent: int  # of the tile
-    is_deep: bool  # neighbours lie along the reduction
-    batch: Mapping[str, Expr]
-    tile: ProductTile
 
     @property
     def wide(self) -> int:
-        """Neighbours that are read at once."""
-        axes, extent = (self.depth, self.tile.block_depth) if self.is_deep else (self.along, self.extent)
-        is_near = contiguous(self.operand.index, axes[-1].name)
-        return WIDE if is_near and axes[-1].extent % WIDE == 0 and extent % WIDE == 0 else 1
-
-    @property
-    def count(self) -> int:
-        """Accesses of a thread."""
-        return -(-self.extent * self.tile.block_depth // (self.wide * self.tile.threads))
+        return self.tile.wide((WIDE,))
 
     @property
     def registers(self) -> Buffer:
-        return Buffer(f"next_{self.name}", (self.count, self.wide), DType.F32, Scope.REGISTER)
-
-    def _numbered(self, number: Expr) -> tuple[Expr, Expr]:
-        """Place along the operand, and along the reduction, of an access within the tile."""
-        if self.is_deep:
-            across = self.tile.block_depth // self.wide
-            return number // across, number % across * self.wide
-        across = self.extent // self.wide
-        return number % across * self.wide, number // across
-
-    def _loop(self, body: Callable[[Expr, Expr, Expr], Stmt]) -> Stmt:
-        """For each access of a thread: its number there, its place along the operand and along the reduction."""
-        number = Var("n") * self.tile.threads + Var("thread")
-        total = self.extent * self.tile.block_depth // self.wide
-        stmt = body(Var("n"), *self._numbered(number))
-        if total % self.tile.threads:
-            stmt = If(op("lt", number, total), stmt)
-        return For("n", self.count, stmt, LoopKind.UNROLL)
+        return Buffer(f"next_{self.name}", (self.tile.rounds(self.wide), self.wide), DType.F32, Scope.REGISTER)
 
     def read(self, step: Expr) -> Stmt:
         """What a round needs, into registers; zeros beyond the edges."""
-        return self._loop(lambda n, place, deep: self._read(n, self.begin + place, step * self.tile.block_depth + deep))
 
-    def _read(self, n: Expr, place: Expr, deep: Expr) -> Stmt:
-        mine = n, lined(const(0), self.wide)
-        ways = (self.along, place, self.extent), (self.depth, deep, self.tile.block_depth)
-        last = (self.depth if self.is_deep else self.along)[-1].name
-        at = dict(self.batch)
-        for axes, number, _ in ways:
-            wide = self.wide if axes[-1].name == last else 1
-            at |= places(axes, number // wide, wide)
-        stmt: Stmt = Store(self.registers.name, mine, spread(self.operand, at, last, self.wide))
-        for axes, number, extent in ways:
-            stmt = _within(number, size(axes), extent, stmt)
-        if isinstance(stmt, If):
-            stmt = Block((Store(self.registers.name, mine, const(0.0)), stmt))
-        return stmt
+        def one(n: Expr, place: Expr, deep: Expr) -> Stmt:
+            mine = n, lined(const(0), self.wide)
+            value = op("cast", self.tile.element(step, place, deep, self.wide), dtype=DType.F32)
+            stmt = self.tile.inside(step, place, deep, Store(self.registers.name, mine, value))
+            if isinstance(stmt, If):
+                stmt = Block((Store(self.registers.name, mine, const(0.0)), stmt))
+            return stmt
+
+        return self.tile.each(self.wide, one)
 
     def written(self, stage: Expr) -> Stmt:
         """Registers into shared memory."""
-        return self._loop(lambda n, place, deep: self._written(stage, n, place, deep))
+        return self.tile.each(self.wide, lambda n, place, deep: self._written(stage, n, place, deep))
 
     def _written(self, stage: Expr, n: Expr, place: Expr, deep: Expr) -> Stmt:
-        if self.wide == 1 or not self.is_deep:
+        if self.wide == 1 or not self.tile.is_deep:
             value = Load(self.registers.name, (n, lined(const(0), self.wide)), DType.F32)
             return Store(self.name, (stage, deep, lined(place, self.wide)), value)
         lane = Var("lane")
@@ -289,8 +227,3 @@ def _moved(to: str, name: str, outer: tuple[Expr, ...], begin: Expr, count: int)
     place = Var("e") * wide
     body = Store(to, (lined(place, wide),), Load(name, (*outer, lined(begin + place, wide)), DType.F32))
     return For("e", count // wide, body, LoopKind.UNROLL)
-
-
-def _within(number: Expr, total: int, step: int, stmt: Stmt) -> Stmt:
-    """The statement where a number is below the total, if tiles of `step` don't cover that evenly."""
-    return If(op("lt", number, total), stmt) if total % step else stmt

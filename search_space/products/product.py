@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import prod
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars, loads, transform
+from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars, loads, transform, widened
 from tunewright.codegen.index import linear
 from tunewright.codegen.ir import Packing
 from tunewright.graph.task import Axis, Stage, Task, Tensor
@@ -106,10 +106,18 @@ def apart(size: int) -> int:
     return (-(-size // LINE) | 1) * LINE
 
 
+FLOAT32 = frozenset({DType.F32})
+
+NARROW_TOO = frozenset({DType.F32, DType.F16, DType.BF16})
+"""Types of operands whose products are of float32."""
+
+
 @lru_cache(maxsize=256)
-def product(task: Task) -> Product | None:
-    """The task's product of two float32 tensors read at linear places, with an axis for the lanes; None without one."""
-    return max(_ways(task), key=lambda way: _panel_rank(task, way), default=None)
+def product(task: Task, dtypes: frozenset[DType] = FLOAT32) -> Product | None:
+    """The task's product of two tensors of these types read at linear places, with an axis for the lanes; None without
+    one.
+    """
+    return max(_ways(task, dtypes), key=lambda way: _panel_rank(task, way), default=None)
 
 
 @lru_cache(maxsize=256)
@@ -119,7 +127,7 @@ def flipped(task: Task) -> Product | None:
     The other operand is the panel then, read as it lies: where channels come first, a map of pixels is along the lanes.
     """
     best = product(task)
-    for way in _ways(task):
+    for way in _ways(task, FLOAT32):
         other = best is not None and way.vector != best.vector
         given = all(p.output != way.panel.tensor for p in way.before)
         in_place = contiguous(way.panel.index, way.vector) and way.piece.index[-1:] == (Var(way.vector),)
@@ -128,23 +136,27 @@ def flipped(task: Task) -> Product | None:
     return None
 
 
-def _ways(task: Task) -> list[Product]:
+def _ways(task: Task, dtypes: frozenset[DType]) -> list[Product]:
     """Each way to see the task's main piece as a product: by the axes that may lie along the lanes."""
     parts = pieces(task)
     main = max(range(len(parts)), key=lambda n: parts[n].stage.points)
-    operands = factors(parts[main].stage)
+    operands = factors(parts[main].stage, dtypes)
     if operands is None:
         return []
     ways = [_seen(parts, main, *operands, vector) for vector in last_axes(parts[main])]
     return [way for way in ways if way is not None]
 
 
-def factors(stage: Stage) -> tuple[Load, Load] | None:
-    """The two float32 loads at linear places whose products a stage sums; None if it does anything else."""
+def factors(stage: Stage, dtypes: frozenset[DType] = FLOAT32) -> tuple[Load, Load] | None:
+    """The two loads at linear places, of these types, whose products in float32 a stage sums; None if it does anything
+    else.
+    """
     match stage:
-        case Stage(body=Op("mul", (Load() as left, Load() as right), DType.F32), combiner="sum"):
-            known = all(linear(e) is not None for load in (left, right) for e in load.index)
-            return (left, right) if known else None
+        case Stage(body=Op("mul", (one, other), DType.F32), combiner="sum"):
+            left, right = widened(one), widened(other)
+            if isinstance(left, Load) and isinstance(right, Load) and {left.dtype, right.dtype} <= dtypes:
+                known = all(linear(e) is not None for load in (left, right) for e in load.index)
+                return (left, right) if known else None
     return None
 
 

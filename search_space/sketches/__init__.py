@@ -23,6 +23,8 @@ from .product_tiles import ProductTilesSketch
 from .row_blocks import RowBlocksSketch
 from .rows import RowsSketch
 from .split import SplitSketch
+from .turned_tiles import TurnedTilesSketch
+from .warp_tiles import WarpTilesSketch
 from .window import WindowSketch
 from .winograd import WinogradSketch
 
@@ -38,7 +40,12 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         RowsSketch(),
         SplitSketch(),
     ),  # for one product, window or pass over rows
-    (ProductTilesSketch(), RowBlocksSketch()),  # for one product or pass over rows, on GPUs
+    (
+        WarpTilesSketch(),
+        ProductTilesSketch(),
+        RowBlocksSketch(),
+        TurnedTilesSketch(),
+    ),  # for one product, pass over rows or change of order, on GPUs
     (GenericSketch(), ElementsSketch()),  # for any task, on processors and on GPUs
 )
 """The sketches, the most special first. Where some of a group apply, none of the groups after it is worth trying."""

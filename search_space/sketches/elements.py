@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.cuda.gpu import BLOCK_THREADS, WARP
+from tunewright.codegen.cuda.gpu import BLOCK_THREADS, WARP, WIDEST_BYTES
 from tunewright.codegen.ir import Block, Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Axis, Task
@@ -26,8 +26,8 @@ from ..schedule import Schedule
 from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
-VECTORS = (1, 2, 4)
-"""Neighbours of a thread: 16 bytes of float32 are the widest access."""
+VECTORS = (1, 2, 4, 8)
+"""Neighbours of a thread: at most what one access writes."""
 
 UNROLL = 4
 """Copies of the body of a fold by default."""
@@ -74,10 +74,11 @@ class ElementsSketch:
     @remembered
     def space(self, task: Task, target: Target) -> Space:
         plan = layout(task)
+        each_bytes = plan.main.finish.dtype.size_bytes
         folds = plan.main.stage.reduce[-1].extent if plan.main.stage.reduce else 1
         knobs = (
             Knob("threads", tuple(n for n in _powers(WARP, BLOCK_THREADS) if n == WARP or n < 2 * plan.written)),
-            Knob("vector", tuple(n for n in VECTORS if plan.width % n == 0)),
+            Knob("vector", tuple(n for n in VECTORS if plan.width % n == 0 and n * each_bytes <= WIDEST_BYTES)),
             Knob("unroll", tuple(n for n in (1, 2, 4, 8, 16) if n <= folds)),
         )
         return Space(

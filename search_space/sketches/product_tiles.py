@@ -1,4 +1,4 @@
-"""Product tiles: one product of float32 on a GPU, by tiles in shared memory and in registers (`grids.product_tile`).
+"""Product tiles: one product in float32 on a GPU, by tiles in shared memory and in registers (`grids.product_tile`).
 
 Everything pointwise after the sum is applied to the registers. Pieces before and after it are launches of their own.
 """
@@ -12,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.cuda.gpu import BLOCK_THREADS, SM_REGISTERS, THREAD_REGISTERS, WARP
-from tunewright.codegen.ir import Block, Kernel
+from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
-from ..grids.elements import plain_launch
-from ..grids.product_tile import PAD, ProductTile, Sides, size
-from ..nests.phases import params, temporaries
-from ..products.product import Product, product
+from ..grids.parts import kernel, may_split
+from ..grids.product_tile import PAD, ProductTile
+from ..grids.sides import Sides, Sizes, fill, size, tiles
+from ..products.product import NARROW_TOO, Product, product
 from ..schedule import Schedule
 from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
-Sizes = NDArray[np.int64]
-"""A number of each point."""
-
 LEAST_DEPTH = 8
 """Terms of a sum from which on sharing operands pays."""
+
+LEAST_ROUND = 4
+"""Terms of a sum in the smallest round."""
 
 OTHER_REGISTERS = 32
 """Registers of a thread for addresses and counts, beside sums and operands."""
@@ -45,7 +45,7 @@ DEFAULTS = (
 @lru_cache(maxsize=256)
 def _seen(task: Task) -> Product | None:
     """The task's product, if there is one with rows to share what is read."""
-    found = product(task)
+    found = product(task, NARROW_TOO)
     if found is None or not found.rows or size(Sides.of(found).depth) < LEAST_DEPTH:
         return None
     return found
@@ -70,6 +70,7 @@ class ProductTilesSketch:
             Knob("rows", (1, 2, 4, 8, 16)),
             Knob("columns", (1, 2, 4, 8, 16)),
             Knob("stages", (1, 2)),
+            Knob("splits", (1, 2, 4, 8)),
         )
         return Space(
             sketch=self.name,
@@ -82,11 +83,8 @@ class ProductTilesSketch:
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
-        found = _product(task)
-        main = ProductTile(found, **dict(schedule.values)).lower()
-        before, after = (map(plain_launch, pieces) for pieces in (found.before, found.after))
-        scratch = temporaries(task, (*found.before, found.piece, *found.after))
-        return Kernel(params(task, {}), scratch, Block((*before, main, *after)))
+        found, values = _product(task), dict(schedule.values)
+        return kernel(task, found, ProductTile(found, **values).lower(), values["splits"])
 
 
 def _product(task: Task) -> Product:
@@ -95,14 +93,14 @@ def _product(task: Task) -> Product:
     return found
 
 
-def _threads(columns: Columns) -> NDArray[np.int64]:
+def _threads(columns: Columns) -> Sizes:
     return np.asarray(columns["block_rows"] // columns["rows"] * (columns["block_columns"] // columns["columns"]))
 
 
 def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Whole warps, within shared memory and registers, and no tile that is mostly beyond the edges."""
     assert target.gpu is not None
-    sides, threads = Sides.of(found), _threads(columns)
+    threads = _threads(columns)
     rows, across, depth = columns["block_rows"], columns["block_columns"], columns["block_depth"]
     smem_bytes = 4 * columns["stages"] * depth * (rows + PAD + across)
     read = -(-rows * depth // threads) + -(-across * depth // threads)
@@ -110,48 +108,31 @@ def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_
     legal = (threads % WARP == 0) & (threads >= WARP) & (threads <= BLOCK_THREADS)
     legal &= (smem_bytes <= target.gpu.block_smem_bytes) & (registers <= THREAD_REGISTERS)
     legal &= registers * threads <= SM_REGISTERS
-    legal &= (rows <= 16) | (rows < 2 * size(sides.rows))
-    legal &= (across <= 16) | (across < 2 * size(sides.columns))
-    legal &= (depth <= 4) | (depth < 2 * size(sides.depth))
-    return np.asarray(legal)
+    return np.asarray(legal & fill(found, columns, LEAST_ROUND) & may_split(found, target, columns))
 
 
 def _default(found: Product, target: Target) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
     legal = []
-    for values in (one | {"block_depth": min(one["block_depth"], depth)} for one in DEFAULTS for depth in (16, 8, 4)):
+    for values in (
+        one | {"block_depth": min(one["block_depth"], depth), "splits": 1} for one in DEFAULTS for depth in (16, 8, 4)
+    ):
         columns = {name: np.array([value]) for name, value in values.items()}
         if _legal(found, target, columns)[0]:
             legal.append(values)
-            if int(_blocks(found, columns)[0]) >= target.threads:
+            if int(tiles(found, columns)[0]) >= target.threads:
                 return values
     return legal[-1]
 
 
-def _blocks(found: Product, columns: Columns) -> NDArray[np.int64]:
-    sides = Sides.of(found)
-    down = -(-size(sides.rows) // columns["block_rows"])
-    across = -(-size(sides.columns) // columns["block_columns"])
-    return np.asarray(size(sides.batch) * down * across)
-
-
 def _tiling(found: Product, columns: Columns) -> Tiling:
     """The tile of a thread, of a round of its block, of the block."""
-    stage, sides = found.piece.stage, Sides.of(found)
+    sides = Sides.of(found)
     one = np.ones(len(columns["rows"]), np.int64)
+    rows, across = columns["block_rows"], columns["block_columns"]
+    thread = sides.tile(columns["rows"], columns["columns"], one)
+    step = sides.tile(rows, across, columns["block_depth"])
+    block = sides.tile(rows, across, one * size(sides.depth))
+    stage = found.piece.stage
     extents = {axis.name: one * axis.extent for axis in (*stage.axes, *stage.reduce)}
-
-    def spread(
-        rows: NDArray[np.int64], across: NDArray[np.int64], depth: NDArray[np.int64]
-    ) -> dict[str, NDArray[np.int64]]:
-        tile = dict.fromkeys(extents, one)
-        for axes, left in ((sides.rows, rows), (sides.columns, across), (sides.depth, depth)):
-            for axis in reversed(axes):
-                tile[axis.name] = np.clip(left, 1, axis.extent)
-                left = -(-left // axis.extent)
-        return tile
-
-    thread = spread(columns["rows"], columns["columns"], one)
-    step = spread(columns["block_rows"], columns["block_columns"], columns["block_depth"])
-    block = spread(columns["block_rows"], columns["block_columns"], one * size(sides.depth))
-    return Tiling(stage, (thread, step, block, extents), found.vector, _blocks(found, columns))
+    return Tiling(stage, (thread, step, block, extents), found.vector, tiles(found, columns) * columns["splits"])

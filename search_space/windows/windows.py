@@ -146,7 +146,10 @@ def only_fold(task: Task) -> tuple[list[Piece], int] | None:
     parts = pieces(task)
     main = max(range(len(parts)), key=lambda n: parts[n].stage.points)
     folds = [n for n, piece in enumerate(parts) if piece.stage.reduce]
-    return (parts, main) if folds == [main] and parts[main].stage.body.dtype is DType.F32 else None
+    if folds != [main]:
+        return None
+    body = parts[main].stage.body
+    return (parts, main) if {body.dtype, *(x.dtype for x in loads(body))} == {DType.F32} else None
 
 
 def around(body: Expr, read: Load) -> Expr:

@@ -16,8 +16,10 @@ from tunewright.search_space.sketches import SKETCHES, default_schedule, lower, 
 from .test_sketches import MODELS, tasks_of
 
 TASKS = {
+    "warp_tiles": ("half_even", {"a": 64, "b": 1, "c": 1, "d": 64}),
     "product_tiles": ("gemm", {"a": 197, "b": 192, "c": 160, "d": 1}),
     "row_blocks": ("softmax", {"a": 64, "b": 1, "c": 768, "d": 4}),
+    "turned_tiles": ("transpose", {"a": 40, "b": 33, "c": 64, "d": 1}),
     "elements": ("depthwise", {"a": 28, "b": 28, "c": 96, "d": 1}),
 }
 """By sketch, what it is for."""

@@ -32,10 +32,14 @@ from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketch import Sketch
 from tunewright.search_space.sketches import SKETCHES, lower, sketch
+from tunewright.workers.check import TOLERANCE
 
 from .oracle import GPU
 
 TARGET = detect(2)
+
+CLOSE = TOLERANCE | {np.dtype(np.float32): 2e-5}
+"""Error of an output relative to its largest magnitude."""
 
 MODELS = {
     "gemm": "x[{a}, {b}] w[{b}, {c}] | y = MatMul(x, w) | y[{a}, {c}] ; w",
@@ -95,25 +99,39 @@ MODELS = {
     "long_fold": "x[{d}, 1200, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{d}, {c}] ; axes",
     "row_sum": "x[{a}, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{a}] ; axes",
     "row_scaled": "x[{a}, {c}] z[{a}, 1] | t = ReduceMean<keepdims=1>(x, axes) u = Mul(t, z) y = Sub(x, u) | y ; axes",
+    "half_dense": "float16: x[{a}, {b}] w[{b}, {c}] z[{c}] | t = MatMul(x, w) u = Add(t, z) y = Relu(u) | y ; w z",
+    "half_even": "float16: x[{a}, {8d}] w[{8d}, {8a}] | y = MatMul(x, w) | y ; w",
+    "half_turned": "float16: x[{8d}, {8a}] w[{8a}, {8d}] | y = Gemm<transA=1, transB=1>(x, w) | y ; w",
+    "half_conv": "float16: x[1, {8d}, {a}, {b}] w[{c}, {8d}, 3, 3] z[{c}] | t = Conv<pads=[1, 1, 1, 1]>(x, w, z)"
+    " y = Relu(t) | y ; w z",
+    "half_pool": "float16: x[1, {c}, {a}, {b}] | y = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(x) | y",
+    "half_softmax": "float16: x[{d}, {a}, {c}] | y = Softmax(x) | y",
+    "half_concat": "float16: x[{a}, {b}] z[{a}, {c}] | t = Concat<axis=1>(x, z) y = Neg(t) | y",
+    "brain_batched": "x[{d}, {a}, {8b}] w[{d}, {8b}, {c}] | u = Cast<to=16>(x) v = Cast<to=16>(w) t = MatMul(u, v)"
+    " y = Cast<to=1>(t) | y",
+    "brain_norm": "x[{a}, {c}] s[{c}] | u = Cast<to=16>(x) v = Cast<to=16>(s) t = LayerNormalization(u, v)"
+    " y = Cast<to=1>(t) | y ; s",
 }  # fmt: skip
-"""Small models: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes."""
+"""Small models: type of all: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes."""
 
 
 def tasks_of(text: str, sizes: dict[str, int]) -> list[Task]:
     """The tasks that a line of MODELS comes down to."""
-    names = {**sizes, "2d": 2 * sizes["d"], **{f"{n}c": n * sizes["c"] for n in (2, 3, 4, 8)}}
+    names = {**sizes, **{f"{n}{letter}": n * size for letter, size in sizes.items() for n in (2, 3, 4, 8)}}
     for name, size in names.items():
         text = text.replace("{" + name + "}", str(size))
+    kind, colon, text = text.rpartition(": ")
+    kind = kind if colon else "float"
     inputs, nodes, rest = text.split("|")
     output, _, constants = rest.partition(";")
     known = set(constants.split())
     head = ", ".join(
-        f"float{s} {n}" if s else f"float {n}" for n, s in map(_declared, inputs.replace(", ", ",").split())
+        f"{kind}{s} {n}" if s else f"{kind} {n}" for n, s in map(_declared, inputs.replace(", ", ",").split())
     )
     out_name, out_shape = _declared(output.replace(", ", ",").strip())
     parts = nodes.strip().replace(") ", ")\n")
     model = onnx.parser.parse_model(
-        f'<ir_version: 10, opset_import: ["" : 20]> m ({head}) => (float{out_shape} {out_name}) {{ {parts} }}'
+        f'<ir_version: 10, opset_import: ["" : 20]> m ({head}) => ({kind}{out_shape} {out_name}) {{ {parts} }}'
     )
     return fuse_model(model, known)
 
@@ -128,12 +146,13 @@ def fuse_model(model: Any, constants: set[str]) -> list[Task]:
     graph = model.graph
     for value in [v for v in graph.input if v.name in constants]:
         shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        array = rng.standard_normal(shape).astype(np.float32)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        array = rng.standard_normal(shape).astype(dtype)
         graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
         graph.input.remove(value)
     if "axes" in constants:
         graph.initializer.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axes"))
-    graph = rewrite(load(model.SerializeToString()))
+    graph = rewrite(load(model.SerializeToString()), widen=False)
     calls = [step for step in partition(graph) if isinstance(step, Call)]
     return [*{call.task.key: call.task for call in calls}.values(), *joined(graph, calls)]
 
@@ -158,8 +177,10 @@ def agree(task: Task, found: Sequence[Any], wanted: Sequence[Any]) -> None:
         if own is not None:
             assert np.isnan(mine[~own]).all()
             mine = np.where(own, mine, theirs)
+        tolerance = CLOSE[theirs.dtype]
+        mine, theirs = (array.astype(np.float64) for array in (mine, theirs))
         scale = max(float(np.abs(theirs).max()), 1e-6)
-        np.testing.assert_allclose(mine, theirs, rtol=0, atol=2e-5 * scale)
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=tolerance * scale)
 
 
 def operands(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:

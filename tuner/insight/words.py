@@ -11,7 +11,6 @@ from math import isqrt, prod
 
 import numpy as np
 
-from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -28,7 +27,8 @@ from tunewright.search_space.sketches.generic import layout
 from tunewright.search_space.windows.planes import planes
 
 from ..text import counted, large
-from .formula import formula
+from .grid_words import GRID_FORMS
+from .phrases import copies, grouped, listed, work
 from .point import Point, local_bytes_of, single
 
 MOST_SENTENCES = 40
@@ -42,12 +42,6 @@ LARGEST_VECTOR_BYTES = 256
 
 TAPS = 3
 """Extent of the windows of Winograd's method."""
-
-AXES = {
-    "e": "elements of a transformed tile", "p": "tiles", "n": "channels of the output", "c": "channels of the input",
-    "column": "columns of a row", "row": "rows that blocks are cut from",
-}  # fmt: skip
-"""What the axes are that sketches name themselves; those of a task are i0, i1, ... and r0, r1, ..."""
 
 
 def describe(task: Task, target: Target, schedule: Schedule, kernel: Kernel | None = None) -> list[str]:
@@ -72,21 +66,6 @@ def _cut(text: str) -> str:
 # What sketches have in common
 
 
-def _stage(point: Point) -> Iterator[str]:
-    """Where the work is."""
-    stage = point.stage
-    place = f"{stage.output}[{', '.join(formula(e, 40) for e in stage.index)}]"
-    fold = f"{FOLDS[stage.combiner]} over {_and(point.reduced)} of " if stage.reduce else ""
-    extents = ", ".join(f"{a.name} {_n(a.extent)}" for a in (*stage.axes, *stage.reduce))
-    yield f"Most of the work: {place} = {fold}{formula(stage.body)}{f', for {extents}' if extents else ''}."
-    named = [f"{axis} counts {AXES[axis]}" for axis in (*point.spatial, *point.reduced) if axis in AXES]
-    if named:
-        yield f"{_and(named)}."
-
-
-FOLDS = {"sum": "the sum", "max": "the maximum", "min": "the minimum", "prod": "the product"}
-
-
 def _threads(point: Point) -> Iterator[str]:
     """How the work is shared."""
     threads = point.target.threads
@@ -96,7 +75,11 @@ def _threads(point: Point) -> Iterator[str]:
         case [count]:
             yield f"{counted(count, 'piece')} for {counted(threads, 'thread')}{_shares(count, threads)}."
         case counts:
-            numbers = _and([f"{_n(count)}" for count in counts[:8]]) if len(counts) <= 8 else f"up to {_n(max(counts))}"
+            numbers = (
+                listed([f"{grouped(count)}" for count in counts[:8]])
+                if len(counts) <= 8
+                else f"up to {grouped(max(counts))}"
+            )
             yield f"{len(counts)} phases, of {numbers} pieces for {counted(threads, 'thread')}, which meet in between."
 
 
@@ -113,9 +96,13 @@ def _shares(count: int, threads: int) -> str:
 
 def _piece(point: Point, piece: Mapping[str, int]) -> Iterator[str]:
     """What a piece covers."""
-    cut = [f"{axis} {_n(piece[axis])} of {_n(point.whole[axis])}" for axis in piece if piece[axis] < point.whole[axis]]
+    cut = [
+        f"{axis} {grouped(piece[axis])} of {grouped(point.whole[axis])}"
+        for axis in piece
+        if piece[axis] < point.whole[axis]
+    ]
     if cut and point.pieces[point.main] > 1:
-        yield f"A piece{point.in_main} has {_and(cut)}{'' if len(cut) == len(piece) else ', and all of the rest'}."
+        yield f"A piece{point.in_main} has {listed(cut)}{'' if len(cut) == len(piece) else ', and all of the rest'}."
 
 
 def _piece_of_tiles(point: Point, tile: Mapping[str, int]) -> Iterator[str]:
@@ -150,7 +137,7 @@ def _tile(point: Point, tile: Mapping[str, int], together: int = 1) -> Iterator[
 
 
 def _by(tile: Mapping[str, int], axes: Sequence[str]) -> str:
-    return " by ".join(f"{axis} {_n(tile[axis])}" for axis in axes)
+    return " by ".join(f"{axis} {grouped(tile[axis])}" for axis in axes)
 
 
 def _lanes(point: Point) -> Iterator[str]:
@@ -160,20 +147,9 @@ def _lanes(point: Point) -> Iterator[str]:
         return
     extent = point.whole[point.vector]
     rest = extent % point.lanes
-    waste = f"; the last one of {_n(extent)} has {rest} in use" if rest else ""
+    waste = f"; the last one of {grouped(extent)} has {rest} in use" if rest else ""
     waste = f", of which {extent} are in use" if extent < point.lanes else waste
     yield f"{point.vector} lies along the lanes of vectors of {point.lanes} elements{waste}."
-
-
-def _copies(point: Point, tile: Mapping[str, int]) -> Iterator[str]:
-    """What is copied out of the loops of the reduction."""
-    axes = [axis for axis in point.reduced if axis != point.vector and tile[axis] > 1]
-    whole = [axis for axis in axes if tile[axis] == point.whole[axis]]
-    parts = [f"{tile[axis]} times along {axis}" for axis in axes if axis not in whole]
-    if whole:
-        yield f"The body is copied out for all of {_and(whole)}."
-    if parts:
-        yield f"The body is copied {_and(parts)}."
 
 
 def _memory(point: Point) -> Iterator[str]:
@@ -186,10 +162,10 @@ def _memory(point: Point) -> Iterator[str]:
             before, after = (" x ".join(map(str, s)) for s in (point.task.tensor(buffer.name).shape, buffer.shape))
             packed.setdefault(f"{how} when a model is compiled: {before} becomes {after}", []).append(buffer.name)
     for what, names in packed.items():
-        yield f"{_and(names)} {'is' if len(names) == 1 else 'are'} {what}."
+        yield f"{listed(names)} {'is' if len(names) == 1 else 'are'} {what}."
     scratch = [f"{b.name} ({large(b.size_bytes, 'B')})" for b in point.kernel.scratch]
     if scratch:
-        yield f"Phases hand on {_and(scratch[:6])}{f' and {len(scratch) - 6} more' if scratch[6:] else ''}."
+        yield f"Phases hand on {listed(scratch[:6])}{f' and {len(scratch) - 6} more' if scratch[6:] else ''}."
     local_bytes = max(map(local_bytes_of, point.kernel.body.body))
     if local_bytes > LARGEST_VECTOR_BYTES:
         piece = "piece has {} of memory of its own" if point.target.gpu is None else "block has {} of shared memory"
@@ -201,27 +177,17 @@ def _balanced(tile: Mapping[str, int], around: Mapping[str, int], but: str) -> d
     return {axis: n if axis == but else balanced(around[axis], min(n, around[axis])) for axis, n in tile.items()}
 
 
-def _n(count: int) -> str:
-    """A number as `counted` writes it."""
-    return f"{count:,}" if count >= 10_000 else str(count)
-
-
-def _and(parts: Sequence[str]) -> str:
-    *first, last = parts
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 # The sketches
 
 
 def _any_form(point: Point) -> Iterator[str]:
     """A sketch that nothing is known of."""
-    yield from _stage(point)
+    yield from work(point)
     yield from _threads(point)
     if single(point.tiling.chunks) in point.pieces:
         yield from _piece(point, point.tiles[-2])
     yield from _tile(point, point.tiles[0])
-    yield from _copies(point, point.tiles[0])
+    yield from copies(point, point.tiles[0])
     yield f"Its knobs: {', '.join(f'{name} {value}' for name, value in point.schedule.values)}."
 
 
@@ -229,15 +195,15 @@ def _contraction(point: Point) -> Iterator[str]:
     flipped = point.schedule.sketch == "flipped"
     how = ", what the model computes along the lanes, its weights broadcast" if flipped else ""
     yield f"A matrix product or convolution as one nest of register tiles{how}."
-    yield from _stage(point)
+    yield from work(point)
     yield from _threads(point)
     tile, piece = point.tiles[0], point.tiles[-2]
     yield from _piece_of_tiles(point, tile)
     yield from _tile(point, tile)
-    yield from _copies(point, tile)
+    yield from copies(point, tile)
     several = {axis for axis in point.spatial if tile[axis] < piece[axis]}
     if point.vector in several and len(several) > 1:
-        rows = _and(sorted(several - {point.vector}))
+        rows = listed(sorted(several - {point.vector}))
         if point.values["columns_inside"]:
             yield f"Within a piece, each tile of {rows} meets all of {point.vector} before the next."
         else:
@@ -248,11 +214,11 @@ def _joint(point: Point) -> Iterator[str]:
     found = joint(point.task)
     together = len(found.products) if found else 1
     yield f"{together} products over the same axes, side by side in registers until what needs them all is computed."
-    yield from _stage(point)
+    yield from work(point)
     yield from _threads(point)
     yield from _piece(point, point.tiles[-2])
     yield from _tile(point, point.tiles[0], together)
-    yield from _copies(point, point.tiles[0])
+    yield from copies(point, point.tiles[0])
 
 
 def _winograd(point: Point) -> Iterator[str]:
@@ -265,7 +231,7 @@ def _winograd(point: Point) -> Iterator[str]:
         f"{side} x {side} inputs by {side**2} matrix products, with up to {window**2 / side**2:.3g} times fewer "
         "multiplications."
     )
-    yield from _stage(point)
+    yield from work(point)
     yield from _threads(point)
     together, count = point.values["chunk_tiles"], counted(point.whole["p"], "tile")
     if together:
@@ -275,16 +241,16 @@ def _winograd(point: Point) -> Iterator[str]:
         yield from _piece(point, point.tiles[-2])
     tile = _balanced(point.tiles[0] | {"c": 1}, point.tiles[2], point.vector)
     yield from _tile(point, tile)
-    yield from _copies(point, point.tiles[0])
+    yield from copies(point, point.tiles[0])
 
 
 def _window(point: Point) -> Iterator[str]:
     yield "Windows that slide over rows of pixels, channels along the lanes."
-    yield from _stage(point)
+    yield from work(point)
     yield from _threads(point)
     yield from _piece(point, point.tiles[-2])
     yield from _tile(point, point.tiles[0])
-    yield from _copies(point, point.tiles[0])
+    yield from copies(point, point.tiles[0])
     yield f"Loops over tiles, outermost first: {ORDERS[point.values['order']]}."
 
 
@@ -297,16 +263,18 @@ def _plane(point: Point) -> Iterator[str]:
     assert found is not None  # or there were no such schedule
     count = prod(axis.extent for axis in found.still)
     yield "Windows that slide over planes, neighbouring columns along the lanes."
-    yield from _stage(point)
+    yield from work(point)
     yield from _threads(point)
     rows = min(point.values["block_rows"] * point.values["tile_rows"], found.rows.extent)
     if point.pieces[point.main] > 1:
         part = (
-            f"{rows} of {found.rows.extent} rows" if rows else f"{point.values['block_planes']} of {_n(count)} planes"
+            f"{rows} of {found.rows.extent} rows"
+            if rows
+            else f"{point.values['block_planes']} of {grouped(count)} planes"
         )
-        yield f"A piece{point.in_main} has {part}{f' of one of {_n(count)} planes' if rows and count > 1 else ''}."
+        yield f"A piece{point.in_main} has {part}{f' of one of {grouped(count)} planes' if rows and count > 1 else ''}."
     yield from _tile(point, point.tiles[0])
-    yield from _copies(point, point.tiles[0])
+    yield from copies(point, point.tiles[0])
     if point.values["held"]:
         yield "What is the same for a whole plane, such as weights, stays in registers."
     if point.values["ahead"]:
@@ -320,47 +288,51 @@ def _rows(point: Point) -> Iterator[str]:
     together = min(point.values["vectors"], vectors)
     passes = counted(found.passes, "pass", "passes")
     yield f"Steps along {counted(found.row_count, 'row')} of {counted(found.columns, 'column')}, in {passes} each."
-    yield from _stage(point)
+    yield from work(point)
     yield from _threads(point)
     if point.pieces[point.main] > 1:
-        yield f"A piece has {_n(point.values['chunk_rows'])} of {_n(found.row_count)} rows."
+        yield f"A piece has {grouped(point.values['chunk_rows'])} of {grouped(found.row_count)} rows."
     if point.values["rows"] > 1:
         yield f"{point.values['rows']} rows at a time share what there is one value a row of."
     yield from _lanes(point)
-    yield f"A pass goes along a row in rounds of {counted(together, 'vector')}; a row has {_n(vectors)}."
+    yield f"A pass goes along a row in rounds of {counted(together, 'vector')}; a row has {grouped(vectors)}."
     if point.values["ahead"]:
         yield "The second pass asks early for the rows that come next."
 
 
 def _split(point: Point) -> Iterator[str]:
     yield "A fold of many elements to few, whose reduction the threads share."
-    yield from _stage(point)
+    yield from work(point)
     yield from _threads(point)
     longest = max(point.stage.reduce, key=lambda axis: axis.extent)
     parts = next(n for n in range(min(point.values["parts"], longest.extent), 0, -1) if longest.extent % n == 0)
     if parts > 1:
-        part = f"{longest.name} {_n(longest.extent // parts)} of {_n(longest.extent)}"
+        part = f"{longest.name} {grouped(longest.extent // parts)} of {grouped(longest.extent)}"
         yield f"A piece folds {part}; a phase after folds what the {parts} come to."
     is_reduced = point.vector in point.reduced
     tile = point.tiles[0] | ({axis: 1 for axis in point.reduced if axis != point.vector} if is_reduced else {})
     yield from _tile(point, tile)
-    yield from _copies(point, tile)
+    yield from copies(point, tile)
 
 
 def _generic(point: Point) -> Iterator[str]:
     plan = layout(point.task, point.lanes)
     yield "Loops that follow from the indices of the task alone, tiled and along the lanes."
-    yield from _stage(point)
+    yield from work(point)
     yield from _threads(point)
     tile = _balanced(point.tiles[0], point.whole, point.vector)
     if plan.rows:
         each = min(plan.group.row_count, max(1, point.values["chunk_points"] // max(plan.group.row_points, 1)))
-        piece = f"; a piece has {_n(each)} of {_n(plan.group.row_count)} rows" if each < plan.group.row_count else ""
+        piece = (
+            f"; a piece has {grouped(each)} of {grouped(plan.group.row_count)} rows"
+            if each < plan.group.row_count
+            else ""
+        )
         yield f"{len(plan.group.pieces)} steps run row by row{piece}."
     else:
         yield from _piece_of_tiles(point, tile)
     yield from _tile(point, tile)
-    yield from _copies(point, point.tiles[0])
+    yield from copies(point, point.tiles[0])
 
 
 def _chain(point: Point) -> Iterator[str]:
@@ -368,7 +340,7 @@ def _chain(point: Point) -> Iterator[str]:
     assert plan is not None  # or there were no such schedule
     links = f"Links 0 to {len(plan.links) - 1} feed each other"
     yield f"{links}, block by block in memory that stays in the cache."
-    yield from _stage(point)
+    yield from work(point)
     yield from _threads(point)
     yield from _chain_blocks(point, plan)
     yield f"Vectors have {point.lanes} elements."
@@ -400,10 +372,11 @@ def _chain_blocks(point: Point, plan: ChainPlan) -> Iterator[str]:
     block, chunks = point.values["block"], point.values["chunks"]
     blocks = -(-plan.chain.rows // block)
     each = -(-blocks // chunks)
-    yield f"Each block, {counted(block, 'row')} of the {_n(plan.chain.rows)} of the output, goes through all links."
+    rows = grouped(plan.chain.rows)
+    yield f"Each block, {counted(block, 'row')} of the {rows} of the output, goes through all links."
     if plan.outer * chunks > 1:
-        where = f" at one of {_n(plan.outer)} places along the axes that all links share" if plan.outer > 1 else ""
-        yield f"A piece has {counted(each, 'block')} of {_n(blocks)}{where}."
+        where = f" at one of {grouped(plan.outer)} places along the axes that all links share" if plan.outer > 1 else ""
+        yield f"A piece has {counted(each, 'block')} of {grouped(blocks)}{where}."
     if blocks > 1 and any(np.any(span.kept > 0) for span in plan.chain.spans(block)):
         sliding = bool(plan.sliding(np.array(block), np.array(chunks)))
         kept = "stay in memory from one to the next" if sliding else "are computed for each"
@@ -422,47 +395,6 @@ def _chain_product(point: Point, plan: ChainPlan, number: int) -> str:
     return f"Link {number} is a product, in register tiles of {tile} of {found.vector}; its panel is {panel}."
 
 
-def _blocks(point: Point, threads: int) -> Iterator[str]:
-    """How a GPU shares the work, in blocks of so many threads."""
-    block, machine = counted(threads, "thread"), counted(point.target.threads, "multiprocessor")
-    yield f"{counted(single(point.tiling.chunks), 'block')} of {block} for {machine}."
-    if len(point.kernel.body.body) > 1:
-        yield f"It takes {len(point.kernel.body.body)} launches, this being number {point.main + 1}."
-
-
-def _elements(point: Point) -> Iterator[str]:
-    yield "Loops that follow from the indices of the task alone: a thread for each few elements of the result."
-    yield from _stage(point)
-    yield from _blocks(point, point.values["threads"])
-    if point.values["vector"] > 1:
-        yield f"A thread computes {point.values['vector']} neighbours along {point.vector}."
-    yield from _copies(point, point.tiles[0])
-
-
-def _product_tiles(point: Point) -> Iterator[str]:
-    yield "A product by tiles: a block brings both operands into shared memory, a thread its own into registers."
-    yield from _stage(point)
-    values = point.values
-    threads = values["block_rows"] // values["rows"] * (values["block_columns"] // values["columns"])
-    yield from _blocks(point, threads)
-    tile = f"{_n(values['block_rows'])} rows by {_n(values['block_columns'])} columns"
-    yield f"A block computes {tile}, {values['block_depth']} terms of the sums a round."
-    yield f"A thread computes {counted(values['rows'], 'row')} by {counted(values['columns'], 'column')}."
-    if values["stages"] > 1:
-        yield "What the next round needs is read while one is computed."
-
-
-def _row_blocks(point: Point) -> Iterator[str]:
-    found = rows_plan(point.task, WARP)
-    assert found is not None  # or there were no such schedule
-    yield f"{counted(len(found.steps), 'step')} over the same rows, in registers from the first to the last."
-    yield from _stage(point)
-    warps, lines, vector = (point.values[name] for name in ("warps", "lines", "vector"))
-    yield from _blocks(point, warps * lines * WARP)
-    each = f"a thread takes {counted(vector, 'column')} at once"
-    yield f"A block has {counted(lines, 'row')} of {counted(warps, 'warp')}; {each}."
-
-
 FORMS: Mapping[str, Callable[[Point], Iterator[str]]] = {
     "contraction": _contraction,
     "flipped": _contraction,
@@ -475,8 +407,6 @@ FORMS: Mapping[str, Callable[[Point], Iterator[str]]] = {
     "joint": _joint,
     "chain": _chain,
     "generic": _generic,
-    "elements": _elements,
-    "product_tiles": _product_tiles,
-    "row_blocks": _row_blocks,
+    **GRID_FORMS,
 }
 """What is said of the schedules of each sketch."""

@@ -1,0 +1,93 @@
+"""Sides: the axes of a product as rows, columns and a reduction, each counted by one number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.expr import Expr, op, transform
+from tunewright.codegen.ir import If, Stmt, Store
+from tunewright.graph.task import Axis
+
+from ..products.product import Product
+from ..space import Columns
+from .elements import spread
+
+Sizes = NDArray[np.int64]
+"""A number of each point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The flattened axes of a product: those of the rows, the columns, both operands, and the reduction."""
+
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    batch: tuple[Axis, ...]
+    depth: tuple[Axis, ...]
+
+    @staticmethod
+    def of(found: Product) -> Sides:
+        stage = found.piece.stage
+        axes = {axis.name: axis for axis in stage.axes}
+        return Sides(
+            tuple(axes[name] for name in found.rows),
+            tuple(axes[name] for name in (*found.columns, found.vector)),
+            tuple(axes[name] for name in found.batch),
+            stage.reduce,
+        )
+
+    def tile(self, rows: Sizes, columns: Sizes, depth: Sizes) -> Mapping[str, Sizes]:
+        """How far tiles of so many rows and columns, and of such depth, reach along each axis."""
+        found = {axis.name: np.ones_like(rows) for axis in self.batch}
+        for axes, left in ((self.rows, rows), (self.columns, columns), (self.depth, depth)):
+            for axis in reversed(axes):
+                found[axis.name] = np.clip(left, 1, axis.extent)
+                left = -(-left // axis.extent)
+        return found
+
+
+def size(axes: Sequence[Axis]) -> int:
+    """Places along flattened axes."""
+    return prod(axis.extent for axis in axes)
+
+
+def within(number: Expr, total: int, step: int, stmt: Stmt) -> Stmt:
+    """The statement where a number is below the total, if tiles of `step` don't cover that evenly."""
+    return If(op("lt", number, total), stmt) if total % step else stmt
+
+
+LEAST = 16
+"""Rows and columns of the smallest tile of a block."""
+
+
+def tiles(found: Product, columns: Columns) -> Sizes:
+    """How many tiles of blocks cover a product."""
+    sides = Sides.of(found)
+    down = -(-size(sides.rows) // columns["block_rows"])
+    across = -(-size(sides.columns) // columns["block_columns"])
+    return np.asarray(size(sides.batch) * down * across)
+
+
+def fill(found: Product, columns: Columns, least_depth: int) -> NDArray[np.bool_]:
+    """Whether no tile of a block is mostly beyond the edges, but for the smallest."""
+    sides = Sides.of(found)
+    down, across, depth = (columns[f"block_{name}"] for name in ("rows", "columns", "depth"))
+    filled = (down <= LEAST) | (down < 2 * size(sides.rows))
+    filled &= (across <= LEAST) | (across < 2 * size(sides.columns))
+    return np.asarray(filled & ((depth <= least_depth) | (depth < 2 * size(sides.depth))))
+
+
+def finished(found: Product, at: Mapping[str, Expr], wide: int, total: Expr) -> Stmt:
+    """Write what a product comes to: of sums of `wide` neighbours along its vector axis, whose place is in `at`."""
+
+    def laid(value: Expr) -> Expr:
+        return spread(value, at, found.vector, wide)
+
+    piece = found.piece
+    value = transform(laid(piece.finish), lambda node: total if piece.is_result(node) else node)
+    return Store(piece.output, tuple(map(laid, piece.index)), value)

@@ -1,0 +1,276 @@
+"""Warp tiles: a sum of products of narrow floats as a launch in which tensor cores multiply.
+
+    block                              batch, tile of rows, tile of columns
+      thread
+        rounds along the reduction     stages of them under way as asynchronous copies
+          left, right = operands       into shared memory, where what a warp reads together lies in different banks
+          barrier
+          warp: sums += left x right   fragments of 16 x 16 and 16 x 8 by `ldmatrix` and `mma`
+        output = finish(sums)
+
+An operand lies in shared memory as in global memory: with neighbours along the reduction or along its own axes. Where
+its memory has no 2, 4 or 8 neighbours on an even place, elements are copied one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import gcd, log2, prod
+
+from tunewright.codegen.cuda.gpu import WARP
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Expr, Load, Var, const, op
+from tunewright.codegen.index import form
+from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Scope, Stmt, Store, Swizzle
+from tunewright.codegen.lanes import lined
+
+from ..nests.digits import digits, places
+from ..products.product import Product
+from .operand_tile import OperandTile
+from .parts import stored_part
+from .sides import Sides, finished, size, within
+
+ROWS, COLUMNS, DEPTH = 16, 8, 16
+"""Of one product of a warp."""
+
+CHUNK = 8
+"""Elements of 16 bytes: a row of a matrix that `ldmatrix` reads, and the widest copy."""
+
+BANKS_BYTES = 128
+"""Of shared memory that are read at once."""
+
+PRODUCTS = {DType.F16: "mma.m16n8k16.f32.f16", DType.BF16: "mma.m16n8k16.f32.bf16"}
+"""The instruction for each type of operands."""
+
+LEFT, RIGHT, SUMS = "left", "right", "sums"
+ROUND, THREAD = "round", "thread"
+
+
+@dataclass(frozen=True, slots=True)
+class WarpTile:
+    """A product of operands of one narrow type, and the numbers of its launch."""
+
+    found: Product
+    shapes: Mapping[str, tuple[int, ...]]  # of the tensors that are read
+    block_rows: int
+    block_columns: int
+    block_depth: int
+    warp_rows: int  # divides those of the block
+    warp_columns: int  # likewise
+    stages: int  # 2 or more
+    group: int  # tiles of rows that blocks take in turn, for the columns that they share; divides their number
+    splits: int  # blocks that share the rounds of one tile; divides their number
+
+    @property
+    def dtype(self) -> DType:
+        return self.found.panel.dtype
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """Of a block: down, across."""
+        return self.block_rows // self.warp_rows, self.block_columns // self.warp_columns
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return WARP * prod(self.warps)
+
+    @property
+    def rounds(self) -> int:
+        """Along the whole reduction."""
+        return -(-size(Sides.of(self.found).depth) // self.block_depth)
+
+    def lower(self) -> Stmt:
+        """The launch."""
+        sides = Sides.of(self.found)
+        rows, columns = -(-size(sides.rows) // self.block_rows), -(-size(sides.columns) // self.block_columns)
+        counts = self.splits, size(sides.batch), rows // self.group, columns, self.group
+        part, batch, band, column, within_band = digits(Var("block"), counts)
+        row = band * self.group + within_band
+        copies = self._copies(sides, places(sides.batch, batch), row * self.block_rows, column * self.block_columns)
+        stmt: Stmt = Block((*self._summed(sides, copies, part), self._finished(sides, part, batch, row, column)))
+        for buffer in self._registers():
+            stmt = Alloc(buffer, stmt)
+        stmt = For(THREAD, self.threads, stmt, LoopKind.THREAD)
+        for copy in copies:
+            stmt = Alloc(copy.buffer(self.stages), stmt)
+        return For("block", prod(counts), stmt, LoopKind.BLOCK)
+
+    def _copies(self, sides: Sides, batch: Mapping[str, Expr], row: Expr, column: Expr) -> tuple[_Copy, _Copy]:
+        shared = sides.depth, self.block_depth, batch, self.threads
+        left = OperandTile(self.found.other, sides.rows, row, self.block_rows, *shared)
+        right = OperandTile(self.found.panel, sides.columns, column, self.block_columns, *shared)
+        return (
+            _Copy(LEFT, left, self.shapes[left.operand.tensor]),
+            _Copy(RIGHT, right, self.shapes[right.operand.tensor]),
+        )
+
+    @property
+    def _tiles(self) -> tuple[int, int]:
+        """Products of a warp: down, across."""
+        return self.warp_rows // ROWS, self.warp_columns // COLUMNS
+
+    def _registers(self) -> tuple[Buffer, ...]:
+        down, across = self._tiles
+        return (
+            Buffer(SUMS, (down, across, ROWS * COLUMNS // WARP), DType.F32, Scope.REGISTER),
+            Buffer("own_left", (down, ROWS * DEPTH // WARP), self.dtype, Scope.REGISTER),
+            Buffer("own_right", (across // 2, 2 * DEPTH * COLUMNS // WARP), self.dtype, Scope.REGISTER),
+        )
+
+    def _summed(self, sides: Sides, copies: tuple[_Copy, _Copy], part: Expr) -> tuple[Stmt, ...]:
+        """All rounds. What a round needs is copied `stages - 1` rounds ahead, to where the round before has been."""
+        rounds, ahead, step = self.rounds // self.splits, self.stages - 1, Var(ROUND)
+        begin = part * rounds
+        commit = Do("cp.async.commit", (), ())
+        first = [self._cleared()]
+        for n in range(ahead):
+            if n < rounds:
+                first += [copy.filled(begin + n, const(n)) for copy in copies]
+            first.append(commit)
+        later = (step + ahead) % self.stages
+        following = Block(tuple(copy.filled(begin + step + ahead, later) for copy in copies))
+        body = (
+            Do(f"cp.async.wait.{self.stages - 2}", (), ()),
+            Barrier(),
+            If(op("lt", step + ahead, rounds), following),
+            commit,
+            self._multiplied(copies, step % self.stages),
+        )
+        return (*first, For(ROUND, rounds, Block(body)))
+
+    def _own(self) -> tuple[Expr, Expr]:
+        """The first row and column of a warp within its block."""
+        warp, across = Var(THREAD) // WARP, self.warps[1]
+        return warp // across * self.warp_rows, warp % across * self.warp_columns
+
+    def _cleared(self) -> Stmt:
+        stmt: Stmt = Store(SUMS, (Var("r"), Var("c"), Var("e")), const(0.0))
+        return _unrolled(stmt, r=self._tiles[0], c=self._tiles[1], e=ROWS * COLUMNS // WARP)
+
+    def _multiplied(self, copies: tuple[_Copy, _Copy], stage: Expr) -> Stmt:
+        """Add what one round brought. Of the right operand, what two neighbouring products need is read together."""
+        row, column = self._own()
+        down, pairs = self._tiles[0], self._tiles[1] // 2
+        left, right = copies
+        r, c, p, deep = Var("r"), Var("c"), Var("p"), Var("k") * DEPTH
+        own = (
+            Load("own_left", (r, lined(const(0), 8)), self.dtype),
+            Load("own_right", (c, lined(const(0), 8)), self.dtype),
+        )
+        sums = Load(SUMS, (r, c * 2 + p, lined(const(0), 4)), DType.F32)
+        factor = replace(own[1], index=(c, lined(p * 4, 4)))
+        body = (
+            _unrolled(left.fragment(own[0], stage, row + r * ROWS, deep), r=down),
+            _unrolled(right.fragment(own[1], stage, column + c * 2 * COLUMNS, deep), c=pairs),
+            _unrolled(Do(PRODUCTS[self.dtype], (sums,), (own[0], factor, sums)), r=down, c=pairs, p=2),
+        )
+        return _unrolled(Block(body), k=self.block_depth // DEPTH)
+
+    def _finished(self, sides: Sides, part: Expr, batch: Expr, row: Expr, column: Expr) -> Stmt:
+        """Write a thread's sums: those of a product are two neighbours in one row, and two 8 rows below."""
+        lane = Var(THREAD) % WARP
+        down, across = self._own()
+        last = sides.columns[-1]
+        wide = 2 if last.extent % 2 == 0 else 1
+        half, pair = Var("h"), Var("e") * wide
+        at_row = row * self.block_rows + down + Var("r") * ROWS + lane // 4 + half * 8
+        at_column = column * self.block_columns + across + Var("c") * COLUMNS + lane % 4 * 2 + pair
+        at = places(sides.batch, batch) | places(sides.rows, at_row) | places(sides.columns, at_column // wide, wide)
+        total = Load(SUMS, (Var("r"), Var("c"), lined(half * 2 + pair, wide)), DType.F32)
+
+        stmt = (
+            finished(self.found, at, wide, total)
+            if self.splits == 1
+            else stored_part(self.found, part, at, wide, total)
+        )
+        stmt = within(at_column, size(sides.columns), self.block_columns, stmt)
+        stmt = within(at_row, size(sides.rows), self.block_rows, _unrolled(stmt, c=self._tiles[1], e=2 // wide))
+        return _unrolled(stmt, r=self._tiles[0], h=2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """An operand's tile on its way: into shared memory, and from there into the registers of a warp."""
+
+    name: str
+    tile: OperandTile
+    shape: tuple[int, ...]  # of the tensor
+
+    def buffer(self, stages: int) -> Buffer:
+        """Rows of neighbours, whose chunks are exchanged so that those of eight rows are in different banks."""
+        tile = self.tile
+        rows, columns = (tile.extent, tile.block_depth) if tile.is_deep else (tile.block_depth, tile.extent)
+        dtype = tile.operand.dtype
+        swizzle = _swizzle(columns, dtype)
+        return Buffer(self.name, (stages, rows, columns), dtype, Scope.SHARED, swizzle)
+
+    def _place(self, stage: Expr, along: Expr, deep: Expr, wide: int) -> Load:
+        """Neighbours in shared memory."""
+        row, column = (along, deep) if self.tile.is_deep else (deep, along)
+        return Load(self.name, (stage, row, lined(column, wide)), self.tile.operand.dtype)
+
+    @property
+    def wide(self) -> int:
+        """Elements of one copy: as many as lie on a multiple of their size wherever they are read."""
+        aligned = _aligned(self.tile.operand, self.shape, self.tile.last.name)
+        return self.tile.wide([wide for wide in (CHUNK, 4, 2) if aligned % wide == 0])
+
+    def filled(self, step: Expr, stage: Expr) -> Stmt:
+        """Bring what a round needs; zeros beyond the edges."""
+        wide, tile = self.wide, self.tile
+        dtype = tile.operand.dtype
+
+        def one(n: Expr, along: Expr, deep: Expr) -> Stmt:
+            to, element = self._place(stage, along, deep, wide), tile.element(step, along, deep, wide)
+            moved: Stmt = Store(to.tensor, to.index, element)
+            if wide > 1:
+                assert isinstance(element, Load)
+                moved = Do(f"cp.async.{wide * dtype.size_bytes}", (to,), (element,))
+            stmt = tile.inside(step, along, deep, moved)
+            if stmt is moved:
+                return stmt
+            zeros = Store(to.tensor, to.index, const(0.0, dtype))
+            return Block((stmt, tile.outside(step, along, deep, zeros)))
+
+        return tile.each(wide, one)
+
+    def fragment(self, to: Load, stage: Expr, along: Expr, deep: Expr) -> Stmt:
+        """Four matrices of 8 x 8: 16 places along the operand by 16 in depth, each lane naming a row of one of them.
+
+        They come in the order of the registers: of the left operand, of which they make one 16 x 16, its own axis moves
+        first; of the right one, of which they make two 16 x 8, depth does.
+        """
+        lane = Var(THREAD) % WARP
+        row, second, third = lane % 8, lane // 8 % 2 * 8, lane // 16 * 8
+        more_along, more_deep = (second, third) if self.name == LEFT else (third, second)
+        if self.tile.is_deep:
+            source = self._place(stage, along + more_along + row, deep + more_deep, CHUNK)
+            return Do("ldmatrix.x4", (to,), (source,))
+        source = self._place(stage, along + more_along, deep + more_deep + row, CHUNK)
+        return Do("ldmatrix.x4.trans", (to,), (source,))
+
+
+def _unrolled(stmt: Stmt, **extents: int) -> Stmt:
+    """The statement in unrolled loops, by variable, the outermost first."""
+    for name, extent in reversed(extents.items()):
+        stmt = For(name, extent, stmt, LoopKind.UNROLL)
+    return stmt
+
+
+def _swizzle(columns: int, dtype: DType) -> Swizzle:
+    """For rows of so many elements, a power of two, of which eight below each other are read at once."""
+    bits, base = int(log2(columns)), int(log2(CHUNK))
+    most = int(log2(BANKS_BYTES // (CHUNK * dtype.size_bytes)))
+    return Swizzle(min(most, bits - base), base, max(most, bits - base))
+
+
+def _aligned(operand: Load, shape: tuple[int, ...], last: str) -> int:
+    """What divides the number of any element that is read, but for its place along the axis `last`; 0 of 0 alone."""
+    found = 0
+    for d, at in enumerate(operand.index):
+        known, stride = form(at), prod(shape[d + 1 :])
+        terms = [coefficient for atom, coefficient in known.terms.items() if atom != Var(last)]
+        found = gcd(found, *(number * stride for number in (known.constant, *terms)))
+    return found

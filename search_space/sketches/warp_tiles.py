@@ -1,0 +1,140 @@
+"""Warp tiles: one product of narrow floats on a GPU, by tiles that tensor cores multiply (`grids.warp_tile`).
+
+Everything pointwise after the sum is applied to the registers. Pieces before and after it are launches of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.cuda.gpu import BLOCK_THREADS, SM_REGISTERS, THREAD_REGISTERS, WARP
+from tunewright.codegen.ir import Kernel
+from tunewright.codegen.target import CUDA, Target
+from tunewright.graph.task import Task
+
+from ..grids.parts import kernel, may_split
+from ..grids.sides import Sides, Sizes, fill, size, tiles
+from ..grids.warp_tile import DEPTH, PRODUCTS, WarpTile
+from ..products.product import NARROW_TOO, Product, product
+from ..schedule import Schedule
+from ..sketch import remembered
+from ..space import Columns, Knob, Space, Tiling
+
+OTHER_REGISTERS = 40
+"""Registers of a thread for addresses and counts, beside sums and operands."""
+
+DEFAULTS = (
+    {"block_rows": 128, "block_columns": 128, "block_depth": 32, "warp_rows": 64, "warp_columns": 32, "stages": 4},
+    {"block_rows": 128, "block_columns": 64, "block_depth": 32, "warp_rows": 64, "warp_columns": 32, "stages": 4},
+    {"block_rows": 64, "block_columns": 64, "block_depth": 32, "warp_rows": 32, "warp_columns": 32, "stages": 4},
+    {"block_rows": 32, "block_columns": 32, "block_depth": 32, "warp_rows": 16, "warp_columns": 16, "stages": 4},
+    {"block_rows": 16, "block_columns": 16, "block_depth": 16, "warp_rows": 16, "warp_columns": 16, "stages": 2},
+)
+"""From the largest tiles to the smallest: the first that gives each multiprocessor a block is taken."""
+
+
+@lru_cache(maxsize=256)
+def _seen(task: Task) -> Product | None:
+    """The task's product, if there is one of two operands of one type that tensor cores multiply."""
+    found = product(task, NARROW_TOO)
+    if found is None or not found.rows or found.panel.dtype not in PRODUCTS:
+        return None
+    return found if found.other.dtype is found.panel.dtype else None
+
+
+class WarpTilesSketch:
+    """See the module."""
+
+    name = "warp_tiles"
+    version = 1
+
+    def applies(self, task: Task, target: Target) -> bool:
+        return target.kind == CUDA and _seen(task) is not None
+
+    @remembered
+    def space(self, task: Task, target: Target) -> Space:
+        found = _product(task)
+        knobs = (
+            Knob("block_rows", (16, 32, 64, 128, 256)),
+            Knob("block_columns", (16, 32, 64, 128, 256)),
+            Knob("block_depth", (16, 32, 64)),
+            Knob("warp_rows", (16, 32, 64, 128)),
+            Knob("warp_columns", (16, 32, 64, 128)),
+            Knob("stages", (2, 3, 4, 5)),
+            Knob("group", (1, 2, 4, 8)),
+            Knob("splits", (1, 2, 4, 8)),
+        )
+        return Space(
+            sketch=self.name,
+            version=self.version,
+            knobs=knobs,
+            legal=lambda columns: _legal(found, target, columns),
+            tiling=lambda columns: _tiling(found, columns),
+            default=Schedule(self.name, self.version, tuple(_default(found, target).items())),
+        )
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        self.space(task, target).row(schedule)
+        found, values = _product(task), dict(schedule.values)
+        shapes = {load.tensor: task.tensor(load.tensor).shape for load in (found.panel, found.other)}
+        main = WarpTile(found, shapes, **values).lower()
+        return kernel(task, found, main, values["splits"])
+
+
+def _product(task: Task) -> Product:
+    found = _seen(task)
+    assert found is not None
+    return found
+
+
+def _threads(columns: Columns) -> Sizes:
+    warps = columns["block_rows"] // columns["warp_rows"] * (columns["block_columns"] // columns["warp_columns"])
+    return np.asarray(WARP * warps)
+
+
+def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+    assert target.gpu is not None
+    threads = _threads(columns)
+    rows, across, depth = columns["block_rows"], columns["block_columns"], columns["block_depth"]
+    smem_bytes = found.panel.dtype.size_bytes * columns["stages"] * depth * (rows + across)
+    warp_rows, warp_across = columns["warp_rows"], columns["warp_columns"]
+    sums, operands = warp_rows * warp_across // WARP, (warp_rows + warp_across) * DEPTH // (2 * WARP)
+    registers = sums + operands + OTHER_REGISTERS
+    legal = (threads >= WARP) & (threads <= BLOCK_THREADS) & (registers <= THREAD_REGISTERS)
+    legal &= (smem_bytes <= target.gpu.block_smem_bytes) & (registers * threads <= SM_REGISTERS)
+    legal &= -(-size(Sides.of(found).rows) // rows) % columns["group"] == 0
+    return np.asarray(legal & fill(found, columns, DEPTH) & may_split(found, target, columns))
+
+
+def _default(found: Product, target: Target) -> Mapping[str, int]:
+    """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
+    legal = []
+    for values in (
+        one | {"block_depth": depth, "group": 1, "splits": 1}
+        for one in DEFAULTS
+        for depth in (one["block_depth"], DEPTH)
+    ):
+        columns = {name: np.array([value]) for name, value in values.items()}
+        if _legal(found, target, columns)[0]:
+            legal.append(values)
+            if int(tiles(found, columns)[0]) >= target.threads:
+                return values
+    return legal[-1]
+
+
+def _tiling(found: Product, columns: Columns) -> Tiling:
+    """The tile of a warp, of a round of its block, of the block."""
+    sides = Sides.of(found)
+    one = np.ones(len(columns["stages"]), np.int64)
+    rows, across = columns["block_rows"], columns["block_columns"]
+    warp = sides.tile(columns["warp_rows"], columns["warp_columns"], one * DEPTH)
+    step = sides.tile(rows, across, columns["block_depth"])
+    block = sides.tile(rows, across, one * size(sides.depth))
+    stage = found.piece.stage
+    extents = {axis.name: one * axis.extent for axis in (*stage.axes, *stage.reduce)}
+    return Tiling(stage, (warp, step, block, extents), found.vector, tiles(found, columns) * columns["splits"])

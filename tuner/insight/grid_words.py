@@ -1,0 +1,92 @@
+"""Words for the sketches of GPUs: see `words`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from tunewright.codegen.cuda.gpu import WARP
+from tunewright.search_space.rows.steps import plan as rows_plan
+
+from ..text import counted
+from .phrases import copies, grouped, work
+from .point import Point, single
+
+
+def _blocks(point: Point, threads: int) -> Iterator[str]:
+    """How a GPU shares the work, in blocks of so many threads."""
+    block, machine = counted(threads, "thread"), counted(point.target.threads, "multiprocessor")
+    yield f"{counted(single(point.tiling.chunks), 'block')} of {block} for {machine}."
+    if len(point.kernel.body.body) > 1:
+        yield f"It takes {len(point.kernel.body.body)} launches, this being number {point.main + 1}."
+
+
+def _elements(point: Point) -> Iterator[str]:
+    yield "Loops that follow from the indices of the task alone: a thread for each few elements of the result."
+    yield from work(point)
+    yield from _blocks(point, point.values["threads"])
+    if point.values["vector"] > 1:
+        yield f"A thread computes {point.values['vector']} neighbours along {point.vector}."
+    yield from copies(point, point.tiles[0])
+
+
+def _product_tiles(point: Point) -> Iterator[str]:
+    yield "A product by tiles: a block brings both operands into shared memory, a thread its own into registers."
+    yield from work(point)
+    values = point.values
+    threads = values["block_rows"] // values["rows"] * (values["block_columns"] // values["columns"])
+    yield from _blocks(point, threads)
+    tile = f"{grouped(values['block_rows'])} rows by {grouped(values['block_columns'])} columns"
+    yield f"A block computes {tile}, {values['block_depth']} terms of the sums a round."
+    yield f"A thread computes {counted(values['rows'], 'row')} by {counted(values['columns'], 'column')}."
+    if values["stages"] > 1:
+        yield "What the next round needs is read while one is computed."
+    yield from _splits(point)
+
+
+def _splits(point: Point) -> Iterator[str]:
+    if point.values["splits"] > 1:
+        yield f"{point.values['splits']} blocks share the rounds of a tile; a launch of its own adds up what they have."
+
+
+def _warp_tiles(point: Point) -> Iterator[str]:
+    yield "A product by tiles on tensor cores: a block brings both operands into shared memory, warps multiply them."
+    yield from work(point)
+    values = point.values
+    warps = values["block_rows"] // values["warp_rows"] * (values["block_columns"] // values["warp_columns"])
+    yield from _blocks(point, warps * WARP)
+    tile = f"{grouped(values['block_rows'])} rows by {grouped(values['block_columns'])} columns"
+    yield f"A block computes {tile}, {values['block_depth']} terms of the sums a round."
+    yield f"A warp computes {counted(values['warp_rows'], 'row')} by {counted(values['warp_columns'], 'column')}."
+    yield f"What a round needs is copied {counted(values['stages'] - 1, 'round')} ahead."
+    if values["group"] > 1:
+        yield f"Blocks in a row take {values['group']} tiles of rows in turn, for the columns that they share."
+    yield from _splits(point)
+
+
+def _row_blocks(point: Point) -> Iterator[str]:
+    found = rows_plan(point.task, WARP)
+    assert found is not None  # or there were no such schedule
+    yield f"{counted(len(found.steps), 'step')} over the same rows, in registers from the first to the last."
+    yield from work(point)
+    warps, lines, vector = (point.values[name] for name in ("warps", "lines", "vector"))
+    yield from _blocks(point, warps * lines * WARP)
+    each = f"a thread takes {counted(vector, 'column')} at once"
+    yield f"A block has {counted(lines, 'row')} of {counted(warps, 'warp')}; {each}."
+
+
+def _turned_tiles(point: Point) -> Iterator[str]:
+    yield "A change of order by tiles: a block reads one along one axis and writes it along another."
+    yield from work(point)
+    extent, each = point.values["extent"], point.values["each"]
+    yield from _blocks(point, extent * extent // each)
+    yield f"A block turns {extent} by {extent} elements in shared memory, a thread {counted(each, 'element')} of them."
+
+
+GRID_FORMS: Mapping[str, Callable[[Point], Iterator[str]]] = {
+    "elements": _elements,
+    "product_tiles": _product_tiles,
+    "warp_tiles": _warp_tiles,
+    "row_blocks": _row_blocks,
+    "turned_tiles": _turned_tiles,
+}
+"""What is said of the schedules of each sketch of GPUs."""
