@@ -1,37 +1,100 @@
 """Roofline: how long a task must take at least, and how long a point would take on a simple machine.
 
-The machine has the target's sizes and the round figures below for what a `Target` doesn't say. They set the scale of
-an estimate, which nothing relies on, and the ratio of computing to moving data, which is alike on today's cores.
+The machine has the target's sizes and, for what a `Target` doesn't say, round figures: see `Machine`. They set the
+scale of an estimate, which nothing relies on, and the ratio of computing to moving data, which is alike on today's
+cores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr import Expr, Op, walk
+from tunewright.codegen.expr import Expr, Op, walk, widened
 from tunewright.codegen.target import Target
-from tunewright.graph.task import UNCOUNTED, Task
+from tunewright.graph.task import UNCOUNTED, Stage, Task
 from tunewright.search_space.space import Rows, Space
 
 from .loops import Access, Loops, by_vector_axis
 
 Floats = NDArray[np.float64]  # [points]
 
-CLOCK_HZ = 4.5e9
-PIPES = 2.0  # vector operations, and as many loads, a cycle
-STORES = 1.0  # a cycle
-LATENCY = 4.0  # cycles from one operation on a register to the next
-WINDOW = 400.0  # operations that a core looks ahead
-L2_BYTES_CYCLE = 32.0  # into L1, a core
-L3_BYTES_CYCLE = 28.0  # into L2, a core
-MEMORY_BYTES_S = 25e9  # a core
-MEMORY_CORES = 3.0  # as many cores use up all of the memory's bandwidth
-CALL_CYCLES = 4.0  # around the innermost tile: counters, addresses, branches, as far as nothing hides them
-CHUNK_CYCLES = 10.0  # to hand out one piece of the parallel loop
-FORK_CYCLES = 4000.0  # to wake the other threads and wait for them
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a core does, besides what its target says; of a GPU, a multiprocessor."""
+
+    clock_hz: float = 4.5e9
+    pipes: float = 2.0  # vector operations a cycle
+    loads: float = 2.0  # vectors a cycle
+    stores: float = 1.0
+    product_pipes: float = 2.0  # vector operations a cycle in products of narrow floats
+    latency: float = 4.0  # cycles from one operation on a register to the next
+    window: float = 400.0  # operations that a core looks ahead
+    l2_bytes_cycle: float = 32.0  # into L1
+    l3_bytes_cycle: float = 28.0  # into L2
+    memory_bytes_s: float = 25e9
+    memory_cores: float = 3.0  # as many cores use up all of the memory's bandwidth
+    call_cycles: float = 4.0  # around the innermost tile: counters, addresses, branches, as far as nothing hides them
+    chunk_cycles: float = 10.0  # to hand out one piece of the parallel loop
+    fork_cycles: float = 4000.0  # to wake the other threads and wait for them
+
+    def vectors_cycle(self, stage: Stage) -> float:
+        """Vector operations of a stage a cycle."""
+        return self.product_pipes if self.product_pipes != self.pipes and is_narrow_product(stage) else self.pipes
+
+
+PROCESSOR = Machine()
+
+
+@lru_cache(maxsize=64)
+def machine_of(target: Target) -> Machine:
+    """That of a target. Many warps hide what a multiprocessor waits for, and launches take a few microseconds."""
+    gpu = target.gpu
+    if gpu is None:
+        return PROCESSOR
+    lanes = target.lanes(4)
+    return Machine(
+        clock_hz=float(gpu.clock_hz),
+        pipes=gpu.multiply_adds / lanes,
+        loads=GPU_LOADS / lanes,
+        stores=GPU_LOADS / lanes,
+        product_pipes=gpu.narrow_multiply_adds / lanes,
+        latency=0.0,
+        l2_bytes_cycle=GPU_BYTES_CYCLE,
+        l3_bytes_cycle=GPU_BYTES_CYCLE,
+        memory_bytes_s=gpu.memory_bytes_s * GPU_MEMORY_SHARE / gpu.sms,
+        memory_cores=gpu.sms / GPU_MEMORY_SHARE,
+        call_cycles=0.0,
+        chunk_cycles=0.0,
+        fork_cycles=GPU_LAUNCH_S * gpu.clock_hz,
+    )
+
+
+GPU_LOADS = 32.0
+"""Elements of four bytes that a multiprocessor loads from shared memory a cycle."""
+
+GPU_BYTES_CYCLE = 64.0
+"""Into a multiprocessor, from the second-level cache."""
+
+GPU_MEMORY_SHARE = 4.0
+"""A multiprocessor can use so many times its share of the memory's bandwidth."""
+
+GPU_LAUNCH_S = 2e-6
+"""What starting and ending a launch takes on the device."""
+
+
+def is_narrow_product(stage: Stage) -> bool:
+    """Whether a stage sums products of narrow floats, as tensor cores do."""
+    match stage.body:
+        case Op("mul", (left, right)) if stage.combiner == "sum":
+            return widened(left).dtype.is_narrow and widened(left).dtype is widened(right).dtype
+    return False
+
 
 SLOW = {"div": 5.0, "sqrt": 6.0, "exp": 12.0, "log": 16.0, "erf": 18.0, "tanh": 16.0, "sigmoid": 16.0, "pow": 30.0}
 """Vector operations that one op amounts to; the others are one. Transcendental ops are expanded to polynomials."""
@@ -49,13 +112,19 @@ def operations(body: Expr, combiner: str) -> float:
 
 def floor_s(task: Task, target: Target) -> float:
     """Seconds that one run of the task can hardly go below: every lane busy, every byte moved once."""
-    vector_ops = sum(
-        stage.points * operations(stage.body, stage.combiner) / max(target.lanes(stage.body.dtype.size_bytes), 1)
+    machine = machine_of(target)
+    cycles = sum(
+        stage.points
+        * operations(stage.body, stage.combiner)
+        / max(target.lanes(stage.body.dtype.size_bytes), 1)
+        / machine.vectors_cycle(stage)
         for stage in task.stages
     )
-    compute_s = vector_ops / PIPES / CLOCK_HZ / target.threads
+    compute_s = cycles / machine.clock_hz / target.threads
     data, rates = float(task.traffic_bytes), rates_bytes_s(target)
-    if data <= target.l2_bytes * target.threads:
+    if target.gpu is not None:  # its second-level cache is cold
+        rate = rates["l3"]
+    elif data <= target.l2_bytes * target.threads:
         rate = rates["l1"]
     elif data <= target.l3_bytes:
         rate = rates["l2"]
@@ -66,11 +135,18 @@ def floor_s(task: Task, target: Target) -> float:
 
 def rates_bytes_s(target: Target) -> dict[str, float]:
     """Bytes a second that all threads together can move into l1 (from l2), l2 (from l3) and l3 (from memory)."""
+    machine = machine_of(target)
     return {
-        "l1": L2_BYTES_CYCLE * CLOCK_HZ * target.threads,
-        "l2": L3_BYTES_CYCLE * CLOCK_HZ * target.threads,
-        "l3": MEMORY_BYTES_S * min(float(target.threads), MEMORY_CORES),
+        "l1": machine.l2_bytes_cycle * machine.clock_hz * target.threads,
+        "l2": machine.l3_bytes_cycle * machine.clock_hz * target.threads,
+        "l3": machine.memory_bytes_s * min(float(target.threads), machine.memory_cores),
     }
+
+
+def peak_flops_s(target: Target) -> float:
+    """Operations of float32 a second, of all threads together; a multiply-add is two."""
+    machine = machine_of(target)
+    return 2 * target.lanes(4) * machine.pipes * machine.clock_hz * target.threads
 
 
 def last_bytes(target: Target) -> int:
@@ -86,13 +162,14 @@ def step_cycles(loops: Loops) -> tuple[Floats, Floats]:
     fetched = np.zeros(1)
     for access in loops.accesses[1:]:
         fetched = fetched + instructions(loops, access, access.elements(one_step))
-    compute = computed / PIPES
+    machine = machine_of(loops.target)
+    compute = computed / machine.vectors_cycle(stage)
     if stage.reduce:
         # A fold waits for the one before it, unless the next tile is in sight.
-        in_sight = np.maximum(WINDOW / ((computed + fetched) * loops.reduction_run), 1.0)
-        compute = np.maximum(compute, LATENCY / in_sight)
+        in_sight = np.maximum(machine.window / ((computed + fetched) * loops.reduction_run), 1.0)
+        compute = np.maximum(compute, machine.latency / in_sight)
     spilled = np.maximum(registers(loops) - loops.target.vector_registers, 0.0) if stage.reduce else 0.0
-    return compute, (fetched + 2.0 * spilled) / PIPES
+    return compute, (fetched + 2.0 * spilled) / machine.loads
 
 
 def instructions(loops: Loops, access: Access, elements: Floats) -> Floats:
@@ -123,9 +200,10 @@ def compute_cycles(loops: Loops) -> Floats:
     if loops.vector_axis in loops.reduced:
         steps = steps / np.minimum(loops.tiles[0][loops.vector_axis], steps)
     output = loops.accesses[0]
-    stored = instructions(loops, output, output.elements(loops.tiles[0])) / STORES
+    machine = machine_of(loops.target)
+    stored = instructions(loops, output, output.elements(loops.tiles[0])) / machine.stores
     resumed = loops.reduction_run < loops.volume(loops.whole, loops.reduced)
-    one_call = steps * np.maximum(compute, fetch) + np.where(resumed, 2.0, 1.0) * stored + CALL_CYCLES
+    one_call = steps * np.maximum(compute, fetch) + np.where(resumed, 2.0, 1.0) * stored + machine.call_cycles
     return np.asarray(calls(loops) * one_call)
 
 
@@ -136,17 +214,18 @@ def shares(loops: Loops) -> Floats:
 
 def estimate_s(loops: Loops) -> tuple[Floats, dict[str, Floats]]:
     """Seconds [points] that one run would take, and the parts: compute, l1, l2 and l3 (moving data into each)."""
-    target, share = loops.target, shares(loops)
+    target, share, machine = loops.target, shares(loops), machine_of(loops.target)
     parts = {
-        "compute": compute_cycles(loops) / CLOCK_HZ * share,
-        "l1": loops.traffic_bytes(target.l1_bytes) / (L2_BYTES_CYCLE * CLOCK_HZ) * share,
-        "l2": loops.traffic_bytes(target.l2_bytes) / (L3_BYTES_CYCLE * CLOCK_HZ) * share,
-        "l3": loops.traffic_bytes(last_bytes(target)) / (MEMORY_BYTES_S * np.minimum(1.0 / share, MEMORY_CORES)),
+        "compute": compute_cycles(loops) / machine.clock_hz * share,
+        "l1": loops.traffic_bytes(target.l1_bytes) / (machine.l2_bytes_cycle * machine.clock_hz) * share,
+        "l2": loops.traffic_bytes(target.l2_bytes) / (machine.l3_bytes_cycle * machine.clock_hz) * share,
+        "l3": loops.traffic_bytes(last_bytes(target))
+        / (machine.memory_bytes_s * np.minimum(1.0 / share, machine.memory_cores)),
     }
     together = parts["compute"] + parts["l1"] + parts["l2"] + parts["l3"]
     longest = np.maximum(np.maximum(parts["compute"], parts["l1"]), np.maximum(parts["l2"], parts["l3"]))
-    forked = np.where(loops.chunks > 1, FORK_CYCLES if target.threads > 1 else 0.0, 0.0)
-    overhead = (forked + CHUNK_CYCLES * loops.chunks * share) / CLOCK_HZ
+    forked = np.where(loops.chunks > 1, machine.fork_cycles if target.threads > 1 else 0.0, 0.0)
+    overhead = (forked + machine.chunk_cycles * loops.chunks * share) / machine.clock_hz
     # Cores overlap moving and computing, though not wholly.
     return longest + 0.25 * (together - longest) + overhead, parts
 

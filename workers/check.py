@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from math import ceil, prod, sqrt
@@ -150,6 +150,25 @@ class Example:
             self._results[key] = guarded_empty(buffer.shape, buffer.dtype)
         return self._results[key]
 
+    def compared(self, outputs: Sequence[Array]) -> tuple[str | None, float | None]:
+        """What is wrong with the outputs of a run, whose memory began with all bits set, and the largest relative
+        error.
+        """
+        fault: str | None = None
+        largest = 0.0
+        expected = zip(self.outputs, self.written, self.scales, strict=True)
+        for tensor, output, (right, own, scale) in zip(self.task.outputs, outputs, expected, strict=True):
+            tolerance = TOLERANCE.get(right.dtype, 0.0) * self.tolerance_factor
+            array: Array = output.reshape(right.shape)
+            if own is not None:
+                damage = spoilt(array, own)
+                fault = fault or (damage and f"{tensor.name}: {damage}")
+                array = np.where(own, array, right)
+            wrong, error = difference(array, right, tolerance, scale)
+            largest = max(largest, error)
+            fault = fault or (wrong and f"{tensor.name}: {wrong}")
+        return fault, largest if np.isfinite(largest) else None
+
     def scratch(self, number: int, buffer: Buffer) -> Guarded:
         """Memory for a scratch buffer, as if nobody had written to it. That of one kernel is the next one's."""
         key = number, buffer.shape, buffer.dtype
@@ -199,7 +218,7 @@ def checksum(array: Array) -> int:
 
 
 class Loaded:
-    """One artifact in memory, with the operands of its task: `check` it, time it, `recheck` it.
+    """One artifact of a processor in memory, with the operands of its task: `check` it, time it, `recheck` it.
 
     The memory of its outputs is that of the others of its task, so `recheck` before another one runs. Raises
     RuntimeError on object code that can't be loaded. Nothing may run once it is closed.
@@ -224,6 +243,7 @@ class Loaded:
         self.once_s = 0.0  # about what a run takes: what that of the check took
         self.cold = Runs(self._program, away)
         self.warm = Runs(self._program, None)
+        self.provenance: Mapping[str, str] = {}  # besides that of the machine
 
     def fill(self) -> None:
         """Bring inputs and outputs where the kernels before and behind find them: others may have run meanwhile."""
@@ -245,23 +265,9 @@ class Loaded:
         if isinstance(self.cold.away, Evicted):
             self.cold.away.evict()
         [self.once_s] = self._program.time(1, calls=OWN)
-        fault: str | None = None
-        largest = 0.0
-        expected = zip(self._example.outputs, self._example.written, self._example.scales, strict=True)
-        for tensor, output, (right, own, scale) in zip(
-            self._example.task.outputs, self._outputs, expected, strict=True
-        ):
-            tolerance = TOLERANCE.get(right.dtype, 0.0) * self._example.tolerance_factor
-            array: Array = output.array.reshape(right.shape)
-            if own is not None:
-                damage = spoilt(array, own)
-                fault = fault or (damage and f"{tensor.name}: {damage}")
-                array = np.where(own, array, right)
-            wrong, error = difference(array, right, tolerance, scale)
-            largest = max(largest, error)
-            fault = fault or (wrong and f"{tensor.name}: {wrong}")
+        fault, error = self._example.compared([output.array for output in self._outputs])
         self._sums = self._output_sums()
-        return fault and (self._damage() or fault), largest if np.isfinite(largest) else None
+        return fault and (self._damage() or fault), error
 
     def recheck(self) -> str | None:
         """What is wrong after further runs: all must have given the same bits, and written nowhere else."""

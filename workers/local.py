@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
 from tunewright.codegen.host import available_cores, detect
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 
@@ -92,7 +92,10 @@ class LocalPool:
 
     def devices(self) -> list[DeviceState]:
         """See `Pool.devices`."""
-        return [self._health.state(own_name(), replace(self._target, threads=len(available_cores())))]
+        target = self._target
+        if target.kind != CUDA:
+            target = replace(target, threads=len(available_cores()))
+        return [self._health.state(own_name(), target)]
 
     @contextmanager
     def _building(

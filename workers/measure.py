@@ -16,15 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from tunewright.codegen.build import BuildError, ObjectCache, build
+from tunewright.codegen.cuda.build import GpuArtifact
+from tunewright.codegen.cuda.build import build as gpu_build
 from tunewright.codegen.host import machine
 from tunewright.codegen.runtime.pool import shared_pool
+from tunewright.codegen.target import CUDA
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.sketches import lower
 
-from . import sampling
+from . import gpu, sampling
 from .check import Example, Loaded
 from .cold import LASTING_S
+from .gpu import GpuLoaded
 from .racing import CLEARLY, LONG_S, Incumbent, Race, Runner
 from .wire import LastTask, artifact_json, identity, read_artifact, read_candidate
 
@@ -46,7 +50,7 @@ LASTING_WARM = 2
 class Fastest:
     """The fastest schedule of a task that was measured here, in memory."""
 
-    loaded: Loaded
+    loaded: Loaded | GpuLoaded
     incumbent: Incumbent
 
 
@@ -54,7 +58,7 @@ class Fastest:
 class Kept:
     """A schedule that is being compared, and what was found wrong with it."""
 
-    loaded: Loaded
+    loaded: Loaded | GpuLoaded
     repeats: int
     fault: str | None = None
 
@@ -76,7 +80,8 @@ def build_candidate(candidate: dict[str, Any], objects: str) -> dict[str, Any]:
     start_s = time.perf_counter()
     one = read_candidate(candidate, _last_task)
     try:
-        data = artifact_json(build(lower(one), one.target, _object_cache(Path(objects))))
+        built = gpu_build if one.target.kind == CUDA else build
+        data = artifact_json(built(lower(one), one.target, _object_cache(Path(objects))))
     except BuildError as error:
         return {"error": str(error), "build_s": time.perf_counter() - start_s}
     return {"artifact": data, "identity": identity(data), "build_s": time.perf_counter() - start_s}
@@ -137,7 +142,7 @@ def recall(task_key: str, artifact: dict[str, Any], threads: int) -> None:
     _fastest[task_key, threads] = Fastest(loaded, Incumbent(runner, seen, time.monotonic()))
 
 
-def _runner(loaded: Loaded, usual_s: float = 0.0) -> Runner:
+def _runner(loaded: Loaded | GpuLoaded, usual_s: float = 0.0) -> Runner:
     """`usual_s` is what others of the task take.
 
     A first run that took long, and much longer than that, is doubted: a kernel of microseconds that was interrupted for
@@ -154,13 +159,14 @@ def _runner(loaded: Loaded, usual_s: float = 0.0) -> Runner:
 
 
 def _raced(
-    begun: Measurement, loaded: Loaded, key: tuple[str, int], budget_s: float, best_s: float | None
+    begun: Measurement, loaded: Loaded | GpuLoaded, key: tuple[str, int], budget_s: float, best_s: float | None
 ) -> Measurement:
     """The measurement with its figures, if all runs gave the same. The fastest stays loaded."""
     incumbent = _fastest[key].incumbent if key in _fastest else None
     runner = _runner(loaded, incumbent.seen.median_s if incumbent else best_s or 0.0)
     outcome = Race(runner, incumbent, best_s).run(budget_s)
     begun = _checked(begun, (loaded.recheck(), begun.max_rel_err))
+    begun = replace(begun, provenance={**begun.provenance, **loaded.provenance})
     if begun.status is not Status.OK:
         return begun
     if outcome.is_fastest:
@@ -170,11 +176,13 @@ def _raced(
     return replace(sampling.timed(begun, outcome.samples_s), incumbent_s=outcome.incumbent_s)
 
 
-def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measurement, Loaded | None]:
+def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measurement, Loaded | GpuLoaded | None]:
     """The artifact in memory, and a measurement without figures; that of a failure if it can't be loaded."""
     built = read_artifact(artifact)
     begun = Measurement(Status.OK, object_sha256=built.sha256, provenance=_provenance())
     try:
+        if isinstance(built, GpuArtifact):
+            return begun, GpuLoaded(_examples[task_key], built, gpu.driver())
         return begun, Loaded(_examples[task_key], built, _pool(threads))
     except RuntimeError as error:
         return replace(begun, status=Status.BUILD_ERROR, error=f"can't be loaded: {error}"), None

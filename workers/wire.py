@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tunewright.codegen.artifact import Artifact, Phase
+from tunewright.codegen.cuda.build import GpuArtifact
+from tunewright.codegen.cuda.nvrtc import Usage
+from tunewright.codegen.cuda.source import Launch
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Buffer, Packing, Scope
 from tunewright.codegen.target import Target
@@ -46,24 +49,46 @@ def read_candidate(data: Mapping[str, Any], last: LastTask | None = None) -> Can
     return Candidate(task, Target.from_json(data["target"]), Schedule.from_json(data["schedule"]))
 
 
-def artifact_json(artifact: Artifact) -> dict[str, Any]:
+def artifact_json(artifact: Artifact | GpuArtifact) -> dict[str, Any]:
     """Plain data; `read_artifact` inverts it."""
-    return {
-        "object_code": base64.b64encode(artifact.object_code).decode(),
+    if isinstance(artifact, GpuArtifact):
+        code = artifact.code
+        form: dict[str, Any] = {
+            "launches": [list(launch) for launch in artifact.launches],
+            "usage": {symbol: list(usage) for symbol, usage in artifact.usage.items()},
+        }
+    else:
+        code = artifact.object_code
+        form = {"phases": [[phase.symbol, phase.iterations] for phase in artifact.phases]}
+    return form | {
+        "object_code": base64.b64encode(code).decode(),
         "sha256": artifact.sha256,
-        "phases": [[phase.symbol, phase.iterations] for phase in artifact.phases],
         "params": [_buffer_json(buffer) for buffer in artifact.params],
         "scratch": [_buffer_json(buffer) for buffer in artifact.scratch],
         "packings": {name: _packing_json(packing) for name, packing in artifact.packings.items()},
     }
 
 
-def read_artifact(data: Mapping[str, Any]) -> Artifact:
+def read_artifact(data: Mapping[str, Any]) -> Artifact | GpuArtifact:
     """The inverse of `artifact_json`."""
+    if "launches" in data:
+        return _read_gpu_artifact(data)
     return Artifact(
         object_code=base64.b64decode(data["object_code"]),
         sha256=data["sha256"],
         phases=tuple(Phase(symbol, iterations) for symbol, iterations in data["phases"]),
+        params=tuple(_buffer(buffer) for buffer in data["params"]),
+        scratch=tuple(_buffer(buffer) for buffer in data["scratch"]),
+        packings={name: _packing(packing) for name, packing in data["packings"].items()},
+    )
+
+
+def _read_gpu_artifact(data: Mapping[str, Any]) -> GpuArtifact:
+    return GpuArtifact(
+        code=base64.b64decode(data["object_code"]),
+        sha256=data["sha256"],
+        launches=tuple(Launch(symbol, tuple(grid), *rest) for symbol, grid, *rest in data["launches"]),
+        usage={symbol: Usage(*usage) for symbol, usage in data["usage"].items()},
         params=tuple(_buffer(buffer) for buffer in data["params"]),
         scratch=tuple(_buffer(buffer) for buffer in data["scratch"]),
         packings={name: _packing(packing) for name, packing in data["packings"].items()},

@@ -28,6 +28,19 @@ WIDEST_BYTES = 16
 STATIC_SMEM_BYTES = 48 << 10
 """Shared memory that a block gets without asking for more at its launch."""
 
+ARITHMETIC: Mapping[int, tuple[int, int]] = {
+    75: (64, 512),
+    80: (64, 1024),
+    86: (128, 512),
+    89: (128, 512),
+    90: (128, 2048),
+    100: (128, 4096),
+    120: (128, 512),
+}
+"""Multiply-adds of a multiprocessor a cycle, of float32 and of narrow floats, by the least compute capability that has
+so many. Of float32: CUDA C++ Programming Guide, "Arithmetic Instructions"; of narrow floats: NVIDIA's data sheets.
+"""
+
 RANGES = {
     "sms": (1, 1024),
     "sm_threads": (WARP, 4096),
@@ -69,6 +82,21 @@ class Gpu:
         found = ARCH.fullmatch(self.arch)
         assert found is not None
         return int(found[1])
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of float32, that a multiprocessor does a cycle."""
+        return self._arithmetic[0]
+
+    @property
+    def narrow_multiply_adds(self) -> int:
+        """Of float16 and bfloat16, that the tensor cores of a multiprocessor do a cycle."""
+        return self._arithmetic[1]
+
+    @property
+    def _arithmetic(self) -> tuple[int, int]:
+        known = [capability for capability in ARITHMETIC if capability <= self.capability]
+        return ARITHMETIC[max(known, default=min(ARITHMETIC))]
 
     def resident_blocks(self, threads: int, registers: int, smem_bytes: int) -> int:
         """Blocks that a multiprocessor holds at once; 0 where not even one fits.

@@ -3,11 +3,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.target import Target
 from tunewright.costmodel import roofline
 from tunewright.costmodel.loops import Loops
 from tunewright.graph.task import Axis, Stage, Task, Tensor
+from tunewright.search_space.sketches import spaces
 
 X = Load("x", (Var("i"),), DType.F32)
 
@@ -31,7 +34,7 @@ def test_operations():
 
 def test_limit_of_what_computes(conv, target):
     task = conv(size=28, channels=256, filters=256)
-    peak = 2 * 2 * 16 * roofline.CLOCK_HZ * target.threads  # two fused operations of 16 lanes a cycle
+    peak = 2 * 2 * 16 * roofline.PROCESSOR.clock_hz * target.threads  # two fused operations of 16 lanes a cycle
     assert roofline.floor_s(task, target) == pytest.approx(task.stages[0].flops / peak, rel=0.01)
 
 
@@ -42,7 +45,7 @@ def test_limit_of_what_moves_data(target):
 
     small, large = copy(1 << 12), copy(1 << 26)
     slow_s = roofline.floor_s(large, target) / large.traffic_bytes
-    assert slow_s == pytest.approx(1 / (2 * roofline.MEMORY_BYTES_S))
+    assert slow_s == pytest.approx(1 / (2 * roofline.PROCESSOR.memory_bytes_s))
     assert roofline.floor_s(small, target) / small.traffic_bytes < slow_s
     assert roofline.floor_s(copy(1), target) > 0
 
@@ -112,6 +115,40 @@ def test_rates_are_of_all_threads_and_fall_outwards(target):
     assert found["l1"] > found["l2"] > found["l3"]
     more = roofline.rates_bytes_s(replace(target, threads=64))
     assert more["l1"] == 32 * found["l1"]
-    assert more["l3"] == roofline.MEMORY_BYTES_S * roofline.MEMORY_CORES
+    assert more["l3"] == roofline.PROCESSOR.memory_bytes_s * roofline.PROCESSOR.memory_cores
     assert roofline.last_bytes(target) == target.l3_bytes
     assert roofline.last_bytes(replace(target, l3_bytes=0)) == target.l2_bytes
+
+
+GPU = Target.of_gpu(KNOWN["sm_90a"])
+
+
+def test_a_gpu_multiplies_narrow_floats_on_tensor_cores():
+    gpu = KNOWN["sm_90a"]
+    cycles = gpu.sms * gpu.clock_hz
+    for dtype, each in ((DType.F32, gpu.multiply_adds), (DType.F16, gpu.narrow_multiply_adds)):
+        task = product(dtype, 4096)
+        assert roofline.floor_s(task, GPU) == pytest.approx(4096**3 / (each * cycles))
+    assert roofline.peak_flops_s(GPU) == pytest.approx(2 * gpu.multiply_adds * cycles)
+    assert roofline.rates_bytes_s(GPU)["l3"] == pytest.approx(gpu.memory_bytes_s)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+def test_no_schedule_of_a_gpu_is_below_its_floor(dtype):
+    task = product(dtype, 1024)
+    for space in spaces(task, GPU):
+        rows = space.sample(200, np.random.default_rng(0))
+        found = roofline.estimated_s(task, GPU, space, rows)
+        assert np.isfinite(found).all() and (found >= 0.9 * roofline.floor_s(task, GPU)).all()
+        assert found.max() > 2 * found.min()
+
+
+def product(dtype: DType, size: int) -> Task:
+    x, w, y = (Tensor(name, (size, size), dtype) for name in "xwy")
+    i, j, k = map(Var, "ijk")
+    whole = Tensor("t", (size, size), DType.F32)
+    left, right = (op("cast", Load(*one, dtype), dtype=DType.F32) for one in (("x", (i, k)), ("w", (k, j))))
+    axes = Axis("i", size), Axis("j", size)
+    total = Stage("t", axes, left * right, (Axis("k", size),), "sum")
+    done = Stage("y", axes, op("cast", Load("t", (i, j), DType.F32), dtype=dtype))
+    return Task("MatMul", (x, w), (y,), (whole,), (total, done))

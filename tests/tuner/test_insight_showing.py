@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from tunewright.codegen.cuda import nvrtc
+from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.cuda.launchable import Launchable
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
+from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.schedule import Illegal, Schedule
@@ -19,7 +23,7 @@ from tunewright.search_space.sketches import default_schedule, lower, sketch
 from tunewright.tuner.insight import showing, showing_child
 from tunewright.tuner.insight.nest import nest
 from tunewright.tuner.insight.showing import NotShown, Picture, Shower
-from tunewright.tuner.insight.texts import PARTS, DiffKind, difference, texts
+from tunewright.tuner.insight.texts import GPU_PARTS, PARTS, DiffKind, difference, texts
 from tunewright.tuner.insight.words import describe
 from tunewright.workers.process import ChildError, Failed, NotStarted
 
@@ -202,3 +206,32 @@ def test_errors_are_told_apart(task: Task, caplog: pytest.LogCaptureFixture) -> 
         answering(Failed(Status.CRASH, "text: SIGSEGV")).text(task, WIDE, None, "ir")
     with pytest.raises(NotStarted):
         answering(NotStarted("no memory")).picture(task, WIDE, None)
+
+
+GPU_TASK, GPU = "half_even", Target.of_gpu(KNOWN["sm_90a"])
+
+
+@pytest.fixture(scope="module")
+def half() -> Task:
+    try:
+        nvrtc.version()
+    except nvrtc.NoCompiler as error:
+        pytest.skip(str(error))
+    return tasks_of(MODELS[GPU_TASK], {"a": 5, "b": 1, "c": 1, "d": 3})[0]
+
+
+def test_a_schedule_of_a_gpu_is_shown(shower: Shower, half: Task) -> None:
+    schedule = default_schedule(half, GPU)
+    assert "tensor cores" in shower.picture(half, GPU, schedule).words[0]
+    for part in GPU_PARTS:
+        assert shower.text(half, GPU, schedule, part) == texts(half, GPU, schedule, part)
+    with pytest.raises(ValueError, match="'assembly' is none of ir, cuda, ptx"):
+        shower.text(half, GPU, schedule, "assembly")
+
+
+def test_what_it_takes_to_launch_a_schedule(shower: Shower, half: Task) -> None:
+    schedule = default_schedule(half, GPU)
+    found = shower.launchable(half, GPU, schedule)
+    assert found == Launchable.of(lower(Candidate(half, GPU, schedule)), GPU, len(half.inputs))
+    with pytest.raises(ValueError, match="is no GPU"):
+        shower.launchable(half, WIDE, schedule)

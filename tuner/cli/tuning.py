@@ -34,7 +34,8 @@ KEPT = "stopped; what was measured is kept, and the same command goes on from th
 def tune(
     model: ModelArgument,
     target: Annotated[
-        Literal["auto", "cpu"], typer.Option(help="What to tune for: the best device here, or the processor.")
+        Literal["auto", "cpu", "cuda"],
+        typer.Option(help="What to tune for: what models run on here, the processor, or the first GPU."),
     ] = "auto",
     trials: Annotated[int, typer.Option(min=1, help="Most trials of the job, over all its runs.")] = 200,
     minutes: Annotated[

@@ -58,7 +58,7 @@ def show(
     if other := sorted(set(wanted) - set(parts_of(target))):
         raise Refused(f"for {target} there is no {other[0]}, but {', '.join(parts_of(target))}")
     with _known(db, model) as store:
-        task = _task(store, prefix, model, dims)
+        task = _task(store, prefix, model, dims, target)
         chosen, match, expected_s = _schedule(store, task, target, schedule)
         measured = _measured(store, task, target, chosen)
         prediction = predicted(store, task, target, chosen)
@@ -85,7 +85,7 @@ def show(
 
 def _target(name: str, threads: int | None) -> Target:
     kind, _, arch = name.partition(":")
-    if kind != CUDA:
+    if kind != CUDA or not arch:
         return local_target(name, threads)
     if arch in KNOWN:
         return Target.of_gpu(KNOWN[arch])
@@ -111,10 +111,11 @@ def _known(db: str | None, model: Path | None) -> AbstractContextManager[SqlStor
         return nullcontext()
 
 
-def _task(store: SqlStore | None, prefix: str, model: Path | None, dims: Mapping[str, int]) -> Task:
+def _task(store: SqlStore | None, prefix: str, model: Path | None, dims: Mapping[str, int], target: Target) -> Task:
     """The one task of the model or the database that is meant. Raises Refused where it isn't one."""
     if model is not None:
-        own = {key: task for key, (task, _) in open_model(model, dims).tasks.items()}
+        found = open_model(model, dims, widen=target.kind != CUDA)
+        own = {key: task for key, (task, _) in found.tasks.items()}
         keys, place = [key for key in own if key.startswith(prefix)], "the model"
     else:
         own, keys, place = {}, store.task_keys(prefix) if store else [], "the database"

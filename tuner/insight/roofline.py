@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.target import Target
 from tunewright.costmodel.loops import Loops
-from tunewright.costmodel.roofline import CLOCK_HZ, PIPES, last_bytes, of_loops, rates_bytes_s
+from tunewright.costmodel.roofline import last_bytes, of_loops, peak_flops_s, rates_bytes_s
 from tunewright.db.trials import TrialLine
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.sketches import default_schedule
 
 from .placed import placed
-
-FLOAT_BYTES = 4
-"""Of the elements that the peak is counted in."""
 
 MEMORY = "memory"
 """Where bytes come from that pass into the last cache."""
@@ -77,8 +74,7 @@ def ceilings(target: Target, peak_gflops: float | None = None) -> Ceilings:
     bandwidths = (Bandwidth("L2", rates["l1"]), *outer, Bandwidth(MEMORY, rates["l3"]))
     if peak_gflops is not None:
         return Ceilings(1e9 * peak_gflops, bandwidths, is_measured=True)
-    peak_flops_s = 2 * target.lanes(FLOAT_BYTES) * PIPES * CLOCK_HZ * target.threads
-    return Ceilings(peak_flops_s, bandwidths, is_measured=False)
+    return Ceilings(peak_flops_s(target), bandwidths, is_measured=False)
 
 
 def spots(task: Task, target: Target, lines: Sequence[TrialLine], name: str = MEMORY) -> Spots:

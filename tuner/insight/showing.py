@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
+from tunewright.codegen.cuda.launchable import Launchable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Illegal, Schedule
@@ -20,7 +21,7 @@ from ..confided import Confided, Refusal, Unanswered
 from ..text import printable
 from . import texts, words
 from .nest import MOST_NODES, Part, from_json, nodes
-from .texts import PARTS, DiffKind, DiffLine
+from .texts import DiffKind, DiffLine, parts_of
 
 MEMORY_BYTES = 1 << 30
 """What showing one schedule may take."""
@@ -83,15 +84,23 @@ class Shower:
         return self._show("picture", Picture.from_json, task, target, schedule)
 
     def text(self, task: Task, target: Target, schedule: Schedule | None, part: str) -> str:
-        """The schedule as one of PARTS, of a bounded length: see `texts`. Raises ValueError on another part."""
-        return self._show("text", _text, task, target, schedule, part=_known(part))
+        """The schedule as one of `parts_of` the target, of a bounded length: see `texts`. Raises ValueError on another
+        part.
+        """
+        return self._show("text", _text, task, target, schedule, part=_known(target, part))
 
     def difference(
         self, task: Task, target: Target, schedule: Schedule, against: Schedule | None, part: str
     ) -> tuple[DiffLine, ...]:
         """What leads from the text of another schedule to that of this one: see `difference`."""
         other = None if against is None else against.to_json()
-        return self._show("compare", _lines, task, target, schedule, against=other, part=_known(part))
+        return self._show("compare", _lines, task, target, schedule, against=other, part=_known(target, part))
+
+    def launchable(self, task: Task, target: Target, schedule: Schedule) -> Launchable:
+        """The schedule as what it takes to launch it on a GPU. Raises ValueError for another target."""
+        if target.gpu is None:
+            raise ValueError(f"{target} is no GPU")
+        return self._show("launchable", Launchable.from_json, task, target, schedule)
 
     def close(self) -> None:
         """End the child; the next request starts another."""
@@ -131,9 +140,9 @@ def _message(text: object) -> str:
     return line if len(line) <= MOST_MESSAGE else f"{line[: MOST_MESSAGE - 3]}..."
 
 
-def _known(part: str) -> str:
-    if part not in PARTS:
-        raise ValueError(f"{part!r} is none of {', '.join(PARTS)}")
+def _known(target: Target, part: str) -> str:
+    if part not in parts_of(target):
+        raise ValueError(f"{part!r} is none of {', '.join(parts_of(target))}")
     return part
 
 

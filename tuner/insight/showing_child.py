@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tunewright.codegen.build import BuildError
+from tunewright.codegen.cuda.launchable import Launchable
+from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
@@ -39,7 +41,7 @@ def text(task: Any, target: Any, schedule: Any, part: str) -> dict[str, Any]:
     """A schedule as one of PARTS; or the `error`."""
     try:
         return {"text": cut(_whole_text(task, target, schedule, part))}
-    except BuildError as error:
+    except (BuildError, NoCompiler) as error:
         return {"error": str(error)}
 
 
@@ -47,9 +49,18 @@ def compare(task: Any, target: Any, schedule: Any, against: Any, part: str) -> d
     """What leads from the text of one schedule, the default's if there is none, to that of another."""
     try:
         before, after = (_whole_text(task, target, one, part)[:MOST_COMPARED_LETTERS] for one in (against, schedule))
-    except BuildError as error:
+    except (BuildError, NoCompiler) as error:
         return {"error": str(error)}
     return {"lines": [[line.kind.value, line.text] for line in difference(before, after)]}
+
+
+def launchable(task: Any, target: Any, schedule: Any) -> dict[str, Any]:
+    """A schedule of a GPU as what it takes to launch it; or the `error`."""
+    candidate = _candidate(task, target, schedule)
+    try:
+        return Launchable.of(lower(candidate), candidate.target, len(candidate.task.inputs)).to_json()
+    except (BuildError, NoCompiler, ValueError) as error:
+        return {"error": str(error)}
 
 
 def _whole_text(task: Any, target: Any, schedule: Any, part: str) -> str:
@@ -63,4 +74,9 @@ def _candidate(task: Any, target: Any, schedule: Any) -> Candidate:
     return Candidate(known, machine, chosen)
 
 
-CALLS: dict[str, Callable[..., dict[str, Any]]] = {"picture": picture, "text": text, "compare": compare}
+CALLS: dict[str, Callable[..., dict[str, Any]]] = {
+    "picture": picture,
+    "text": text,
+    "compare": compare,
+    "launchable": launchable,
+}

@@ -9,8 +9,10 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
+from tunewright.codegen.cuda.device import NoDevice, devices
+from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.host import detect
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.db.errors import StoreError
 from tunewright.db.jobs import UNFINISHED, Budget, Job, Jobs, JobSpec, JobState, JobTask, Lease, LeaseLost
 from tunewright.db.sql_store import SqlStore, open_store
@@ -29,8 +31,8 @@ from .strategies.strategy import STRATEGIES
 from .tenure import SHARE, Stopped, Tenure, holder_name
 from .whole_model import time_sessions
 
-TARGETS = ("auto", "cpu")
-"""What can be tuned for: the best device of this machine, or its processor."""
+TARGETS = ("auto", "cpu", "cuda")
+"""What can be tuned for: the device of this machine that models run on, its processor, or its first GPU."""
 
 SEEDS = 2**32
 """How many seeds there are: what numpy's and XGBoost's generators both take."""
@@ -77,7 +79,7 @@ def tune(
         expect()
     tell(Progress(Stage.READING, 0, budget, 0.0, ()))
     machine = local_target(target, threads)
-    opened = open_model(model, dims)
+    opened = open_model(model, dims, widen=machine.kind != CUDA)
     if opened.fallbacks:
         tell(Progress(Stage.READING, 0, budget, 0.0, (), fallback=opened.fallback_ops))
     spec = JobSpec(
@@ -106,7 +108,7 @@ def _run(
     watch: Watch | None,
 ) -> Report:
     """The report of a job that is leased. However this ends, the job is somebody else's to take up."""
-    timing = partial(time_sessions, model, target, settings().objects)
+    timing = None if target.kind == CUDA else partial(time_sessions, model, target, settings().objects)
     try:
         with opened_pool() as workers:
             job = store.jobs.get(tenure.lease.job_id)
@@ -197,7 +199,14 @@ def local_target(name: str = "auto", threads: int | None = None) -> Target:
     """The device of this machine of that kind. Raises Refused if there is none."""
     if name not in TARGETS:
         raise Refused(f"no target is called {name!r}; there are {', '.join(TARGETS)}")
-    return detect(threads)
+    if name != "cuda":
+        return detect(threads)
+    if threads is not None:
+        raise Refused(f"threads={threads}: a GPU has threads of its own, which the search chooses; leave it out")
+    try:
+        return Target.of_gpu(devices()[0].gpu)
+    except (NoDevice, NoCompiler) as error:
+        raise Refused(str(error)) from error
 
 
 def open_pool(name: str, target: Target, ray_address: str | None = None) -> Pool:

@@ -121,12 +121,12 @@ class Model:
         return dict(Counter(step.node.op for step in self.fallbacks))
 
 
-def open_model(source: Path | str | bytes, dims: Mapping[str, int] | None = None) -> Model:
-    """Read an ONNX model. `dims` binds its dynamic dimensions. Raises ModelError in one line for people."""
+def open_model(source: Path | str | bytes, dims: Mapping[str, int] | None = None, *, widen: bool = True) -> Model:
+    """Read an ONNX model. `dims` binds its dynamic dimensions; `widen` as in `rewrite`. Raises ModelError, one line."""
     if not isinstance(source, bytes):
         source = Path(source)
     try:
-        graph = rewrite(load(source, dims or {}))
+        graph = rewrite(load(source, dims or {}), widen=widen)
     except ModelError as error:
         if isinstance(source, bytes):
             raise

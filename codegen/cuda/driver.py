@@ -1,0 +1,179 @@
+"""Driver: kernels run and timed on a GPU of this machine. Read `Driver`, then `CupyDriver`, which does it through CuPy.
+
+Times are the device's own, of one run at a time from a cold second-level cache: before each the cache is filled with
+something else. That keeps the device busy until the run has been queued, so that no time of this process is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .build import GpuArtifact
+from .device import Device, devices
+from .gpu import STATIC_SMEM_BYTES
+
+Bytes = NDArray[np.uint8]
+
+MAX_DYNAMIC_SMEM = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
+
+FLUSHES = 2
+"""How many times the second-level cache is written over before a run."""
+
+QUEUED = 64
+"""Runs that are queued before any of them is waited for."""
+
+
+class DeviceFault(Exception):
+    """A kernel or the device broke the context of this process: nothing runs in it any more. One line for people."""
+
+
+class Clock(NamedTuple):
+    """How fast the multiprocessors run at the moment."""
+
+    hz: int
+    is_slowed: bool  # by heat, or for want of power
+
+
+class Memory(Protocol):
+    """Memory of the device, as bytes."""
+
+    def write(self, data: Bytes) -> None: ...
+
+    def read(self) -> Bytes: ...
+
+    def part(self, begin: int, size_bytes: int) -> Memory:
+        """Some of it, in its place."""
+
+
+class Driver(Protocol):
+    """What runs kernels. All that fails but for want of memory (MemoryError) is a DeviceFault, or a RuntimeError where
+    code can't be loaded.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of the device, for people."""
+
+    def memory(self, size_bytes: int) -> Memory:
+        """Fresh memory, on a multiple of 256 bytes."""
+
+    def program(self, artifact: GpuArtifact, operands: Sequence[Memory]) -> Callable[[], None]:
+        """What queues all launches of an artifact, on its params and then its scratch."""
+
+    def time(self, run: Callable[[], None], count: int) -> list[float]:
+        """Seconds that each of so many runs takes on the device."""
+
+    def clock(self) -> Clock:
+        """See `Clock`."""
+
+
+class CupyDriver:
+    """A `Driver` of a GPU of this machine. Raises NoDevice, NoCompiler."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.device: Device = devices()[number]
+        import cupy
+
+        self._cupy = cupy
+        with _faults(cupy):
+            cupy.cuda.Device(number).use()
+            self._flushed = cupy.empty(FLUSHES * self.device.gpu.l2_bytes, cupy.uint8)
+        self._sensors = _Sensors(cupy.cuda.runtime.deviceGetPCIBusId(number))
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    def memory(self, size_bytes: int) -> Memory:
+        with _faults(self._cupy):
+            return _CupyMemory(self._cupy, self._cupy.empty(max(size_bytes, 1), self._cupy.uint8))
+
+    def program(self, artifact: GpuArtifact, operands: Sequence[Memory]) -> Callable[[], None]:
+        driver, module = self._cupy.cuda.driver, self._cupy.cuda.function.Module()
+        module.load(artifact.code)
+        arrays = tuple(memory.array for memory in operands if isinstance(memory, _CupyMemory))
+        functions = []
+        for launch in artifact.launches:
+            function = module.get_function(launch.symbol)
+            if launch.smem_bytes > STATIC_SMEM_BYTES:
+                driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SMEM, launch.smem_bytes)
+            functions.append((function, launch))
+
+        def run() -> None:
+            for function, launch in functions:
+                function(launch.grid, (launch.threads, 1, 1), arrays, shared_mem=launch.smem_bytes)
+
+        return run
+
+    def time(self, run: Callable[[], None], count: int) -> list[float]:
+        cuda = self._cupy.cuda
+        times_s: list[float] = []
+        with _faults(self._cupy):
+            while len(times_s) < count:
+                pairs = [(cuda.Event(), cuda.Event()) for _ in range(min(count - len(times_s), QUEUED))]
+                for begin, end in pairs:
+                    self._flushed.fill(0)
+                    begin.record()
+                    run()
+                    end.record()
+                pairs[-1][1].synchronize()
+                times_s += [cuda.get_elapsed_time(begin, end) / 1e3 for begin, end in pairs]
+        return times_s
+
+    def clock(self) -> Clock:
+        return self._sensors.clock()
+
+
+class _CupyMemory:
+    def __init__(self, cupy: Any, array: Any) -> None:
+        self._cupy = cupy
+        self.array = array
+
+    def part(self, begin: int, size_bytes: int) -> Memory:
+        return _CupyMemory(self._cupy, self.array[begin : begin + size_bytes])
+
+    def write(self, data: Bytes) -> None:
+        with _faults(self._cupy):
+            self.array.set(data)
+
+    def read(self) -> Bytes:
+        with _faults(self._cupy):
+            found: Bytes = self.array.get()
+            return found
+
+
+class _Sensors:
+    """What NVIDIA's management library tells of a device."""
+
+    def __init__(self, bus_id: str) -> None:
+        import pynvml
+
+        self._nvml = pynvml
+        pynvml.nvmlInit()
+        self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
+        self._slowing = (
+            pynvml.nvmlClocksEventReasonHwSlowdown
+            | pynvml.nvmlClocksEventReasonHwThermalSlowdown
+            | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+            | pynvml.nvmlClocksEventReasonSwThermalSlowdown
+        )
+
+    def clock(self) -> Clock:
+        mhz = self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)
+        reasons = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+        return Clock(1_000_000 * mhz, bool(reasons & self._slowing))
+
+
+@contextmanager
+def _faults(cupy: Any) -> Any:
+    """What CUDA says is wrong, as a DeviceFault."""
+    try:
+        yield
+    except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
+        raise DeviceFault(" ".join(str(error).split())[:300]) from error

@@ -1,0 +1,114 @@
+"""Launchable: a kernel of a GPU as others need it to launch it: code, and what each launch takes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ..ir import Buffer, Kernel
+from ..target import Target
+from . import nvrtc
+from .build import build, source
+from .source import Launch
+
+MOST_CODE_BYTES = 2 << 20
+"""Of machine code, and of PTX."""
+
+
+class Role(StrEnum):
+    """What memory is for."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    SCRATCH = "scratch"  # what launches hand on; its content before and after them is of no account
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Memory of the device that every launch is given a pointer to: dense, row-major, on a multiple of 256 bytes."""
+
+    name: str
+    role: Role
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+
+    @staticmethod
+    def of(buffer: Buffer, role: Role) -> Argument:
+        return Argument(buffer.name, role, buffer.dtype.value, buffer.shape, buffer.size_bytes)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Argument:
+        """Raises KeyError, TypeError or ValueError on data that `asdict` can't have written."""
+        shape = _numbers(data["shape"])
+        return Argument(str(data["name"]), Role(data["role"]), str(data["dtype"]), shape, int(data["size_bytes"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Launchable:
+    """Launches to be made in order, on one stream: each with pointers to all arguments, in their order."""
+
+    arch: str
+    cubin: bytes = field(repr=False)  # for this architecture
+    ptx: str = field(repr=False)  # for it too, where a driver shall finish it
+    launches: tuple[Launch, ...]
+    arguments: tuple[Argument, ...]
+
+    @staticmethod
+    def of(kernel: Kernel, target: Target, inputs: int) -> Launchable:
+        """A kernel, the first so many of whose params are inputs. Raises as `build`; ValueError if it is too large."""
+        artifact = build(kernel, target)
+        text = nvrtc.ptx(source(kernel, target).text, target.cpu)
+        for what, size_bytes in (("machine code", len(artifact.code)), ("PTX", len(text))):
+            if size_bytes > MOST_CODE_BYTES:
+                raise ValueError(f"{size_bytes:,} bytes of {what}: {MOST_CODE_BYTES:,} are the most")
+        params = artifact.params
+        groups = (Role.INPUT, params[:inputs]), (Role.OUTPUT, params[inputs:]), (Role.SCRATCH, artifact.scratch)
+        arguments = tuple(Argument.of(buffer, role) for role, buffers in groups for buffer in buffers)
+        return Launchable(target.cpu, artifact.code, text, artifact.launches, arguments)
+
+    @property
+    def sha256(self) -> str:
+        """Of the machine code."""
+        return hashlib.sha256(self.cubin).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` inverts it."""
+        return {
+            "arch": self.arch,
+            "sha256": self.sha256,
+            "cubin": base64.b64encode(self.cubin).decode(),
+            "ptx": self.ptx,
+            "launches": [
+                {"symbol": symbol, "grid": list(grid), "block": [threads, 1, 1], "smem_bytes": smem_bytes}
+                for symbol, grid, threads, smem_bytes in self.launches
+            ],
+            "arguments": [asdict(one) | {"shape": list(one.shape)} for one in self.arguments],
+        }
+
+    @staticmethod
+    def from_json(data: Any) -> Launchable:
+        """Raises KeyError, TypeError or ValueError on data that `to_json` can't have written."""
+        return Launchable(
+            arch=str(data["arch"]),
+            cubin=base64.b64decode(data["cubin"], validate=True),
+            ptx=str(data["ptx"]),
+            launches=tuple(_launch(**one) for one in data["launches"]),
+            arguments=tuple(map(Argument.from_json, data["arguments"])),
+        )
+
+
+def _launch(symbol: str, grid: Sequence[int], block: Sequence[int], smem_bytes: int) -> Launch:
+    along, down, deep = _numbers(grid)
+    threads, *ones = _numbers(block)
+    if ones != [1, 1]:
+        raise ValueError(f"a block of {list(block)}: threads are along x alone")
+    return Launch(str(symbol), (along, down, deep), threads, int(smem_bytes))
+
+
+def _numbers(values: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(int, values))

@@ -1,0 +1,176 @@
+"""A plugin for the children of a pool: a GPU that the interpreter stands in for, and kernels that do what none should.
+
+What is "compiled" is the candidate itself. The sketch "simulated.<fault>" is the default kernel of the task, whose run
+goes wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tunewright.codegen.cuda import interp
+from tunewright.codegen.cuda.build import GpuArtifact
+from tunewright.codegen.cuda.driver import Bytes, Clock, DeviceFault
+from tunewright.codegen.cuda.driver import Memory as DeviceMemory
+from tunewright.codegen.cuda.source import emit
+from tunewright.codegen.ir import Kernel
+from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
+from tunewright.graph.task import Task
+from tunewright.search_space import sketches
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.space import Space
+from tunewright.workers import gpu, measure
+from tunewright.workers.wire import candidate_json, read_candidate
+
+FAULTS = ("ok", "wrong", "changed", "beyond", "crash", "hang")
+
+TIME_S = 1e-3
+"""Of every run."""
+
+FOREVER = threading.Event()
+
+
+class Memory:
+    """Memory of the host."""
+
+    def __init__(self, array: Bytes) -> None:
+        self.array = array
+
+    def write(self, data: Bytes) -> None:
+        self.array[...] = data
+
+    def read(self) -> Bytes:
+        return self.array.copy()
+
+    def part(self, begin: int, size_bytes: int) -> Memory:
+        return Memory(self.array[begin : begin + size_bytes])
+
+
+def bytes_of(memory: DeviceMemory) -> Bytes:
+    assert isinstance(memory, Memory)
+    return memory.array
+
+
+class Simulated:
+    """A driver. `clocks` are what it tells of its clock, the last one for ever."""
+
+    name = "a simulated GPU"
+
+    def __init__(self, clocks: Sequence[Clock] = (Clock(10**9, is_slowed=False),)) -> None:
+        self._clocks = list(clocks)
+
+    def memory(self, size_bytes: int) -> Memory:
+        return Memory(np.zeros(size_bytes, np.uint8))
+
+    def program(self, artifact: GpuArtifact, operands: Sequence[DeviceMemory]) -> Callable[[], None]:
+        kernel = kernel_of(artifact.code)
+        fault = read_candidate(json.loads(artifact.code)).schedule.sketch.partition("simulated.")[2]
+        buffers = (*artifact.params, *artifact.scratch)
+        arrays = [
+            bytes_of(memory).view(buffer.dtype.numpy).reshape(buffer.shape)
+            for buffer, memory in zip(buffers, operands, strict=True)
+        ]
+
+        made: list[Any] = []
+
+        def run() -> None:
+            if fault == "crash":
+                raise DeviceFault("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
+            if fault == "hang":
+                FOREVER.wait()
+            if not made:
+                interp.run(kernel, arrays[: len(kernel.params)])
+                made.extend(array.copy() for array in arrays)
+            for array, content in zip(arrays, made, strict=True):  # another run gives the same
+                array[...] = content
+            if fault == "wrong":
+                arrays[len(artifact.params) - 1].reshape(-1)[-1] += 1
+            if fault == "changed":
+                arrays[0].reshape(-1)[0] += 1
+            if fault == "beyond":
+                whole: Any = bytes_of(operands[len(artifact.params) - 1]).base
+                whole[-gpu.GUARD_BYTES] ^= 1
+
+        return run
+
+    def time(self, run: Callable[[], None], count: int) -> list[float]:
+        run()
+        return [TIME_S] * count
+
+    def clock(self) -> Clock:
+        return self._clocks.pop(0) if len(self._clocks) > 1 else self._clocks[0]
+
+
+def kernel_of(code: bytes) -> Kernel:
+    """The kernel of a candidate that was "compiled"."""
+    return sketches.lower(read_candidate(json.loads(code)))
+
+
+def compiled(candidate: Candidate) -> GpuArtifact:
+    """A candidate as an artifact that a simulated GPU runs."""
+    kernel = sketches.lower(candidate)
+    verify(kernel)
+    code = json.dumps(candidate_json(candidate)).encode()
+    return GpuArtifact(
+        code=code,
+        sha256=hashlib.sha256(code).hexdigest(),
+        launches=emit(kernel, "kernel").launches,
+        usage={},
+        params=kernel.params,
+        scratch=kernel.scratch,
+        packings=dict(kernel.packings),
+    )
+
+
+@dataclass(frozen=True)
+class SimulatedSketch:
+    fault: str
+    version: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"simulated.{self.fault}"
+
+    def applies(self, task: Task, target: Target) -> bool:
+        return True
+
+    def space(self, task: Task, target: Target) -> Space:
+        raise NotImplementedError
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        real = next(one for one in REAL if one.applies(task, target))
+        return real.lower(task, real.space(task, target).default, target)
+
+
+def lowered(candidate: Candidate) -> Kernel:
+    """As `measure` lowers; `built` is asked for the same candidate next."""
+    global LAST
+    LAST = candidate
+    return sketches.lower(candidate)
+
+
+def built(kernel: Kernel, target: Target, cache: object) -> GpuArtifact:
+    assert LAST is not None
+    return compiled(LAST)
+
+
+LAST: Candidate | None = None
+REAL = sketches.SKETCHES
+WITH_SIMULATED = (*(SimulatedSketch(fault) for fault in FAULTS), *REAL)
+
+
+def install() -> None:
+    """Have the functions that children call use it."""
+    sketches.SKETCHES = WITH_SIMULATED
+    setattr(gpu, "driver", Simulated)  # noqa: B010 - it is cached else
+    setattr(measure, "lower", lowered)  # noqa: B010 - names that it imports
+    setattr(measure, "gpu_build", built)  # noqa: B010

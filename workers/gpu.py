@@ -1,0 +1,183 @@
+"""Kernels of a GPU in a child: checked and timed on the device, as `check.Loaded` does it on a processor."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from math import inf
+from statistics import fmean
+
+import numpy as np
+
+from tunewright.codegen.cuda.build import GpuArtifact
+from tunewright.codegen.cuda.driver import Bytes, Clock, CupyDriver, DeviceFault, Driver
+from tunewright.codegen.ir import Buffer
+
+from .check import Array, Example, checksum
+
+GUARD_BYTES = 4096
+"""Memory before and behind each operand that nobody may write to."""
+
+GUARD, UNWRITTEN = 0xA5, 0xFF
+"""What is in there, and in memory that nothing has been written to."""
+
+SLOWED = 20
+"""Samples in a row that are thrown away because the device had lowered its clock."""
+
+
+@cache
+def driver() -> Driver:
+    """That of the device of this process."""
+    return CupyDriver()
+
+
+@contextmanager
+def _dying() -> Iterator[None]:
+    """What breaks the device's context ends the process: nothing runs in it any more, and the parent starts another."""
+    try:
+        yield
+    except DeviceFault as fault:
+        os.write(2, f"{fault}\n".encode())
+        os.abort()
+
+
+class _Operand:
+    """An operand on the device, between guards."""
+
+    def __init__(self, device: Driver, buffer: Buffer, content: Array | None) -> None:
+        self.buffer = buffer
+        data = np.full(buffer.size_bytes, UNWRITTEN, np.uint8)
+        if content is not None:
+            data = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        self._sum = None if content is None else checksum(data)
+        guard = np.full(GUARD_BYTES, GUARD, np.uint8)
+        self._whole = device.memory(2 * GUARD_BYTES + buffer.size_bytes)
+        self._whole.write(np.concatenate([guard, data, guard]))
+        self.memory = self._whole.part(GUARD_BYTES, buffer.size_bytes)
+
+    def clear(self) -> None:
+        """As if nobody had written to it."""
+        self.memory.write(np.full(self.buffer.size_bytes, UNWRITTEN, np.uint8))
+
+    def array(self) -> Array:
+        """What is in it now."""
+        found: Array = self.memory.read().view(self.buffer.dtype.numpy).reshape(self.buffer.shape)
+        return found
+
+    def fault(self) -> str | None:
+        """What was written beside it, or to it if it is an input."""
+        whole = self._whole.read()
+        if self._sum is not None and checksum(_inner(whole)) != self._sum:
+            return "an input was changed"
+        if not (whole[:GUARD_BYTES] == GUARD).all():
+            return "written out of bounds, before the beginning"
+        return None if (whole[-GUARD_BYTES:] == GUARD).all() else "written out of bounds, past the end"
+
+
+def _inner(whole: Bytes) -> Bytes:
+    return np.ascontiguousarray(whole[GUARD_BYTES:-GUARD_BYTES])
+
+
+class GpuLoaded:
+    """See `check.Loaded`. Raises RuntimeError on code that can't be loaded."""
+
+    def __init__(self, example: Example, artifact: GpuArtifact, device: Driver) -> None:
+        self._example, self._device = example, device
+        inputs = len(example.inputs)
+        with _dying():
+            self._inputs = [
+                _Operand(device, buffer, example.input(n, artifact.packings.get(buffer.name)).guarded.array)
+                for n, buffer in enumerate(artifact.params[:inputs])
+            ]
+            self._outputs = [_Operand(device, buffer, None) for buffer in artifact.params[inputs:]]
+            self._scratch = [_Operand(device, buffer, None) for buffer in artifact.scratch]
+            operands = (*self._inputs, *self._outputs, *self._scratch)
+            self._run = device.program(artifact, [one.memory for one in operands])
+        self._sums: list[int] | None = None
+        self._clocks: list[Clock] = []
+        self.once_s = 0.0
+        self.cold = self
+        self.warm = self
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """The device, and how fast it ran when samples were taken."""
+        told = {"gpu": self._device.name}
+        if self._clocks:
+            slowest, fastest = (choose(clock.hz for clock in self._clocks) // 10**6 for choose in (min, max))
+            told["clock"] = f"{slowest} to {fastest} MHz"
+        return told
+
+    def fill(self) -> None:
+        """Run once, so that outputs are of this one: others may have run meanwhile."""
+        with _dying():
+            self._device.time(self._run, 1)
+
+    def again(self) -> None:
+        """Run once more, and let the faster run count."""
+        with _dying():
+            self.once_s = min(self.once_s, *self._device.time(self._run, 1))
+
+    def check(self) -> tuple[str | None, float | None]:
+        """Run once, compare with the reference: what is wrong, and the largest relative error."""
+        with _dying():
+            for output in self._outputs:
+                output.clear()
+            [self.once_s] = self._device.time(self._run, 1)
+            outputs = [output.array() for output in self._outputs]
+            fault, error = self._example.compared(outputs)
+            self._sums = [checksum(array) for array in outputs]
+            return fault and (self._damage() or fault), error
+
+    def recheck(self) -> str | None:
+        """What is wrong after further runs."""
+        with _dying():
+            return self._damage() or self.recheck_outputs()
+
+    def recheck_outputs(self) -> str | None:
+        """Whether the last run gave the same bits."""
+        with _dying():
+            sums = [checksum(output.array()) for output in self._outputs]
+        return "the result differs from run to run" if sums != self._sums else None
+
+    def _damage(self) -> str | None:
+        named = [
+            *((tensor.name, one) for tensor, one in zip(self._example.task.inputs, self._inputs, strict=True)),
+            *((tensor.name, one) for tensor, one in zip(self._example.task.outputs, self._outputs, strict=True)),
+            *(("scratch", one) for one in self._scratch),
+        ]
+        return next((f"{name}: {fault}" for name, one in named if (fault := one.fault())), None)
+
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        """Seconds of a run, once a sample: the mean of `repeats`. Less samples where the deadline passes.
+
+        What was taken while heat or want of power lowered the clock is taken again.
+        """
+        taken: list[float] = []
+        slowed = 0
+        with _dying():
+            while len(taken) < samples and not (taken and time.monotonic() >= deadline_s):
+                clocks = [self._device.clock()]
+                times_s = self._device.time(self._run, repeats)
+                clocks.append(self._device.clock())
+                if any(clock.is_slowed for clock in clocks):
+                    slowed += 1
+                    if slowed == SLOWED:
+                        raise DeviceFault(f"{self._device.name} keeps its clock low: it is hot, or lacks power")
+                    continue
+                slowed = 0
+                self._clocks += clocks
+                taken.append(fmean(times_s))
+        return taken
+
+    def close(self) -> None:
+        """Let go of the code and the memory."""
+        self._run = _nothing
+        self._inputs, self._outputs, self._scratch = [], [], []
+
+
+def _nothing() -> None:
+    """What is left of a kernel that was unloaded."""
