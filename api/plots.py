@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from tunewright.tuner.text import duration, gain, printable, share
+from tunewright.tuner.text import duration, gain, printable, share, shortened
 
 from .drawing.figure import SERIES, series
 from .drawing.scales import Axis, Scale, scale
@@ -96,8 +96,7 @@ def _colour(name: str) -> str:
 
 def _name(text: str) -> str:
     """A name on one line, which may be anything."""
-    shown = printable(text)
-    return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 3]}..."
+    return shortened(printable(text), LONGEST_NAME)
 
 
 def _title(view: JobPage) -> str:

@@ -17,6 +17,11 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
+def shortened(text: str, most: int) -> str:
+    """The text, or as much of the begin of a longer one that with "..." it has `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def printable_lines(text: str) -> str:
     """Lines of text, each `printable`."""
     return "\n".join(map(printable, text.split("\n")))

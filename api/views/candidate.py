@@ -32,6 +32,7 @@ from ..problems import Kind, Problem
 from ..schemas import Answer, Digest
 from ..service import in_thread
 from .judged import Nearness, Question, ReasonShown, measured_peak, nearness, sample
+from .said import Provenance, Said, SaidAtLength
 from .schedules import (
     FormShown,
     KnobShown,
@@ -50,8 +51,8 @@ from .targets import TargetName
 MOST_LETTERS = 120_000
 """Of a difference: the page of it stays below 300 kB."""
 
-MOST_SAMPLES, MOST_FACTS, MOST_TEXT = 1000, 50, 2000
-"""Samples, lines of provenance, and letters of a text that are shown: what was imported may have any number."""
+MOST_SAMPLES = 1000
+"""Samples that are shown: what was imported may have any number."""
 
 
 class TextPart(StrEnum):
@@ -87,9 +88,9 @@ class Evidence(Answer):
         description="Median of the fastest schedule known then, timed in turn with this one; null where it was not."
     )
     warm_ms: float | None = Field(description="Median with all operands in the caches; null where it was not timed.")
-    object_sha256: str = Field(description="Digest of the object code that was timed.")
-    provenance: dict[str, str] = Field(description="Machine, compiler and library versions.")
-    error: str = Field(description="What went wrong, more of it than in a table.")
+    object_sha256: Said = Field(description="Digest of the object code that was timed.")
+    provenance: Provenance = Field(description="Machine, compiler and library versions.")
+    error: SaidAtLength = Field(description="What went wrong, more of it than in a table.")
 
     @staticmethod
     def of(measured: Measurement) -> Evidence:
@@ -98,19 +99,16 @@ class Evidence(Answer):
             samples_ms=[1e3 * sample for sample in measured.samples_s[:MOST_SAMPLES]],
             incumbent_ms=in_ms(measured.incumbent_s),
             warm_ms=in_ms(measured.warm_s),
-            object_sha256=measured.object_sha256[:MOST_TEXT],
-            provenance={
-                str(name)[:MOST_TEXT]: str(value)[:MOST_TEXT]
-                for name, value in list(measured.provenance.items())[:MOST_FACTS]
-            },
-            error=measured.error[:MOST_TEXT],
+            object_sha256=measured.object_sha256,
+            provenance=measured.provenance,
+            error=measured.error,
         )
 
 
 class Expected(Answer):
     """What a cost model expects of a candidate."""
 
-    model: str
+    model: Said
     expected_ms: float
     has_learned_from_it: bool = Field(description="Whether it may have known the measured time.")
 
@@ -118,9 +116,9 @@ class Expected(Answer):
 class ContributionShown(Answer):
     """What one feature does to the speed that is predicted."""
 
-    feature: str
-    words: str = Field(description="What it is.")
-    value: str = Field(description="Its value, for people.")
+    feature: Said
+    words: Said = Field(description="What it is.")
+    value: Said = Field(description="Its value, for people.")
     log2_speed: float = Field(description="What it adds to log2 of the speed.")
 
     @property
@@ -142,7 +140,7 @@ class DiffLineShown(Answer):
     """A line of what two texts have in common, or one of them alone."""
 
     kind: DiffKind
-    text: str
+    text: SaidAtLength
 
 
 class TextShown(Answer):
@@ -154,7 +152,7 @@ class TextShown(Answer):
     difference: list[DiffLineShown] | None = Field(
         description="From the other to this one; empty where they are alike."
     )
-    why: str = Field(description="Why there is none; empty where it is still being made.")
+    why: Said = Field(description="Why there is none; empty where it is still being made.")
 
 
 class CandidatePage(Answer):

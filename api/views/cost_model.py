@@ -18,15 +18,13 @@ from tunewright.tuner.insight.standing import Lessons, Standing, Use, Weight, Wh
 from tunewright.tuner.lookup.experience import FEWEST_TRIALS, GROWTH
 
 from ..schemas import Answer
+from .said import Said
 
 LISTED = 100
 """Snapshots that are shown: the newest."""
 
 MOST_OPS = 20
 """Ops of a training set that are shown: those with the most trials."""
-
-LETTERS = 200
-"""Of a text that strangers chose, such as what a task is."""
 
 USUAL_KIND = "cpu"
 
@@ -55,7 +53,7 @@ class Figures(Answer):
 class OpLine(Answer):
     """How much of a training set is of one op."""
 
-    op: str
+    op: Said
     trials: int
     held_out: int | None = Field(description="Trials that it is judged by; null where nobody knows.")
 
@@ -72,7 +70,7 @@ class TrainingSet(Answer):
 class Rival(Answer):
     """What else was tried on the tasks that the base model is judged by."""
 
-    name: str
+    name: Said
     pairwise: float | None
     pairwise_all: float | None
     peak_1: float | None
@@ -82,13 +80,13 @@ class Rival(Answer):
 class BaseShown(Answer):
     """The base model, which is a part of the package, by its data card."""
 
-    sha256: str
-    made: str = Field(description="The day.")
+    sha256: Said
+    made: Said = Field(description="The day.")
     learned_from: TrainingSet
     quality: Figures | None
     rivals: list[Rival]
-    targets: list[str] = Field(description="That it has trials of, for people.")
-    machine: dict[str, str] = Field(description="What they were measured with.")
+    targets: list[Said] = Field(description="That it has trials of, for people.")
+    machine: dict[Said, Said] = Field(description="What they were measured with.")
 
 
 class SnapshotLine(Answer):
@@ -96,7 +94,7 @@ class SnapshotLine(Answer):
 
     id: int
     made_at: datetime
-    sha256: str
+    sha256: Said
     size_bytes: int
     job: int | None = Field(description="That taught it; null: the service did.")
     trials: int = Field(description="That it learned from.")
@@ -108,26 +106,26 @@ class SnapshotLine(Answer):
 class WeightLine(Answer):
     """How much of what a model has learned is by one feature."""
 
-    feature: str
-    words: str
+    feature: Said
+    words: Said
     share: float
 
 
 class CostModelPage(Answer):
     """The cost models for a kind of target."""
 
-    kind: str
-    kinds: list[str] = Field(description="Kinds of targets that there is anything of.")
+    kind: Said
+    kinds: list[Said] = Field(description="Kinds of targets that there is anything of.")
     features: int = Field(description="How many numbers the model sees of a schedule.")
-    features_version: str = Field(description="A model of another version is left alone.")
+    features_version: Said = Field(description="A model of another version is left alone.")
     base: BaseShown | None = Field(description="Null: there is none that could be used.")
-    trouble: str = Field(description="Why the base model can't be read; empty where nothing is wrong with it.")
+    trouble: Said = Field(description="Why the base model can't be read; empty where nothing is wrong with it.")
     snapshots: list[SnapshotLine] = Field(description="The newest first.")
     is_cut: bool = Field(description="Whether there are older ones.")
     newest: int | None = Field(description="The snapshot that jobs begin with; null: they begin with the base model.")
     picks: Picks = Field(description="What lookups pick by.")
     why: Why
-    worse_in: list[str] = Field(description="Figures in which the newest snapshot is worse than what it stands on.")
+    worse_in: list[Said] = Field(description="Figures in which the newest snapshot is worse than what it stands on.")
     new_trials: int = Field(description="Trials that no snapshot in use has learned from, of all kinds of targets.")
     wanted_trials: int = Field(description="So many make the next snapshot.")
     base_weights: list[WeightLine] = Field(description="What the base model goes by, the largest first.")
@@ -148,7 +146,7 @@ def cost_model_page(store: SqlStore, kind: str = "") -> CostModelPage:
         features=len(NAMES),
         features_version=VERSION,
         base=_base(stands.base) if stands.base else None,
-        trouble=stands.trouble[:LETTERS],
+        trouble=stands.trouble,
         snapshots=[_snapshot(head, stands) for head in heads[:LISTED]],
         is_cut=len(heads) > LISTED,
         newest=learned.id if learned else None,
@@ -226,7 +224,7 @@ def _ops(tasks: int, trials: Mapping[str, int], held_out: Mapping[str, int | Non
     return TrainingSet(
         tasks=tasks,
         trials=sum(trials.values()),
-        ops=[OpLine(op=op[:LETTERS], trials=trials[op], held_out=held_out.get(op, 0)) for op in listed],
+        ops=[OpLine(op=op, trials=trials[op], held_out=held_out.get(op, 0)) for op in listed],
         other_trials=sum(trials.values()) - sum(trials[op] for op in listed),
     )
 

@@ -16,6 +16,7 @@ from tunewright.tuner.jobs.tenure import holder_name
 from tunewright.workers.pool import has
 
 from ..schemas import Answer
+from .said import Said
 from .targets import TargetName
 
 WATCHED_S = 3600.0
@@ -30,31 +31,28 @@ MOST_GAPS = 100
 GAP_JOBS = 200
 """Jobs whose tasks are looked at: the newest ones."""
 
-LETTERS = 200
-"""Of a text that strangers chose, such as what a task is."""
-
 
 class FleetDevice(Answer):
     """A processor or GPU that candidates are timed on."""
 
-    name: str
+    name: Said
     target: TargetName = Field(description="With all its threads.")
     quarantined_until: datetime | None = Field(description="It failed too often and rests until then; null: it works.")
-    reason: str = Field(description="Of the quarantine.")
+    reason: Said = Field(description="Of the quarantine.")
 
 
 class FleetTuner(Answer):
     """A tuner process."""
 
-    id: str
-    name: str = Field(description="Host and number of the process, as jobs name who is at work on them.")
-    pool: str = Field(description="Where it measures: `local` or `ray`.")
-    version: str = Field(description="Of Tunewright.")
+    id: Said
+    name: Said = Field(description="Host and number of the process, as jobs name who is at work on them.")
+    pool: Said = Field(description="Where it measures: `local` or `ray`.")
+    version: Said = Field(description="Of Tunewright.")
     started_at: datetime
     seen_at: datetime
     draining: bool = Field(description="It was asked to end, and takes no more jobs.")
     job: int | None = Field(description="The job it is at work on.")
-    label: str = Field(description="Of that job, for people.")
+    label: Said = Field(description="Of that job, for people.")
     busy_since: datetime | None = Field(description="When it took that job up; null where no event tells.")
     busy_share: float = Field(description="Which part of the time it had a job, of the last `watched_s` seconds.")
     watched_s: float = Field(description="An hour, or since it began.")
@@ -64,7 +62,7 @@ class FleetTuner(Answer):
 class HolderLine(Answer):
     """A process that has a job without being a tuner: a command such as `tunewright tune`."""
 
-    name: str
+    name: Said
     job: int
     since: datetime
 
@@ -92,9 +90,9 @@ class CoverageLine(Answer):
 class GapLine(Answer):
     """A task that a job asked for and that there is no record of."""
 
-    task: str = Field(description="Its key.")
-    op: str
-    shape: str
+    task: Said = Field(description="Its key.")
+    op: Said
+    shape: Said
     target: TargetName
     job: int = Field(description="The newest job that asked for it.")
 
@@ -130,8 +128,8 @@ def fleet_page(store: SqlStore) -> FleetPage:
     lacking = [
         GapLine(
             task=gap.task_key,
-            op=gap.op[:LETTERS],
-            shape=gap.shape[:LETTERS],
+            op=gap.op,
+            shape=gap.shape,
             target=TargetName.known(gap.target_key, names),
             job=gap.job_id,
         )
@@ -166,14 +164,14 @@ def _tuner(tuner: Tuner, told: Shifts, labels: Mapping[int, str], names: Mapping
     current = next((shift for shift in own if shift.job_id == tuner.job_id and shift.ended_at is None), None)
     return FleetTuner(
         id=tuner.id,
-        name=holder_name(tuner.host, tuner.pid)[:LETTERS],
+        name=holder_name(tuner.host, tuner.pid),
         pool=tuner.pool,
-        version=tuner.version[:LETTERS],
+        version=tuner.version,
         started_at=tuner.started_at,
         seen_at=tuner.seen_at,
         draining=tuner.draining,
         job=tuner.job_id,
-        label=labels.get(tuner.job_id or 0, "")[:LETTERS],
+        label=labels.get(tuner.job_id or 0, ""),
         busy_since=current.begun_at if current else None,
         busy_share=min(busy_s / watched_s, 1.0) if watched_s else 0.0,
         watched_s=watched_s,
@@ -189,10 +187,10 @@ def _device(device: Device, now: datetime, names: Mapping[str, str]) -> FleetDev
     """A device; of a quarantine that is over nothing is told."""
     resting = _is_resting(device, now)
     return FleetDevice(
-        name=device.name[:LETTERS],
+        name=device.name,
         target=TargetName.known(device.target_key, names),
         quarantined_until=device.quarantined_until if resting else None,
-        reason=(device.reason[:LETTERS] or "no reason was given") if resting else "",
+        reason=(device.reason or "no reason was given") if resting else "",
     )
 
 
@@ -200,10 +198,7 @@ def _others(shifts: Iterable[Shift], tuners: Iterable[Tuner]) -> list[HolderLine
     """The shifts that go on of processes which are no tuners."""
     known = {holder_name(tuner.host, tuner.pid) for tuner in tuners}
     others = [shift for shift in shifts if shift.ended_at is None and shift.holder not in known]
-    return [
-        HolderLine(name=shift.holder[:LETTERS], job=shift.job_id, since=shift.begun_at)
-        for shift in others[:MOST_TUNERS]
-    ]
+    return [HolderLine(name=shift.holder, job=shift.job_id, since=shift.begun_at) for shift in others[:MOST_TUNERS]]
 
 
 def _queue(queue: Queue, tuners: Iterable[Tuner], targets: Mapping[str, Target], now: datetime) -> QueueLine:

@@ -30,6 +30,7 @@ from ..schemas import Answer
 from .history import Histories, History, Times
 from .job_tasks import CLEAR_GAIN, ORDERS, Run, TaskLine, TaskSort, lines, run_of
 from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
+from .said import Said
 
 ROWS = 25
 """Tasks on one page."""
@@ -48,9 +49,6 @@ LOG_ROWS = 50
 
 QUIET = frozenset({EventKind.PROGRESS, EventKind.DEFAULT})
 """Events that are not listed: they come all the time, or for each task, and the rest of the page says what they say."""
-
-LONGEST_WORDS = 300
-"""Characters of what an event says."""
 
 
 class Abscissa(StrEnum):
@@ -76,7 +74,7 @@ class Latency(Answer):
     tuned_ms: float | None = Field(description="On the best ones.")
     speedup: float | None
     is_timed: bool = Field(description="Whether the model was run; else these are sums over its tasks.")
-    why_not: str = Field(description="Why a finished job has not timed the model; empty where it has.")
+    why_not: Said = Field(description="Why a finished job has not timed the model; empty where it has.")
 
 
 class Prospect(Answer):
@@ -93,16 +91,16 @@ class Prospect(Answer):
 class Promise(Answer):
     """A task that something is still expected of."""
 
-    key: str
-    op: str
+    key: Said
+    op: Said
     expected_share: float = Field(description="What part of a run searching for as long again should take off it here.")
 
 
 class Part(Answer):
     """What a task takes of a run of the model, or several together, or what no task does."""
 
-    key: str = Field(description="Of the task; empty where it is no single one.")
-    name: str = Field(description="For people.")
+    key: Said = Field(description="Of the task; empty where it is no single one.")
+    name: Said = Field(description="For people.")
     before_ms: float | None
     after_ms: float | None
 
@@ -118,8 +116,8 @@ class Step(Answer):
 class Curve(Answer):
     """How a task, or the whole model, came to be faster."""
 
-    key: str = Field(description="Of the task; empty for the whole model.")
-    op: str
+    key: Said = Field(description="Of the task; empty for the whole model.")
+    op: Said
     steps: list[Step]
 
 
@@ -130,8 +128,8 @@ class Failure(Answer):
     trials: int
     share: float = Field(description="Of all trials of the job.")
     tasks: int = Field(description="Tasks that had such trials.")
-    most: str = Field(description="Key of the task that had most of them.")
-    most_op: str
+    most: Said = Field(description="Key of the task that had most of them.")
+    most_op: Said
 
 
 class LogLine(Answer):
@@ -140,29 +138,29 @@ class LogLine(Answer):
     number: int
     kind: EventKind
     created_at: datetime
-    key: str = Field(description="Of the task that it is about; empty where it is about none.")
-    op: str
+    key: Said = Field(description="Of the task that it is about; empty where it is about none.")
+    op: Said
     default_ms: float | None
     best_ms: float | None
     trial: int | None = Field(description="From 1 on.")
-    words: str = Field(description="What else it says: who has the job, what it is at, why it failed.")
+    words: Said = Field(description="What else it says: who has the job, what it is at, why it failed.")
 
 
 class JobDevice(Answer):
     """What candidates are timed on."""
 
-    name: str
+    name: Said
     quarantined_until: datetime | None = Field(description="It failed too often and rests until then.")
-    reason: str
+    reason: Said
 
 
 class JobTuner(Answer):
     """A tuner process that is at work on the job."""
 
-    id: str
-    host: str
+    id: Said
+    host: Said
     pid: int
-    pool: str
+    pool: Said
     seen_at: datetime
     draining: bool
     devices: list[JobDevice]
@@ -174,9 +172,9 @@ class Settings(Answer):
     trials: int = Field(description="Most candidates to measure.")
     seconds: float | None = Field(description="Most seconds of searching; null: no limit.")
     until: float | None = Field(description="It ends once another minute brings less than this; null: no limit.")
-    strategy: str
+    strategy: Said
     seed: int | None
-    dims: dict[str, int] = Field(description="Sizes of the model's open dimensions.")
+    dims: dict[Said, int] = Field(description="Sizes of the model's open dimensions.")
     priority: int
     attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
     is_attached: bool = Field(description="Whether it belongs to a command, so that no other process takes it up.")
@@ -187,7 +185,7 @@ class JobPage(Answer):
 
     asked: JobPageAsked
     job: JobLine
-    stage: str = Field(description="What its tuner process is at; empty where there is none.")
+    stage: Said = Field(description="What its tuner process is at; empty where there is none.")
     latency: Latency
     prospect: Prospect
     promising: list[Promise] = Field(description="The tasks that most is still expected of.")
@@ -200,7 +198,7 @@ class JobPage(Answer):
     task_count: int
     trials: int = Field(description="That were counted, the failed ones among them.")
     failures: list[Failure] = Field(description="The most frequent first.")
-    fallback: dict[str, int] = Field(description="Op -> nodes of the model that run without a kernel.")
+    fallback: dict[Said, int] = Field(description="Op -> nodes of the model that run without a kernel.")
     fallback_share: float | None = Field(description="The part of a run that these take; null: not known.")
     log: list[LogLine] = Field(
         description="The newest first; without progress and defaults, of which there are too many."
@@ -269,7 +267,7 @@ def _latency(job: Job, run: Run) -> Latency:
         tuned_ms=run.tuned_ms,
         speedup=ratio(run.default_ms, run.tuned_ms),
         is_timed=False,
-        why_not=told.word(job.result, "whole_model")[:LONGEST_WORDS],
+        why_not=told.word(job.result, "whole_model"),
     )
 
 
@@ -415,11 +413,11 @@ def _log_line(event: Event) -> LogLine:
         kind=event.kind,
         created_at=event.created_at,
         key=told.word(data, "task_key"),
-        op=told.word(data, "op")[:LONGEST_WORDS],
+        op=told.word(data, "op"),
         default_ms=told.number(data, "default_ms"),
         best_ms=told.number(data, "best_ms"),
         trial=None if trial is None else int(trial) + 1,
-        words=_words(event.kind, data)[:LONGEST_WORDS],
+        words=_words(event.kind, data),
     )
 
 

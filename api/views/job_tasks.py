@@ -19,6 +19,7 @@ from tunewright.tuner.units import in_ms, in_s
 
 from ..schemas import Answer
 from .history import History, Times
+from .said import Said
 
 CLEAR_GAIN = 0.0005
 """The part of a run below which hardly anything is expected of a task: 0.05%."""
@@ -53,8 +54,8 @@ class TaskSort(StrEnum):
 class TaskLine(Answer):
     """A task in the list of a job."""
 
-    key: str
-    op: str = Field(description="What it is, for people.")
+    key: Said
+    op: Said = Field(description="What it is, for people.")
     uses: int = Field(description="How often the model runs it, as things stand.")
     occurrences: int = Field(description="How often it occurs in the model. Some of them may run as others instead.")
     default_ms: float | None = Field(description="Time of its default schedule; null: not known, or it fails.")

@@ -22,6 +22,7 @@ from tunewright.tuner.text import ratio
 
 from ..paging import cut, number_of
 from ..schemas import Answer
+from .said import Said, SaidAtLength
 from .targets import TargetName, target_names
 
 ROWS = 50
@@ -57,11 +58,11 @@ class JobLine(Answer):
     """A job in a list."""
 
     id: int
-    label: str = Field(description="The model's name, for people.")
-    model: str = Field(description="Digest of its model; empty where it has none.")
+    label: Said = Field(description="The model's name, for people.")
+    model: Said = Field(description="Digest of its model; empty where it has none.")
     state: JobState
     wish: Wish | None = Field(description="What its tuner process has been asked for and not yet done.")
-    error: str
+    error: SaidAtLength
     target: TargetName
     tasks: int = Field(description="Distinct tasks of the model.")
     trials: int = Field(description="Candidates measured so far.")
@@ -79,7 +80,7 @@ class JobLine(Answer):
     minute_gain: float | None = Field(description="The same of a minute of it, on the average.")
     outlook: Outlook
     priority: int
-    holder: str = Field(description="The tuner process at work on it; empty where there is none.")
+    holder: Said = Field(description="The tuner process at work on it; empty where there is none.")
     created_at: datetime
     updated_at: datetime
 
@@ -93,8 +94,8 @@ class JobsAsked(Answer):
     """What a list of jobs was asked for."""
 
     state: tuple[JobState, ...] = ()
-    model: str = Field("", description="Text in the label, or the begin of the model's digest.")
-    target: str = Field("", description="Key of a target.")
+    model: Said = Field("", description="Text in the label, or the begin of the model's digest.")
+    target: Said = Field("", description="Key of a target.")
     sort: JobOrder = JobOrder.NEWEST
     cursor: str | None = None
 
@@ -113,7 +114,7 @@ class JobsPage(Answer):
     is_cut: bool = Field(description="Whether older jobs were not looked at for an order other than the newest first.")
     counts: dict[JobState, int] = Field(description="How many jobs there are in each state, whatever was asked for.")
     targets: list[TargetName] = Field(description="The targets that something is known of.")
-    at_work: list[str] = Field(description="Keys of those that tuner processes are at work for.")
+    at_work: list[Said] = Field(description="Keys of those that tuner processes are at work for.")
     tuners: int = Field(description="Tuner processes that were heard of in the last minute.")
     busy: int = Field(description="Of them, those at work on a job.")
 

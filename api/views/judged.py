@@ -23,6 +23,7 @@ from tunewright.tuner.insight.reasons import Reason, reasons
 from tunewright.tuner.insight.roofline import MEMORY, Ceilings, ceilings, spots
 
 from ..schemas import Answer, Digest
+from .said import Said
 
 SAMPLED, FASTEST = 980, 20
 """Trials that are looked at: so many of all, and the fastest. No more than 1,000 points are drawn or scored."""
@@ -33,7 +34,7 @@ ARITHMETIC = "arithmetic"
 class BandwidthShown(Answer):
     """How many bytes a second all threads together can bring nearer."""
 
-    name: str = Field(description="Where they come from: a cache or memory.")
+    name: Said = Field(description="Where they come from: a cache or memory.")
     bytes_s: float
 
 
@@ -60,7 +61,7 @@ class Nearness(Answer):
 
     flops_s: float | None = Field(description="What it reaches; null where the task computes nothing.")
     bytes_s: float = Field(description="Bytes that it must read and write at least, a second.")
-    bound: str = Field(description="What limits it: `arithmetic`, or where bytes come from.")
+    bound: Said = Field(description="What limits it: `arithmetic`, or where bytes come from.")
     allowed_flops_s: float | None = Field(description="What that allows it.")
     share: float = Field(
         description="What it reaches of what is allowed. More than 1 is possible: operands may stay in caches from run "
@@ -83,7 +84,7 @@ class PointShown(Answer):
 class CalibrationShown(Answer):
     """How well a cost model ranks the trials, and so how far it can be trusted."""
 
-    model: str
+    model: Said
     trials: int = Field(description="That it was asked about and that worked.")
     rank_correlation: float | None = Field(description="Spearman's: 1 is perfect, 0 is chance.")
     pairwise: float | None = Field(description="Share of the pairs that it puts in the right order.")
@@ -96,10 +97,10 @@ class CalibrationShown(Answer):
 class ReasonShown(Answer):
     """A feature in which a schedule differs from the default, and what the cost model makes of it."""
 
-    feature: str
-    words: str = Field(description="What it is.")
-    value: str = Field(description="Its value, for people.")
-    default_value: str = Field(description="The default's.")
+    feature: Said
+    words: Said = Field(description="What it is.")
+    value: Said = Field(description="Its value, for people.")
+    default_value: Said = Field(description="The default's.")
     log2_speed: float = Field(description="What it adds to log2 of the speed, more than the default's does.")
 
     @staticmethod

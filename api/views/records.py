@@ -13,17 +13,12 @@ from tunewright.db.sql_store import SqlStore
 from tunewright.tuner.lookup import Match
 
 from ..paging import bad_cursor, cut, text_of
-from ..schemas import Answer, LookupItem
+from ..schemas import Answer, LookupItem, ScheduleShown
+from .said import KnobValues, Provenance, Said
 from .targets import TargetName, target_names
 
 ROWS = 50
 """Records on one page."""
-
-LETTERS = 300
-"""Of a text that strangers chose, such as what a task is."""
-
-MOST_PROVENANCE = 32
-"""Entries of a provenance that are shown."""
 
 KNOWN_SINCE = datetime(1971, 1, 1, tzinfo=UTC)
 """What is said to be older was stored by a version that kept no moments."""
@@ -51,13 +46,13 @@ HOURS = {Age.HOUR: 1, Age.DAY: 24, Age.WEEK: 7 * 24, Age.MONTH: 30 * 24, Age.YEA
 class RecordsAsked(Answer):
     """Which records were asked for, and what is to be looked up."""
 
-    op: str = Field("", description="Text in what the task is.")
-    shape: str = Field("", description="Text in its shapes.")
-    target: str = Field("", description="Key of a target.")
+    op: Said = Field("", description="Text in what the task is.")
+    shape: Said = Field("", description="Text in its shapes.")
+    target: Said = Field("", description="Key of a target.")
     age: Age = Age.ANY
     cursor: str | None = None
-    task: str = Field("", description="Key of the task to look up.")
-    on: str = Field("", description="Key of the target to look it up for.")
+    task: Said = Field("", description="Key of the task to look up.")
+    on: Said = Field("", description="Key of the target to look it up for.")
 
     @property
     def is_narrowed(self) -> bool:
@@ -68,11 +63,11 @@ class RecordsAsked(Answer):
 class RecordLine(Answer):
     """What to use for a task on a target."""
 
-    task: str = Field(description="Its key.")
-    op: str
-    shape: str = Field(description="Empty where an older version stored it.")
+    task: Said = Field(description="Its key.")
+    op: Said
+    shape: Said = Field(description="Empty where an older version stored it.")
     target: TargetName
-    sketch: str = Field(description="How it is written.")
+    sketch: Said = Field(description="How it is written.")
     median_ms: float
     interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
     is_confirmed: bool = Field(description="Whether it won a comparison in a fresh process.")
@@ -82,7 +77,7 @@ class RecordLine(Answer):
 class Rung(Answer):
     """A rung of the ladder, and what came of it."""
 
-    match: str
+    match: Said
     is_reached: bool = Field(description="Whether it was asked: none above it had an answer.")
     is_answer: bool
 
@@ -90,19 +85,34 @@ class Rung(Answer):
 class SourceLine(Answer):
     """Where a schedule was measured that was not measured for the task and target asked for."""
 
-    task: str = Field(description="Its key.")
-    op: str
-    shape: str
+    task: Said = Field(description="Its key.")
+    op: Said
+    shape: Said
     target: TargetName
     median_ms: float | None = Field(description="The time measured there; null where there is another one by now.")
+
+
+class ScheduleTried(ScheduleShown):
+    """A schedule that a lookup answers with, as far as a page has room for it."""
+
+    sketch: Said
+    values: KnobValues
+
+
+class ItemTried(LookupItem):
+    """What a lookup answers, as far as a page has room for it."""
+
+    op: Said | None = None
+    schedule: ScheduleTried | None = None
+    provenance: Provenance | None = None
 
 
 class Tried(Answer):
     """A lookup, by the code that answers `POST /v1/lookups`."""
 
     target: TargetName
-    shape: str = Field(description="Of the task; empty where it is not known.")
-    item: LookupItem
+    shape: Said = Field(description="Of the task; empty where it is not known.")
+    item: ItemTried
     rungs: list[Rung] = Field(description="From the top.")
     source: SourceLine | None
 
@@ -152,10 +162,10 @@ def _line(found: Found, names: Mapping[str, str]) -> RecordLine:
     best = found.best
     return RecordLine(
         task=best.task_key,
-        op=best.op[:LETTERS],
-        shape=found.shape[:LETTERS],
+        op=best.op,
+        shape=found.shape,
         target=TargetName.known(best.target_key, names),
-        sketch=best.sketch[:LETTERS],
+        sketch=best.sketch,
         median_ms=1e3 * best.median_s,
         interval_ms=None if best.low_s is None or best.high_s is None else (1e3 * best.low_s, 1e3 * best.high_s),
         is_confirmed=best.is_confirmed,
@@ -173,25 +183,18 @@ def _tried(store: SqlStore, asked: RecordsAsked, item: LookupItem, names: Mappin
         at = best.get((source.task, source.target))
         origin = SourceLine(
             task=source.task,
-            op=there.op[:LETTERS] if there else "",
-            shape=there.shape[:LETTERS] if there else "",
+            op=there.op if there else "",
+            shape=there.shape if there else "",
             target=TargetName(key=source.target, name=source.target_name),
             median_ms=1e3 * at.median_s if at else None,
         )
     return Tried(
         target=TargetName.known(asked.on, names),
-        shape=task.shape[:LETTERS] if task else "",
-        item=_shortened(item),
+        shape=task.shape if task else "",
+        item=ItemTried.model_validate(item.model_dump()),
         rungs=_rungs(item),
         source=origin,
     )
-
-
-def _shortened(item: LookupItem) -> LookupItem:
-    """Without the ends of texts that nobody could read."""
-    told = list((item.provenance or {}).items())[:MOST_PROVENANCE]
-    provenance = {name[:LETTERS]: text[:LETTERS] for name, text in told}
-    return item.model_copy(update={"op": (item.op or "")[:LETTERS], "provenance": provenance})
 
 
 UNKNOWN = "unknown"

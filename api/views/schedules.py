@@ -19,21 +19,23 @@ from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.insight.meanings import MEANINGS
 from tunewright.tuner.insight.nest import to_json
+from tunewright.tuner.text import shortened
 from tunewright.tuner.units import in_ms
 
 from ..looks import Failure, Form
 from ..problems import Kind, Problem
 from ..schemas import Answer, Digest
+from .said import MOST_KNOBS, KnobValues, Said
 
-MOST_KNOBS, MOST_LETTERS = 100, 400
-"""Knobs of a schedule that are shown, and letters of what names are: those that were imported may be anything."""
+LONGEST_SCHEDULE = 400
+"""Characters of a schedule on one line."""
 
 
 class TensorShown(Answer):
     """What a task reads or writes."""
 
-    name: str
-    dtype: str
+    name: Said
+    dtype: Said
     extents: list[int]
     is_constant: bool = Field(description="Known when a model is compiled, such as weights.")
 
@@ -42,8 +44,8 @@ class TaskHead(Answer):
     """What a task computes."""
 
     key: Digest
-    op: str = Field(description="What it is, for people.")
-    shape: str = Field(description="The shapes of what goes in and comes out, for people.")
+    op: Said = Field(description="What it is, for people.")
+    shape: Said = Field(description="The shapes of what goes in and comes out, for people.")
     flops: int = Field(description="Floating-point operations of one run.")
     traffic_bytes: int = Field(description="Bytes that one run must read and write at least.")
     inputs: list[TensorShown]
@@ -73,26 +75,25 @@ class ScheduleTold(Answer):
     """A schedule as it is replayed."""
 
     key: Digest
-    sketch: str
+    sketch: Said
     version: int
-    values: dict[str, int] = Field(description="Knob values.")
+    values: KnobValues = Field(description="Knob values.")
 
     @staticmethod
     def of(schedule: Schedule) -> ScheduleTold:
         """A schedule as views show it."""
         return ScheduleTold(
             key=schedule.key,
-            sketch=schedule.sketch[:MOST_LETTERS],
+            sketch=schedule.sketch,
             version=schedule.version,
-            values={name[:MOST_LETTERS]: value for name, value in schedule.values[:MOST_KNOBS]},
+            values=dict(schedule.values),
         )
 
     @property
     def text(self) -> str:
         """On one line, cut where it is long."""
         values = ", ".join(f"{name}={value}" for name, value in self.values.items())
-        text = f"{self.sketch}.{self.version}({values})"
-        return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}..."
+        return shortened(f"{self.sketch}.{self.version}({values})", LONGEST_SCHEDULE)
 
 
 class TrialBrief(Answer):
@@ -104,7 +105,7 @@ class TrialBrief(Answer):
     interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
     samples: int | None = Field(description="How many it is of; null where that is not told.")
     max_rel_err: float | None = Field(description="Largest error against the reference; null where there is no number.")
-    error: str
+    error: Said
     build_ms: float | None
     job: int | None = Field(description="The job that measured it; null: it was imported.")
     ordinal: int | None = Field(description="0, 1, 2, ... within the job.")
@@ -157,8 +158,8 @@ def finite(error: float | None) -> float | None:
 class KnobShown(Answer):
     """A knob of a schedule, and its value in others of the same sketch."""
 
-    name: str
-    words: str = Field(description="What it is, for people; empty where the name says it.")
+    name: Said
+    words: Said = Field(description="What it is, for people; empty where the name says it.")
     value: int
     default_value: int | None = Field(description="Of the default schedule; null where that has no such knob.")
     best_value: int | None = Field(description="Of the best schedule known; null where that has no such knob.")
@@ -172,7 +173,7 @@ def knobs(schedule: Schedule, default: Schedule | None, best: Schedule | None) -
     ]
     return [
         KnobShown(
-            name=name[:MOST_LETTERS],
+            name=name,
             words=MEANINGS[feature].words if (feature := f"knob_{name}") in MEANINGS else "",
             value=value,
             default_value=others[0].get(name),
@@ -189,12 +190,12 @@ def _sketch(schedule: Schedule) -> tuple[str, int]:
 class FormShown(Answer):
     """A schedule in words and as loops."""
 
-    words: list[str] = Field(description="What it does, in sentences.")
+    words: list[Said] = Field(description="What it does, in sentences.")
     parts: list[dict[str, Any]] = Field(
         description="Its loops, as a tree: each is a loop (`kind`, `var`, `extent`, `parts`) or a step (`text`)."
     )
     is_pending: bool = Field(description="Whether this is still being worked out.")
-    why: str = Field(description="Why it can't be; empty where it can.")
+    why: Said = Field(description="Why it can't be; empty where it can.")
 
     @staticmethod
     def of(found: Form | Failure | None) -> FormShown:
@@ -211,8 +212,8 @@ class FormShown(Answer):
 class ToleranceShown(Answer):
     """How far off an output may be, relative to its largest magnitude."""
 
-    output: str
-    dtype: str
+    output: Said
+    dtype: Said
     tolerance: float = Field(description="0: it must be equal.")
 
 

@@ -10,13 +10,14 @@ from tunewright.codegen.target import Target
 from tunewright.db.sql_store import SqlStore
 
 from ..schemas import Answer
+from .said import Said
 
 
 class TargetName(Answer):
     """A kind of machine, by name."""
 
-    key: str
-    name: str = Field(description="For people.")
+    key: Said
+    name: Said = Field(description="For people.")
 
     @staticmethod
     def of(target: Target) -> TargetName:

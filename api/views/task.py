@@ -32,6 +32,7 @@ from ..problems import Kind, Problem
 from ..schemas import Answer, Digest
 from ..service import in_thread
 from .judged import CeilingsShown, Judged, Question, judged, measured_peak
+from .said import Said
 from .schedules import (
     FormShown,
     KnobShown,
@@ -90,7 +91,7 @@ class JobName(Answer):
     """A job, in short."""
 
     id: int
-    label: str
+    label: Said
     state: JobState
     newest: int = Field(description="Number of its newest event.")
 

@@ -6,6 +6,7 @@ import pytest
 
 from tunewright.api import looks as looking
 from tunewright.api.views import candidate as views
+from tunewright.api.views.said import MOST_FACTS
 from tunewright.db.jobs import Budget, JobSpec, JobTask
 from tunewright.search_space.measurement import Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -158,7 +159,7 @@ def test_what_was_imported_may_be_long(one, look, kit):
     made.record(schedule, measured)
     page, view = look(made.path(schedule))
     assert len(view["evidence"]["samples_ms"]) == views.MOST_SAMPLES
-    assert len(view["evidence"]["provenance"]) == views.MOST_FACTS
+    assert len(view["evidence"]["provenance"]) == MOST_FACTS
     assert "20,000 samples" in page.words
     look(made.path())
 

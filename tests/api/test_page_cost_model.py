@@ -179,7 +179,7 @@ def test_what_a_snapshot_learned_from(one, look, keep):
         "trials": 3,
         "ops": [
             {"op": "<i>Conv</i>", "trials": 2, "held_out": None},
-            {"op": "x" * 200, "trials": 1, "held_out": None},
+            {"op": "x" * 297 + "...", "trials": 1, "held_out": None},
         ],
         "other_trials": 0,
     }

@@ -1,6 +1,8 @@
 """The page of a job: how much faster, where the time goes, what has something to gain, is it worth more budget."""
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ from tunewright.api.views import history
 from tunewright.api.views.history import Histories, Times
 from tunewright.api.views.job import MOST_STEPS, JobPageAsked, _steps, job_page
 from tunewright.api.views.job_tasks import Reason
+from tunewright.db.fleet import Device
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -357,6 +360,30 @@ def test_names_come_as_text(one, client, kit, name):
     assert text.count(str(escape(name))) >= 8
     assert name not in text or name == escape(name)
     assert "style=" not in text
+
+
+def test_texts_of_strangers_are_cut(one, client, kit):
+    name = "<x>" * 5000
+    task = replace(kit.task(8), op=name)
+    one.store.add_target(kit.target())
+    one.store.add_tasks([task])
+    spec = JobSpec("", kit.target().key, (JobTask(task.key, 1),), {"strategy": name})
+    job = one.store.jobs.submit(spec, name, Budget(10)).job
+    one.store.fleet.enlist("t2", name, 1, name, "local")
+    one.store.fleet.report("t2", [Device(name, kit.target().key, datetime.now(UTC), name)], job.id)
+    search = Search(one.store, kit.target(), [task], job.id, one.store.jobs.lease([kit.target().key], name))
+    search.default(task, 2.0)
+    search.improve(task, 1.0, 2.0)
+    search.trial(task, FAILED)
+    search.progress(stage=name, task_gains=[0.5], again_gain=0.5)
+    for _ in range(2):
+        assert len(client.get("/").content) < 20_000
+        assert len(client.get(f"/jobs/{job.id}").content) < 80_000
+        if job.state is not JobState.FAILED:
+            one.store.jobs.finish(search.lease, JobState.FAILED, error=name)
+            job = one.store.jobs.get(job.id)
+    said = twin(client, job.id)
+    assert said["job"]["label"] == said["tasks"][0]["op"] == name[:297] + "..."
 
 
 @pytest.mark.parametrize("alone_ms", [1.0, 4.0])

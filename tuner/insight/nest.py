@@ -29,7 +29,7 @@ from tunewright.codegen.ir import (
     Store,
 )
 
-from ..text import counted
+from ..text import counted, shortened
 from .formula import formula, prefetch_formula, store_formula
 
 MOST_NODES = 60
@@ -332,4 +332,4 @@ def _summary(found: Sequence[_Node]) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 3]}..."
+    return shortened(text, MOST_LETTERS)

@@ -18,7 +18,7 @@ from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.workers.process import ChildLimits
 
 from ..confided import Confided, Refusal, Unanswered
-from ..text import printable
+from ..text import printable, shortened
 from . import texts, words
 from .nest import MOST_NODES, Part, from_json, nodes
 from .texts import DiffKind, DiffLine, parts_of
@@ -136,8 +136,7 @@ class Shower:
 
 
 def _message(text: object) -> str:
-    line = printable(" ".join(str(text).split()))
-    return line if len(line) <= MOST_MESSAGE else f"{line[: MOST_MESSAGE - 3]}..."
+    return shortened(printable(" ".join(str(text).split())), MOST_MESSAGE)
 
 
 def _known(target: Target, part: str) -> str:

@@ -26,7 +26,7 @@ from tunewright.search_space.sketches import lower
 from tunewright.search_space.sketches.generic import layout
 from tunewright.search_space.windows.planes import planes
 
-from ..text import counted, large
+from ..text import counted, large, shortened
 from .grid_words import GRID_FORMS
 from .phrases import copies, grouped, listed, work
 from .point import Point, local_bytes_of, single
@@ -53,14 +53,10 @@ def describe(task: Task, target: Target, schedule: Schedule, kernel: Kernel | No
     kernel = lower(Candidate(task, target, schedule)) if kernel is None else kernel
     point = Point(task, target, schedule, kernel)
     form = FORMS.get(schedule.sketch, _any_form)
-    found = [_cut(text) for text in (*form(point), *_memory(point))]
+    found = [shortened(text, MOST_LETTERS) for text in (*form(point), *_memory(point))]
     if len(found) > MOST_SENTENCES:
         found[MOST_SENTENCES - 1 :] = [f"There are {len(found) - MOST_SENTENCES + 1} more things to say."]
     return found
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 3]}..."
 
 
 # What sketches have in common

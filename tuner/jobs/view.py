@@ -30,6 +30,7 @@ from ..text import (
     printable,
     ratio,
     share,
+    shortened,
     sparkline,
     times,
     uses,
@@ -373,9 +374,8 @@ def _told_again(last: Moment) -> str:
     text = f"searching for as long again, {clock(last.again.seconds)}, would bring {share(last.again.gain)} more"
     if not last.again.op:
         return text
-    op = printable(last.again.op)
-    shown = op if len(op) <= LONGEST_OP else f"{op[: LONGEST_OP - 3]}..."
-    return f"{text}, most of it of {shown} ({share(last.again.op_share)} of a run)"
+    op = shortened(printable(last.again.op), LONGEST_OP)
+    return f"{text}, most of it of {op} ({share(last.again.op_share)} of a run)"
 
 
 def _summary(last: Moment, elapsed_s: float, left_s: float | None) -> str:
