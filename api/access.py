@@ -26,7 +26,7 @@ from starlette.datastructures import Headers
 from tunewright.db.access import Key, Keys, Scope
 from tunewright.db.errors import StoreError
 
-from .html import is_page
+from .addresses import is_page
 from .loopback import is_loopback
 from .problems import Kind, Problem
 

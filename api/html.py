@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib import resources
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tunewright.tuner import text
+
+from . import addresses
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -32,11 +33,6 @@ KEY_LETTERS = 12
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 """Of the files in `static/` that are served."""
-
-
-def is_page(path: str) -> bool:
-    """Whether a path is that of a page for people: a refusal is one too there, and links elsewhere may lead to it."""
-    return path in ("/", "/login", "/records", "/cost-model", "/fleet") or path.startswith(("/jobs/", "/tasks/"))
 
 
 @dataclass(frozen=True)
@@ -68,15 +64,6 @@ def assets() -> dict[str, Asset]:
 def asset(name: str) -> str:
     """Where a file of `static/` is, as pages name it."""
     return f"/static/{name}?v={assets()[name].version}"
-
-
-def url(path: str, /, **query: object) -> str:
-    """A path of this service with a query; what is None, empty or False in it is left out, a list comes repeatedly."""
-    pairs: list[tuple[str, object]] = []
-    for name, value in query.items():
-        values = value if isinstance(value, list | tuple) else (value,)
-        pairs += [(name, one) for one in values if one is not None and one is not False and one != ""]
-    return quote(path) + ("?" + urlencode(pairs) if pairs else "")
 
 
 # Filters. Each shows "-" where nothing is known.
@@ -159,7 +146,16 @@ _templates.filters |= {
     "digest": _digest,
     "lines": _lines,
 }
-_templates.globals |= {"url": url, "asset": asset}
+_templates.globals |= {
+    "asset": asset,
+    "url": addresses.url,
+    "job_url": addresses.job_url,
+    "task_url": addresses.task_url,
+    "candidate_url": addresses.candidate_url,
+    "records_url": addresses.records_url,
+    "lookup_url": addresses.lookup_url,
+    "twin_url": addresses.twin_url,
+}
 
 
 def render(template: str, **values: Any) -> str:

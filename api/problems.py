@@ -23,7 +23,8 @@ from starlette.types import Scope
 from tunewright.db.errors import StoreError, Unreachable
 from tunewright.db.jobs import QuotaExceeded
 
-from .html import is_page, page, url
+from .addresses import is_page, url
+from .html import page
 
 MEDIA_TYPE = "application/problem+json"
 

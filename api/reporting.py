@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from markupsafe import Markup
 from rich.console import Console
@@ -26,6 +27,7 @@ from tunewright.db.sql_store import SqlStore
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import large, printable
 
+from .addresses import task_url
 from .alone import Piece
 from .charts.job import job_charts
 from .charts.task import task_charts
@@ -113,7 +115,10 @@ async def findings(store: SqlStore, job_id: int) -> Findings:
 def document(found: Findings, written_at: datetime) -> str:
     """The file: it loads nothing, runs nothing and leads nowhere."""
     job = found.job
-    places = {f"/tasks/{task.task.key}": f"about-{task.task.key[:KEY_LETTERS]}" for task in found.tasks}
+    places = {
+        urlsplit(task_url(task.task.key, task.target.key)).path: f"about-{task.task.key[:KEY_LETTERS]}"
+        for task in found.tasks
+    }
     by_seconds = job.model_copy(update={"asked": job.asked.model_copy(update={"x": Abscissa.SECONDS})})
     charts = job_charts(job)
     for name, chart in job_charts(by_seconds).items():

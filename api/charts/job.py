@@ -9,9 +9,9 @@ from markupsafe import Markup
 from tunewright.tuner.text import gain
 from tunewright.tuner.units import in_s
 
+from ..addresses import task_url
 from ..drawing import bars, steps
 from ..drawing.scales import Axis, Unit
-from ..html import url
 from ..views import job as views
 
 SPEEDUP = Axis("times as fast as by default", Unit.TIMES, include=(1.0,))
@@ -28,7 +28,7 @@ def job_charts(view: views.JobPage) -> dict[str, Markup]:
         "parts": bars.shares(
             "What each task takes of a run of the model",
             [
-                bars.Part(part.name, in_s(part.before_ms), in_s(part.after_ms), task_url(view, part.key))
+                bars.Part(part.name, in_s(part.before_ms), in_s(part.after_ms), _url(view, part.key))
                 for part in view.parts
             ],
             before="by default",
@@ -48,9 +48,9 @@ def job_charts(view: views.JobPage) -> dict[str, Markup]:
     }
 
 
-def task_url(view: views.JobPage, key: str) -> str | None:
+def _url(view: views.JobPage, key: str) -> str | None:
     """Where the page of a task of the job is; None for what is no task."""
-    return url(f"/tasks/{key}", target=view.job.target.key, job=view.job.id) if key else None
+    return task_url(key, view.job.target.key, job=view.job.id) if key else None
 
 
 def _curves(view: views.JobPage, title: str, curves: Sequence[steps.Curve]) -> Markup:
@@ -69,4 +69,4 @@ def _curve(view: views.JobPage, curve: views.Curve, name: str) -> steps.Curve:
     is_by_trials = view.asked.x is views.Abscissa.TRIALS
     points = [(float(step.trial) if is_by_trials else step.at_s, step.speedup) for step in curve.steps]
     note = gain(curve.steps[-1].speedup) if curve.steps else ""
-    return steps.Curve(name, points, note, task_url(view, curve.key))
+    return steps.Curve(name, points, note, _url(view, curve.key))

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from tunewright.tuner.text import duration, times
 
+from ..addresses import candidate_url
 from ..drawing import bars, nest, scatter
-from ..html import url
 from ..views.judged import CeilingsShown, PointShown, ReasonShown
 from ..views.schedules import FormShown, TrialBrief
 from ..views.task import TaskPage
@@ -36,11 +36,6 @@ def task_charts(view: TaskPage) -> dict[str, Markup]:
     for number, model in enumerate(view.judged.calibrations):
         found[f"agreement{number}"] = _agreement(view, view.judged.points, number, model.model)
     return found
-
-
-def candidate_url(task_key: str, target_key: str, schedule_key: str) -> str:
-    """Where the page of a candidate is."""
-    return url(f"/tasks/{task_key}/schedules/{schedule_key}", target=target_key)
 
 
 def loops(title: str, form: FormShown) -> Markup:
@@ -124,7 +119,7 @@ def _told(view: TaskPage, place: int, point: PointShown) -> tuple[str, str | Non
 
 
 def _url(view: TaskPage, schedule_key: str) -> str:
-    return candidate_url(view.task.key, view.target.key, schedule_key)
+    return candidate_url(view.task.key, schedule_key, view.target.key)
 
 
 def _marked(view: TaskPage) -> list[tuple[Kind, TrialBrief]]:

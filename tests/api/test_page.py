@@ -9,7 +9,8 @@ from fastapi.routing import APIRoute
 from markupsafe import escape
 
 from tunewright.api import rendered
-from tunewright.api.html import assets, is_page, render, url
+from tunewright.api.addresses import candidate_url, is_page, job_url, lookup_url, task_url, twin_url, url
+from tunewright.api.html import assets, render
 from tunewright.api.problems import Kind
 from tunewright.api.routes.pages import ROUTERS
 from tunewright.db.access import Scope
@@ -91,9 +92,9 @@ def test_what_can_not_be_seen_is_shown(one, client, kit):
 
 def test_every_page_with_a_twin_is_known_as_one():
     paths = {route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)}
-    pages = {path for path in paths if f"/v1/pages{path}" in paths}
-    assert "/records" in pages
-    assert all(is_page(path) for path in {"/"} | pages)
+    pages = {path for path in paths if twin_url(path) in paths}
+    assert {"/", "/records"} <= pages
+    assert all(map(is_page, pages))
 
 
 def test_no_page_has_anything_that_its_policy_forbids(one, client, kit):
@@ -332,6 +333,12 @@ def test_addresses():
         url("/a b", x=None, y="", z=False, n=0, many=[1, "ü&"], pair=("a",))
         == "/a%20b?n=0&many=1&many=%C3%BC%26&pair=a"
     )
+    assert job_url(7, sort=None) == "/jobs/7"
+    assert task_url("ab", "cd", job=7) == "/tasks/ab?target=cd&job=7"
+    assert candidate_url("ab", "ef", "cd", text="ir") == "/tasks/ab/schedules/ef?target=cd&text=ir"
+    assert lookup_url("ab", "cd") == "/records?task=ab&on=cd#lookup"
+    assert twin_url("/?state=queued") == "/v1/pages/jobs?state=queued"
+    assert twin_url(task_url("ab", "cd")) == "/v1/pages/tasks/ab?target=cd"
 
 
 def test_a_page_without_a_value_is_a_bug():

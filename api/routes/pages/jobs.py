@@ -40,4 +40,4 @@ def jobs(
     return jobs_page(here.store, asked)
 
 
-offer(router, "/", "jobs.html", jobs, twin="/jobs", summary="The jobs", refusals=(Kind.INVALID,))
+offer(router, "/", "jobs.html", jobs, summary="The jobs", refusals=(Kind.INVALID,))

@@ -17,7 +17,8 @@ How to add a page, say of the fleet:
        {% endblock %}
 
    Elements with an `id` and `data-live` are renewed as the page changes. The filters are in `api/html.py`, shared
-   pieces (states, buttons, times, what to say where there is nothing) in `parts.html`, links are `url("/", cursor=c)`.
+   pieces (states, buttons, times, what to say where there is nothing) in `parts.html`, addresses of pages are made by
+   `api/addresses.py`.
 3. `api/routes/pages/fleet.py`:
 
        router = APIRouter(tags=["pages"])
@@ -29,8 +30,8 @@ How to add a page, say of the fleet:
        offer(router, "/fleet", "fleet.html", fleet, summary="The fleet", refusals=(Kind.INVALID,))
 
    The function takes what any route of FastAPI may take, and may be async. Add the router to `ROUTERS` of this
-   package, and the path to `html.is_page` where it is a new one. `pytest --update-golden tests/api/test_openapi.py`
-   renews `docs/openapi.json`.
+   package, and the path to `addresses.is_page` where it is a new one. `docs/openapi.json` is renewed by
+   `pytest --update-golden tests/api/test_openapi.py`.
 4. A row in the table of `docs/api.md`, and tests over HTTP in `tests/api/`.
 
 A page with pictures has `api/charts/fleet.py` too: `fleet_charts(view) -> dict[str, Markup]`, made by `api/drawing` of
@@ -51,6 +52,7 @@ from markupsafe import Markup
 from tunewright.db.access import Scope
 
 from ...access import needs
+from ...addresses import twin_url
 from ...etags import UNCHANGED, headers_of, is_match
 from ...html import POLICY, render
 from ...openapi import problems
@@ -76,14 +78,13 @@ def offer(
     build: View,
     *,
     summary: str,
-    twin: str = "",
     charts: Charts = lambda view: {},
     refusals: Sequence[Kind] = (),
     scope: Scope = Scope.JOBS_READ,
 ) -> None:
-    """Offer what `build` makes as a page at `path`, and as JSON at the same path below `/v1/pages`.
+    """Offer what `build` makes as a page at `path`, and as JSON at its `twin_url`.
 
-    `twin` is another path for the latter. `refusals` are the problems that `build` may raise, besides those that any
+    `refusals` are the problems that `build` may raise, besides those that any
     route may come to. The routes are called by the name of `build`: `NAME_page` and `NAME_view`.
     """
     name = getattr(build, "__name__", "")
@@ -105,7 +106,7 @@ def offer(
         dependencies=[needs(scope)],
     )
     router.add_api_route(
-        "/v1/pages" + (twin or path),
+        twin_url(path),
         _endpoint(build, lambda made: made.model_dump_json().encode(), Response, {"Content-Type": "application/json"}),
         name=f"{name}_view",
         summary=f"{summary}, as data",
