@@ -38,8 +38,6 @@ LINES = select(
     func.substr(TrialRow.error, 1, LONGEST_ERROR).label("error"),
     TrialRow.build_s,
     TrialRow.created_at,
-    TrialRow.incumbent_s,
-    TrialRow.warm_s,
 )
 """The columns of `TrialLine`, in its order."""
 
@@ -166,9 +164,10 @@ class SqlTrialLog(TrialLog):
         return TrialPage([_line(row) for _, row in rows[:limit]], following, total, counts)
 
     @patient
-    def sample(self, task_key: str, target_key: str, count: int, *, job_id: int | None = None) -> list[TrialLine]:
+    def sample(self, task_key: str, target_key: str, count: int) -> list[TrialLine]:
+        of_task = Part(task_key, target_key).within(TrialRow.schedule_key)
         with self.database.read() as session:
-            return [_line(row) for row in _sampled(session, Part(task_key, target_key, job_id), count)]
+            return list(map(_line, session.execute(LINES.where(*of_task).order_by(TrialRow.schedule_key).limit(count))))
 
     @patient
     def fastest(self, task_key: str, target_key: str, count: int) -> list[TrialLine]:
@@ -234,23 +233,6 @@ def _walk(
             query = query.where(stretch.is_behind(rank))
         rows += session.execute(stretch.sort(query).limit(limit))
     return sorted(rows, key=stretch.rank, reverse=stretch.is_descending)[:limit]
-
-
-def _sampled(session: Session, part: Part, count: int) -> Iterable[Row[Any]]:
-    """The first `count` of a part by schedule key.
-
-    Of a job's they are gathered and sorted, or picked out while those of all jobs are gone through: whichever comes by
-    fewer rows. A share of `n / m` of the trials being the job's, going through them comes by `count * m / n`.
-    """
-    first = LINES.order_by(TrialRow.schedule_key).limit(count)
-    if part.job_id is None:
-        return session.execute(first.where(*part.within(TrialRow.schedule_key)))
-    ours = sum(part.counts(session).values())
-    everybodys = sum(Part(part.task_key, part.target_key).counts(session).values())
-    if ours == 0:
-        return []
-    is_small = ours * ours <= count * everybodys
-    return session.execute(first.where(*part.within(TrialRow.created_at if is_small else TrialRow.schedule_key)))
 
 
 def _line(row: Row[Any]) -> TrialLine:

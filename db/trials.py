@@ -44,8 +44,6 @@ class TrialLine:
     error: str  # its begin; hostile text is possible
     build_s: float
     created_at: datetime  # UTC
-    incumbent_s: float | None
-    warm_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +94,8 @@ class TrialLog(Protocol):
         """
         ...
 
-    def sample(self, task_key: str, target_key: str, count: int, *, job_id: int | None = None) -> list[TrialLine]:
-        """`count` of the trials of a task on a target, or of a job's, or all where there are fewer.
+    def sample(self, task_key: str, target_key: str, count: int) -> list[TrialLine]:
+        """`count` of the trials of a task on a target, or all where there are fewer.
 
         Those with the least schedule keys: they are digests, so no trial is preferred, and those that were chosen
         stay so unless new ones displace them.

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from .figure import SERIES, Entry, figure, key, legend, series
 from .frame import empty, listed
 from .scales import Unit, is_drawable, told
-from .svg import Attributes, element, joined, link, percent, safe, tip
+from .svg import Attributes, element, joined, percent, safe, tip
 
 _BAR_PX = 30
 _ROW_PX = 62
@@ -24,7 +24,7 @@ _NUMBERED = 0.06
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task takes of the whole, before and after, in the same unit; None where that isn't known."""
+    """What one task takes of the whole in seconds, before and after; None where that isn't known."""
 
     name: str
     before: float | None
@@ -36,10 +36,9 @@ def shares(
     title: str,
     parts: Sequence[Part],
     *,
-    unit: Unit = Unit.TIME,
-    before: str = "default",
-    after: str = "tuned",
-    nothing: str = "Nothing has been measured yet.",
+    before: str,
+    after: str,
+    nothing: str,
 ) -> Markup:
     """Two bars on one scale, each cut into its parts, with a legend that tells their shares.
 
@@ -51,9 +50,9 @@ def shares(
         return figure("shares", empty(title, nothing))
     widest = max(sum(side) for _, side in sides)
     names = [part.name for part in parts[:SERIES]] + [_rest(parts)] * (len(parts) > SERIES)
-    rows = [_row(n, name, side, widest, names, unit) for n, (name, side) in enumerate(sides)]
+    rows = [_row(n, name, side, widest, names) for n, (name, side) in enumerate(sides)]
     height = _ROW_PX * len(rows)
-    sums = "; ".join(f"{name} {told(sum(side), unit)}" for name, side in sides)
+    sums = "; ".join(f"{name} {told(sum(side), Unit.TIME)}" for name, side in sides)
     notes = [" → ".join(f"{100 * side[n] / sum(side):.1f}%" for _, side in sides) for n in range(len(names))]
     words = (
         f"{sums}. Shares: {listed([f'{name} {note}' for name, note in zip(names, notes, strict=True)], SERIES + 1)}."
@@ -85,18 +84,18 @@ def _side(parts: Sequence[Part], is_after: bool) -> list[float]:
     return known[:SERIES] + [sum(known[SERIES:])] * (len(known) > SERIES)
 
 
-def _row(n: int, name: str, side: list[float], widest: float, names: list[str], unit: Unit) -> Markup:
+def _row(n: int, name: str, side: list[float], widest: float, names: list[str]) -> Markup:
     top = _ROW_PX * n + 22
     head = [
         element("tspan", {"class": "strong"}, name),
-        element("tspan", {"dx": 6}, told(sum(side), unit)),
+        element("tspan", {"dx": 6}, told(sum(side), Unit.TIME)),
     ]
     pieces = [element("text", {"class": "value", "y": top - 8}, *head)]
     begin = 0.0
     for index, value in enumerate(side):
         width = value / widest
         if width > 0.0005:
-            pieces.append(_piece(index, begin, width, top, f"{names[index]}: {told(value, unit)}"))
+            pieces.append(_piece(index, begin, width, top, f"{names[index]}: {told(value, Unit.TIME)}"))
         begin += width
     return joined(pieces)
 
@@ -130,21 +129,19 @@ class Bar:
     text: str
     note: str = ""
     tip: str = ""
-    href: str | None = None
 
 
 def bars(
     title: str,
     rows: Sequence[Bar],
     *,
-    heads: tuple[str, str] = ("what", "how much"),
-    kind: Literal["candidate", "failed", "best", "default", "series-0"] = "candidate",
-    whole: float | None = None,
-    nothing: str = "There is nothing to show yet.",
+    heads: tuple[str, str],
+    kind: Literal["candidate", "series-0"] = "candidate",
+    nothing: str,
 ) -> Markup:
-    """A table with a bar of the class `kind` in each row, in the order given. A full bar is `whole`, or the largest."""
+    """A table with a bar of the class `kind` in each row, in the order given. The largest one is full."""
     known = [row for row in rows if is_drawable(row.value)]
-    full = whole or max((row.value for row in known), default=0.0) or 1.0
+    full = max((row.value for row in known), default=0.0) or 1.0
 
     def bar(value: float) -> Markup:
         return _rect(kind, 0.0, min(max(value, 0.0) / full, 1.0))
@@ -156,8 +153,8 @@ def signed_bars(
     title: str,
     rows: Sequence[Bar],
     *,
-    heads: tuple[str, str] = ("what", "effect"),
-    nothing: str = "There is nothing to show yet.",
+    heads: tuple[str, str],
+    nothing: str,
 ) -> Markup:
     """As `bars`, for values of both signs: what is above zero is good and goes to the right, the rest to the left."""
     known = [row for row in rows if is_drawable(row.value)]
@@ -193,7 +190,7 @@ def _table(
 
 def _line(row: Bar, bar: Callable[[float], Markup]) -> Markup:
     note = element("span", {"class": "note"}, row.note) if row.note else Markup("")
-    name = element("th", {"scope": "row"}, element("span", {"class": "name"}, link(row.href, row.name)), note)
+    name = element("th", {"scope": "row"}, element("span", {"class": "name"}, row.name), note)
     box: Attributes = {"class": "bar", "width": "100%", "height": 16, "aria-hidden": "true"}
     drawn = element("td", {"class": "drawn"}, element("svg", box, tip(row.tip), bar(row.value)))
     return element("tr", {}, name, drawn, element("td", {"class": "value"}, safe(row.text)))

@@ -21,6 +21,7 @@ from .svg import Attributes, element, joined, link, number, percent, safe, tip
 GRID = 1000
 """Units of the stretched square along each side."""
 HEIGHT_PX = 250
+EMPTY_PX = 120
 MARGINS_PX = 72
 """Room above and below all frames together, as the style sheet has it."""
 _NARROW, _WIDE = 33.0, 76.0
@@ -119,17 +120,17 @@ def text(kind: str, x: float, y: float, words: str, anchor: str = "start") -> Ma
     return element("text", {"class": kind, "text-anchor": None if anchor == "start" else anchor, "x": x, "y": y}, words)
 
 
-def empty(title: str, sentence: str, height_px: int = 120) -> Markup:
+def empty(title: str, sentence: str) -> Markup:
     """A frame with nothing in it but a sentence that says why."""
     lines = wrap(safe(sentence).unescape(), _SENTENCE) or [""]
-    top = height_px / 2 - _LINE_PX * (len(lines) - 1) / 2 + 4
+    top = EMPTY_PX / 2 - _LINE_PX * (len(lines) - 1) / 2 + 4
     spans = [
         element("tspan", {"x": "50%", "y": number(top + _LINE_PX * n)}, line if n == len(lines) - 1 else f"{line} ")
         for n, line in enumerate(lines)
     ]
-    box = element("rect", {"class": "nothing", "width": "100%", "height": height_px, "rx": 6})
+    box = element("rect", {"class": "nothing", "width": "100%", "height": EMPTY_PX, "rx": 6})
     words = element("text", {"class": "label", "text-anchor": "middle"}, *spans)
-    shape: Attributes = {"class": "blank", "role": "img", "width": "100%", "height": height_px}
+    shape: Attributes = {"class": "blank", "role": "img", "width": "100%", "height": EMPTY_PX}
     return element("svg", shape, element("title", {}, title), element("desc", {}, sentence), box, words)
 
 

@@ -35,10 +35,10 @@ class Loop:
     parts: tuple[Loop | Step, ...]
 
 
-def nest(title: str, parts: Sequence[Loop | Step], *, nothing: str = "There is no loop.") -> Markup:
+def nest(title: str, parts: Sequence[Loop | Step]) -> Markup:
     """A figure with the loops in each other and the steps as lines."""
     if not parts:
-        return figure("nest", empty(title, nothing))
+        return figure("nest", empty(title, "There is no loop."))
     return figure("nest", element("figcaption", {"class": "unseen"}, title), _listed(parts))
 
 

@@ -21,6 +21,7 @@ TIPS = 500
 """So many points have a tooltip at most."""
 DASHES = 5
 """How many dashes the style sheet has for ceilings."""
+NOTHING = "No candidate has been measured yet."
 _SPREAD = 0.03  # of the length of an axis: free at its ends
 _NAME_PX = 14  # between names below each other
 _LABEL = 0.3  # of the width: what a mark's label takes on a phone
@@ -39,12 +40,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point that is drawn large, with its label beside it."""
+    """A point that is drawn large, with its kind beside it."""
 
     x: float
     y: float
     kind: Literal["best", "default"]
-    label: str = ""
     href: str | None = None
 
 
@@ -76,10 +76,9 @@ def scatter(
     *,
     marks: Sequence[Mark] = (),
     lines: Sequence[Line] = (),
-    words: str = "",
-    names: str = "candidate",
+    words: str,
     is_square: bool = False,
-    nothing: str = "No candidate has been measured yet.",
+    nothing: str = NOTHING,
 ) -> Markup:
     """A figure with the points, the marks above them and the lines beneath.
 
@@ -98,8 +97,8 @@ def scatter(
         x.label,
         y.label,
     )
-    told_marks = [f"{_name(mark)}: {told(mark.x, x.unit)}, {told(mark.y, y.unit)}" for mark in marks]
-    about = f"{y.label} against {x.label}. {counted(len(points), names)}. {words}".strip()
+    told_marks = [f"{mark.kind}: {told(mark.x, x.unit)}, {told(mark.y, y.unit)}" for mark in marks]
+    about = f"{y.label} against {x.label}. {counted(len(points), 'candidate')}. {words}"
     drawn = frame.drawn(
         title,
         f"{about} {listed(told_marks)}".strip(),
@@ -108,7 +107,7 @@ def scatter(
         _marks(frame, marks, told_marks),
         has_links=any(spot.href for spot in all_spots),
     )
-    return figure("scatter square" if is_square else "scatter", drawn, legend(_entries(points, marks, lines, names)))
+    return figure("scatter square" if is_square else "scatter", drawn, legend(_entries(points, marks, lines)))
 
 
 def _fitting(points: Sequence[Point], marks: Sequence[Mark]) -> list[Point | Mark]:
@@ -116,10 +115,6 @@ def _fitting(points: Sequence[Point], marks: Sequence[Mark]) -> list[Point | Mar
     either = Axis("", is_log=True)
     spots: list[Point | Mark] = [*points, *marks]
     return [spot for spot in spots if either.fits(spot.x) and either.fits(spot.y)]
-
-
-def _name(mark: Mark) -> str:
-    return mark.label or mark.kind
 
 
 def _points(frame: Frame, points: Sequence[Point], x_unit: Unit, y_unit: Unit) -> Markup:
@@ -179,15 +174,15 @@ def _marks(frame: Frame, marks: Sequence[Mark], told_marks: Sequence[str]) -> Ma
         taken.append((place, where[1] + down))
         shape = element("path", {"class": f"mark {mark.kind}", "d": SHAPES[mark.kind]})
         anchor = "end" if is_left else "start"
-        label = text("halo strong", -11 if is_left else 11, down, _name(mark), anchor)
+        label = text("halo strong", -11 if is_left else 11, down, mark.kind, anchor)
         made.append(placed("spot", where, shape, label, words=words, href=mark.href))
     return joined(made[::-1])  # the first lies on top
 
 
-def _entries(points: Sequence[Point], marks: Sequence[Mark], lines: Sequence[Line], names: str) -> list[Entry]:
-    entries = [Entry(key(mark.kind, mark.kind), _name(mark)) for mark in marks]
+def _entries(points: Sequence[Point], marks: Sequence[Mark], lines: Sequence[Line]) -> list[Entry]:
+    entries = [Entry(key(mark.kind, mark.kind), mark.kind) for mark in marks]
     if points:
-        entries.append(Entry(key("candidate", "dot"), counted(len(points), names)))
+        entries.append(Entry(key("candidate", "dot"), counted(len(points), "candidate")))
     return entries + [Entry(key(_kind(line), "line"), line.label) for line in lines]
 
 
@@ -198,8 +193,8 @@ def roofline(
     peak_flops_s: float,
     bandwidths: Sequence[Bandwidth],
     marks: Sequence[Mark] = (),
-    is_measured: bool = False,
-    nothing: str = "No candidate has been measured yet.",
+    is_measured: bool,
+    nothing: str,
 ) -> Markup:
     """The roofline: x is FLOPs per byte, y FLOPs per second, under what computing and each level of memory allow."""
     bandwidths = sorted((b for b in bandwidths if b.bytes_s > 0), key=lambda b: -b.bytes_s)
@@ -228,21 +223,14 @@ def roofline(
     return scatter(title, x, y, points, marks=marks, lines=lines, words=words, nothing=nothing)
 
 
-def agreement(
-    title: str,
-    points: Sequence[Point],
-    *,
-    marks: Sequence[Mark] = (),
-    words: str = "",
-    nothing: str = "No candidate has been measured yet.",
-) -> Markup:
+def agreement(title: str, points: Sequence[Point], *, marks: Sequence[Mark] = ()) -> Markup:
     """What was predicted (x) against what was measured (y), both in seconds: on the diagonal they are the same."""
     spots = _fitting(points, marks)
     if not spots:
-        return figure("scatter", empty(title, nothing))
+        return figure("scatter", empty(title, NOTHING))
     times_s = [time_s for spot in spots for time_s in (spot.x, spot.y)]
     ends = min(times_s), max(times_s)
     lines = [Line([(ends[0], ends[0]), (ends[1], ends[1])], "predicted = measured", "diagonal")]
     x, y = Axis("predicted", Unit.TIME, is_log=True), Axis("measured", Unit.TIME, is_log=True)
-    about = words or f"Times from {duration(1e3 * ends[0])} to {duration(1e3 * ends[1])}."
-    return scatter(title, x, y, points, marks=marks, lines=lines, words=about, is_square=True, nothing=nothing)
+    words = f"Times from {duration(1e3 * ends[0])} to {duration(1e3 * ends[1])}."
+    return scatter(title, x, y, points, marks=marks, lines=lines, words=words, is_square=True)

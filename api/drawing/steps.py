@@ -34,7 +34,7 @@ def steps(
     curves: Sequence[Curve],
     *,
     until: float | None = None,
-    nothing: str = "Nothing has been measured yet.",
+    nothing: str,
 ) -> Markup:
     """A figure with the curves, drawn on to `until`.
 

@@ -109,7 +109,7 @@ class PlainShower:
     def picture(self, task: Task, target: Target, schedule: Schedule) -> Picture:
         self._wait("picture")
         loop = Loop("parallel", "chunk", 4, (Step("y[i] = 0"), Loop("serial", "k", 64, (Step("y[i] += x[k]"),))))
-        return Picture(schedule, ("Four threads share it.", f"It is {schedule}."[:300]), (loop,))
+        return Picture(("Four threads share it.", f"It is {schedule}."[:300]), (loop,))
 
     def text(self, task: Task, target: Target, schedule: Schedule, part: str) -> str:
         self._wait(part)

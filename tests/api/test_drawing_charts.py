@@ -51,17 +51,27 @@ def step_chart() -> Markup:
         Curve(f"Conv 1x{64 * n}x56x56", [(0, 3e-3 / n), (40 * n, 2e-3 / n), (300, 1e-3 / n)], f"{n} ms", f"/tasks/{n}")
         for n in range(1, 10)
     ]
-    return steps("Best time of each task so far", TRIALS, TIME, curves, until=400)
+    return steps("Best time of each task so far", TRIALS, TIME, curves, until=400, nothing="Nothing.")
+
+
+def both_sides(parts: list[Part]) -> Markup:
+    return shares("Where the time goes", parts, before="default", after="tuned", nothing="Nothing.")
 
 
 def share_chart() -> Markup:
-    return shares("Where the time goes", [Part(f"task {n}", 1e-3 / n, 4e-4 / n, f"/tasks/{n}") for n in range(1, 10)])
+    return both_sides([Part(f"task {n}", 1e-3 / n, 4e-4 / n, f"/tasks/{n}") for n in range(1, 10)])
+
+
+def roof(points: list[Point], bandwidths: list[Bandwidth], title: str = "Roofline") -> Markup:
+    return roofline(title, points, peak_flops_s=2.9e11, bandwidths=bandwidths, is_measured=False, nothing="-")
 
 
 def roof_chart() -> Markup:
-    marks = [Mark(30, 2.4e11, "best", "best", "/best"), Mark(2.5, 1.2e10, "default")]
+    marks = [Mark(30, 2.4e11, "best", "/best"), Mark(2.5, 1.2e10, "default")]
     points = [Point(3, 1e10), Point(9, 4e10, "2 ms"), Point(20, 9e10, "1 ms", "/tasks/a/schedules/b?target=c")]
-    return roofline("Roofline", points, peak_flops_s=2.9e11, bandwidths=LEVELS, marks=marks, is_measured=True)
+    return roofline(
+        "Roofline", points, peak_flops_s=2.9e11, bandwidths=LEVELS, marks=marks, is_measured=True, nothing="Nothing."
+    )
 
 
 def agreement_chart() -> Markup:
@@ -70,18 +80,18 @@ def agreement_chart() -> Markup:
 
 
 def failure_chart() -> Markup:
-    rows = [Bar("timeout", 120, "120", href="/?status=timeout"), Bar("wrong result", 3, "3")]
-    return bars("Failures", rows, heads=("kind", "candidates"), kind="failed")
+    rows = [Bar("timeout", 120, "120"), Bar("wrong result", 3, "3")]
+    return bars("Failures", rows, heads=("kind", "candidates"), nothing="Nothing failed.")
 
 
 def reason_chart() -> Markup:
     rows = [Bar("bytes from memory", 0.8, "1.74x faster", "0.03 here, 0.5 by default"), Bar("spills", -0.3, "slower")]
-    return signed_bars("Why the model prefers it", rows)
+    return signed_bars("Why the model prefers it", rows, heads=("what", "effect"), nothing="Nothing.")
 
 
 def time_chart() -> Markup:
     values = [1e-3 * 1.01**n for n in range(200)]
-    return histogram("Times of the candidates", TIME, values, marks=[Mark(1e-3, 0, "best"), Mark(6e-3, 0, "default")])
+    return histogram("Times of the candidates", TIME, values, names="candidate")
 
 
 def nest_chart() -> Markup:
@@ -122,7 +132,7 @@ def test_chart_is_as_it_was_kept(name: str, golden: Callable[[str, str], None]) 
 def test_every_class_of_a_chart_is_in_the_style_sheet(name: str) -> None:
     known = set(re.findall(r"\.([a-z][a-z0-9-]*)", CSS))
     used = {word for node in parsed(CHARTS[name]()).iter() for word in node.get("class", "").split()}
-    silent = {"bar", "blank", "data", "histogram", "named", "scatter", "serial", "step", "steps"}
+    silent = {"bar", "blank", "data", "histogram", "named", "scatter", "serial", "step", "steps", "unseen"}
     assert used - known <= silent
 
 
@@ -139,19 +149,19 @@ def test_every_drawing_says_what_it_shows(name: str) -> None:
 
 
 def test_all_words_are_escaped() -> None:
-    mark = Mark(1e-3, 2e-3, "best", HOSTILE)
+    mark = Mark(1e-3, 2e-3, "best")
     parts: tuple[Loop | Step, ...] = (Step(HOSTILE), Loop(HOSTILE, HOSTILE, HOSTILE, (Step(HOSTILE),)))
     axis = Axis(HOSTILE, Unit.TIME, is_log=True)
     for drawn in (
-        steps(HOSTILE, axis, axis, [Curve(HOSTILE, [(1, 1), (2, 0.5)], HOSTILE)] * 9),
+        steps(HOSTILE, axis, axis, [Curve(HOSTILE, [(1, 1), (2, 0.5)], HOSTILE)] * 9, nothing=HOSTILE),
         steps(HOSTILE, axis, axis, [], nothing=HOSTILE),
-        scatter(HOSTILE, axis, axis, [Point(1, 1, HOSTILE)], marks=[mark], names=HOSTILE, words=HOSTILE),
-        roofline(HOSTILE, [Point(1, 1, HOSTILE)], peak_flops_s=2, bandwidths=[Bandwidth(HOSTILE, 1)], marks=[mark]),
+        scatter(HOSTILE, axis, axis, [Point(1, 1, HOSTILE)], marks=[mark], words=HOSTILE),
+        roof([Point(1, 1, HOSTILE)], [Bandwidth(HOSTILE, 1)], HOSTILE),
         agreement(HOSTILE, [Point(1, 1, HOSTILE)], marks=[mark]),
-        shares(HOSTILE, [Part(HOSTILE, 1, 2)] * 9, before=HOSTILE, after=HOSTILE),
-        bars(HOSTILE, [Bar(HOSTILE, 1, HOSTILE, HOSTILE, HOSTILE)], heads=(HOSTILE, HOSTILE)),
-        signed_bars(HOSTILE, [Bar(HOSTILE, -1, HOSTILE, HOSTILE, HOSTILE)]),
-        histogram(HOSTILE, axis, [1, 2], marks=[mark], names=HOSTILE),
+        shares(HOSTILE, [Part(HOSTILE, 1, 2)] * 9, before=HOSTILE, after=HOSTILE, nothing=HOSTILE),
+        bars(HOSTILE, [Bar(HOSTILE, 1, HOSTILE, HOSTILE, HOSTILE)], heads=(HOSTILE, HOSTILE), nothing=HOSTILE),
+        signed_bars(HOSTILE, [Bar(HOSTILE, -1, HOSTILE, HOSTILE, HOSTILE)], heads=(HOSTILE, HOSTILE), nothing=HOSTILE),
+        histogram(HOSTILE, axis, [1, 2], names=HOSTILE),
         nest(HOSTILE, parts),
     ):
         root = parsed(drawn)
@@ -178,29 +188,26 @@ FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 @given(st.lists(st.tuples(FLOATS, FLOATS), max_size=20), st.booleans(), st.sampled_from(Unit))
 def test_any_numbers_can_be_drawn(spots: list[tuple[float, float]], is_log: bool, unit: Unit) -> None:
     x, y = Axis("x", unit, is_log), Axis("y", unit, is_log)
-    parsed(steps("t", x, y, [Curve("a", spots), Curve("b", spots[:3])]))
-    parsed(scatter("t", x, y, [Point(*spot) for spot in spots]))
+    parsed(steps("t", x, y, [Curve("a", spots), Curve("b", spots[:3])], nothing="-"))
+    parsed(scatter("t", x, y, [Point(*spot) for spot in spots], words=""))
     parsed(agreement("t", [Point(*spot) for spot in spots]))
-    parsed(histogram("t", x, [spot[0] for spot in spots]))
-    parsed(signed_bars("t", [Bar("a", spot[0], "b") for spot in spots]))
-    parsed(shares("t", [Part("a", *spot) for spot in spots]))
+    parsed(histogram("t", x, [spot[0] for spot in spots], names="value"))
+    parsed(signed_bars("t", [Bar("a", spot[0], "b") for spot in spots], heads=("a", "b"), nothing="-"))
+    parsed(both_sides([Part("a", *spot) for spot in spots]))
 
 
 def test_a_thousand_points_are_small() -> None:
     href = f"/tasks/{'a' * 64}/schedules/{'b' * 64}?target={'c' * 20}"
-    drawn = roofline("Roofline", candidates(1000, href), peak_flops_s=2.9e11, bandwidths=LEVELS)
+    drawn = roof(candidates(1000, href), LEVELS)
     assert len(drawn) < 60_000
     assert len(parsed(drawn).findall(".//a")) == LINKS
-    assert (
-        len(roofline("Roofline", [Point(p.x, p.y) for p in candidates(1000)], peak_flops_s=3e11, bandwidths=[]))
-        < 20_000
-    )
+    assert len(roof([Point(p.x, p.y) for p in candidates(1000)], [])) < 20_000
 
 
 def test_forty_curves_are_small_and_six_of_them_have_colours() -> None:
     draw = random.Random(5)
     curves = [Curve(f"task {n}", [(t, 2e-3 * 0.99**t * draw.random()) for t in range(40)]) for n in range(40)]
-    drawn = steps("Best", TRIALS, TIME, curves)
+    drawn = steps("Best", TRIALS, TIME, curves, nothing="-")
     assert len(drawn) < 60_000
     kinds = [node.get("class", "") for node in parsed(drawn).iter("path") if "line" in node.get("class", "").split()]
     assert kinds.count("line other") == 34 + 1  # and the key of the legend
@@ -209,31 +216,33 @@ def test_forty_curves_are_small_and_six_of_them_have_colours() -> None:
 
 
 def test_a_curve_holds_each_value_until_the_next_and_on_to_the_end() -> None:
-    drawn = steps("Best", TRIALS, Axis("y", include=(0.0, 4.0)), [Curve("a", [(50, 2), (0, 4)])], until=100)
+    drawn = steps(
+        "Best", TRIALS, Axis("y", include=(0.0, 4.0)), [Curve("a", [(50, 2), (0, 4)])], until=100, nothing="-"
+    )
     line = next(node for node in parsed(drawn).iter("path") if node.get("class") == "line series-0")
     assert line.get("d") == "M0 0H500V500H1000"
 
 
 def test_points_without_a_place_are_left_out() -> None:
-    drawn = scatter("t", TIME, TIME, [Point(0, 1), Point(nan, 1), Point(1, inf), Point(1, -1)])
+    drawn = scatter("t", TIME, TIME, [Point(0, 1), Point(nan, 1), Point(1, inf), Point(1, -1)], words="")
     assert "No candidate has been measured yet." in re.sub(r"<.*?>", "", drawn)
 
 
 def test_a_side_that_is_not_known_is_not_drawn() -> None:
-    drawn = shares("Shares", [Part("a", 1.0, 0.5), Part("b", 1.0, None)])
+    drawn = both_sides([Part("a", 1.0, 0.5), Part("b", 1.0, None)])
     assert "default" in drawn
     assert "tuned" not in drawn
 
 
 def test_shares_of_both_sides_have_one_scale() -> None:
-    root = parsed(shares("Shares", [Part("a", 3.0, 0.5), Part("b", 1.0, 0.5)]))
+    root = parsed(both_sides([Part("a", 3.0, 0.5), Part("b", 1.0, 0.5)]))
     widths = [node.get("width") for node in root.iter("rect") if node.get("height") == "30"]
     assert widths == ["75%", "25%", "12.5%", "12.5%"]
     assert "75.0% → 50.0%" in root.itertext()
 
 
 def test_bars_of_both_signs_leave_from_zero() -> None:
-    root = parsed(signed_bars("Why", [Bar("a", 3.0, "x"), Bar("b", -1.0, "y")]))
+    root = parsed(signed_bars("Why", [Bar("a", 3.0, "x"), Bar("b", -1.0, "y")], heads=("what", "effect"), nothing="-"))
     boxes = [(node.get("class"), node.get("x"), node.get("width")) for node in root.iter("rect")]
     assert boxes == [("fill best", "25%", "75%"), ("fill failed", "0%", "25%")]
 

@@ -88,8 +88,6 @@ def test_a_line_tells_what_was_stored(filled, samples, leases, of_task, clock):
         error="",
         build_s=measurement.build_s,
         created_at=clock.now,
-        incumbent_s=measurement.incumbent_s,
-        warm_s=measurement.warm_s,
     )
     assert (crashed.job_id, crashed.ordinal, crashed.median_s, crashed.samples) == (None, None, None, 0)
     assert crashed.error == ("\x1b[2J<script>" + "x" * LONGEST_ERROR)[:LONGEST_ERROR]
@@ -173,7 +171,6 @@ def test_only_those_of_the_target_are_shown(filled, samples, leases, of_task):
         for order in Order:
             page = filled.trials.page(*asked, job_id=job_id, order=order)
             assert (len(page.trials), page.total, page.next) == (count, count, None)
-        assert len(filled.trials.sample(*asked, 5, job_id=job_id)) == count
 
 
 def test_imported_trials_are_in_order_of_creation(filled, samples, of_task, clock):
@@ -214,11 +211,8 @@ def test_a_sample_is_of_the_least_keys(filled, samples, leases, of_task):
         measurement = CRASHED if number % 4 == 3 else samples.measurement()
         filled.record(samples.record(number, measurement), leases[0 if number else 1])
     everything = sorted(filled.trials.page(*of_task).trials, key=lambda line: line.schedule.key)
-    ours = [line for line in everything if line.job_id == leases[0].job_id]
-    for count in (0, 1, 5, 12, 99):  # of the job's: gone through, or gathered
+    for count in (0, 1, 5, 12, 99):
         assert filled.trials.sample(*of_task, count) == everything[:count]
-        assert filled.trials.sample(*of_task, count, job_id=leases[0].job_id) == ours[:count]
-    assert [line.ordinal for line in filled.trials.sample(*of_task, 5, job_id=leases[1].job_id)] == [0]
 
 
 def test_the_fastest_come_first(filled, samples, of_task):
@@ -301,14 +295,3 @@ def test_no_query_goes_through_all_trials(filled, samples, leases, of_task):
     entered = [steps for query, steps in plans(filled, said).items() if "LIMIT" in query]
     assert len(entered) >= 8
     assert all(ENTERED.search(steps) for steps in entered), entered
-
-
-def test_a_sample_of_a_job_reads_few_trials(filled, samples, leases, of_task):
-    fill_many(filled, samples, leases, 3_000)
-    with selected(filled) as said:
-        for lease, count in ((leases[0], 50), (leases[1], 5000)):
-            filled.trials.sample(*of_task, count, job_id=lease.job_id)
-    walked, gathered = (plan(filled, query) for query in said if "ORDER BY" in query[0])
-    if filled.database.is_sqlite:  # PostgreSQL sees itself what comes by fewer rows
-        assert "autoindex" in walked and not SORTED.search(walked), walked
-        assert "ix_trials_job_id" in gathered and SORTED.search(gathered), gathered

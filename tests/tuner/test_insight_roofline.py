@@ -19,7 +19,7 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.insight.placed import placed
-from tunewright.tuner.insight.roofline import MEMORY, Ceilings, Spot, ceilings, spots
+from tunewright.tuner.insight.roofline import MEMORY, Ceilings, ceilings, spots
 from tunewright.tuner.models.model import Model, open_model
 
 from . import told
@@ -44,11 +44,7 @@ def test_ceilings_by_hand() -> None:
     assert found.peak_flops_s == 2 * 2 * 2 * 16 * 4.5e9
     assert [one.name for one in found.bandwidths] == ["L2", "L3", MEMORY]
     assert not found.is_measured
-    assert found.allowed_flops_s(1.0) == found.bandwidths[-1].bytes_s == 50e9
-    assert found.allowed_flops_s(1.0, "L2") == 2 * 32 * 4.5e9
-    assert found.allowed_flops_s(1e6) == found.peak_flops_s
-    with pytest.raises(KeyError):
-        found.allowed_flops_s(1.0, "disk")
+    assert (found.bandwidths[0].bytes_s, found.bandwidths[-1].bytes_s) == (2 * 32 * 4.5e9, 50e9)
 
 
 def test_a_measured_peak_counts() -> None:
@@ -63,16 +59,13 @@ def test_a_machine_without_a_third_cache() -> None:
         spots(TASK, small, [], "L3")
 
 
-@given(st.integers(1, 512), st.sampled_from([64, 128, 256, 512]), st.floats(1e-3, 1e6))
-def test_what_is_allowed_grows_with_the_machine_and_never_beyond_its_peak(
-    threads: int, bits: int, intensity: float
-) -> None:
+@given(st.integers(1, 512), st.sampled_from([64, 128, 256, 512]))
+def test_ceilings_grow_with_the_machine(threads: int, bits: int) -> None:
     machine = replace(TARGET, threads=threads, vector_bits=bits)
     found = ceilings(machine)
     rates = [one.bytes_s for one in found.bandwidths]
     assert rates == sorted(rates, reverse=True)
-    assert 0 < found.allowed_flops_s(intensity) <= found.allowed_flops_s(intensity, "L2") <= found.peak_flops_s
-    assert found.peak_flops_s <= ceilings(replace(machine, threads=threads + 1)).peak_flops_s
+    assert 0 < found.peak_flops_s <= ceilings(replace(machine, threads=threads + 1)).peak_flops_s
 
 
 def alone(task: Task, schedule: Schedule, cache_bytes: float) -> float:
@@ -106,15 +99,6 @@ def test_nothing_is_moved_less_than_once() -> None:
     near = spots(LARGE, TARGET, lines(LARGE, 20), "L2")
     assert len({spot.intensity for spot in near.spots}) > 5
     assert max(spot.intensity for spot in near.spots) <= LARGE.flops / LARGE.traffic_bytes
-
-
-def test_the_default_and_the_fastest_are_told() -> None:
-    default = line(default_schedule(TASK, TARGET), 3e-3)
-    known = [default, *(one for one in lines(TASK, 10) if one.schedule != default.schedule)]
-    found = spots(TASK, TARGET, known).spots
-    assert [spot.schedule_key for spot in found if spot.is_default] == [default.schedule.key]
-    fastest = min(known, key=lambda one: one.median_s or 1.0)
-    assert [spot.schedule_key for spot in found if spot.is_best] == [fastest.schedule.key]
 
 
 def test_what_failed_is_no_spot_and_what_is_of_another_version_is_left_out() -> None:
@@ -165,6 +149,6 @@ def test_the_roofline_of_a_job(network: Model, store: SqlStore) -> None:
         known = store.trials.sample(task.key, told.TARGET.key, 100)
         found = spots(task, told.TARGET, known)
         assert found.left_out == 0
-        [default] = [spot for spot in found.spots if spot.is_default]
-        [best] = [spot for spot in found.spots if spot.is_best]
-        assert isinstance(best, Spot) and best.flops_s > default.flops_s == pytest.approx(task.flops / 1e-3)
+        reached = {spot.schedule_key: spot.flops_s for spot in found.spots}
+        default_flops_s = reached[default_schedule(task, told.TARGET).key]
+        assert max(reached.values()) > default_flops_s == pytest.approx(task.flops / 1e-3)

@@ -54,23 +54,14 @@ def child_pid(shower: Shower) -> int | None:
 def test_a_schedule_is_shown(shower: Shower, task: Task) -> None:
     schedule = generic(task)
     found = shower.picture(task, WIDE, schedule)
-    assert found == Picture(
-        schedule, tuple(describe(task, WIDE, schedule)), nest(lower(Candidate(task, WIDE, schedule)))
-    )
+    assert found == Picture(tuple(describe(task, WIDE, schedule)), nest(lower(Candidate(task, WIDE, schedule))))
     for part in PARTS:
         assert shower.text(task, WIDE, schedule, part) == texts(task, WIDE, schedule, part)
 
 
-def test_without_a_schedule_it_is_the_default(shower: Shower, task: Task) -> None:
-    default = default_schedule(task, WIDE)
-    assert shower.picture(task, WIDE, None) == shower.picture(task, WIDE, default)
-    assert shower.picture(task, WIDE, None).schedule == default
-    assert shower.text(task, WIDE, None, "ir") == shower.text(task, WIDE, default, "ir")
-
-
 def test_schedules_are_compared(shower: Shower, task: Task) -> None:
     default, other = default_schedule(task, WIDE), generic(task)
-    found = shower.difference(task, WIDE, other, None, "ir")
+    found = shower.difference(task, WIDE, other, default, "ir")
     assert list(found) == difference(texts(task, WIDE, default, "ir"), texts(task, WIDE, other, "ir"))
     assert {DiffKind.REMOVED, DiffKind.ADDED} <= {line.kind for line in found}
     assert shower.difference(task, WIDE, other, other, "assembly") == ()
@@ -86,23 +77,23 @@ def test_what_is_in_no_space_is_illegal(shower: Shower, task: Task) -> None:
             shower.difference(task, WIDE, generic(task), schedule, "ir")
     assert child_pid(shower) == first  # a bad schedule is no fault of the child's
     with pytest.raises(ValueError, match="'c' is none of"):
-        shower.text(task, WIDE, None, "c")
+        shower.text(task, WIDE, generic(task), "c")
 
 
 def test_the_child_is_used_again_and_replaced_at_times(
     shower: Shower, task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shower.picture(task, WIDE, None)
+    shower.picture(task, WIDE, generic(task))
     first = child_pid(shower)
-    shower.text(task, WIDE, None, "ir")
+    shower.text(task, WIDE, generic(task), "ir")
     assert child_pid(shower) == first
     monkeypatch.setattr(shower._confided, "_most", 1)
-    shower.text(task, WIDE, None, "ir")
+    shower.text(task, WIDE, generic(task), "ir")
     assert child_pid(shower) != first
 
 
 def test_the_child_is_confined(shower: Shower, task: Task) -> None:
-    shower.picture(task, WIDE, None)
+    shower.picture(task, WIDE, generic(task))
     status = Path(f"/proc/{child_pid(shower)}/status").read_text()
     assert "NoNewPrivs:\t1" in status
     limits = Path(f"/proc/{child_pid(shower)}/limits").read_text()
@@ -124,21 +115,22 @@ def swelling(steps: int) -> Task:
 def test_one_that_takes_too_much(task: Task) -> None:
     with Shower(memory_bytes=512 << 20, time_s=3.0) as shower:
         hostile = swelling(60)
-        assert shower.picture(hostile, WIDE, None).nest  # which writes no more of an expression than a line
+        default = default_schedule(hostile, WIDE)
+        assert shower.picture(hostile, WIDE, default).nest  # which writes no more of an expression than a line
         start = time.monotonic()
         with pytest.raises(NotShown, match=r"it takes (too much memory|more than 3 s)"):
-            shower.text(hostile, WIDE, None, "ir")
+            shower.text(hostile, WIDE, default, "ir")
         assert time.monotonic() - start < 10
         assert child_pid(shower) is None
-        assert shower.picture(task, WIDE, None).words  # the next one is shown all the same
+        assert shower.picture(task, WIDE, generic(task)).words  # the next one is shown all the same
 
 
 def test_one_that_takes_too_long(task: Task) -> None:
     with Shower() as shower:
-        shower.picture(task, WIDE, None)  # the child is there
+        shower.picture(task, WIDE, generic(task))  # the child is there
         shower._confided._time_s = 1e-4
         with pytest.raises(NotShown, match=r"it takes more than 0.0001 s"):
-            shower.text(task, WIDE, None, "assembly")
+            shower.text(task, WIDE, generic(task), "assembly")
 
 
 def answering(answer: Any) -> Shower:
@@ -149,7 +141,7 @@ def answering(answer: Any) -> Shower:
 
 @pytest.fixture(scope="module")
 def known(task: Task) -> dict[str, Any]:
-    return showing_child.picture(task.to_json(), WIDE.to_json(), None)
+    return showing_child.picture(task.to_json(), WIDE.to_json(), generic(task).to_json())
 
 
 @pytest.mark.parametrize(
@@ -168,22 +160,20 @@ def known(task: Task) -> dict[str, Any]:
         {"nest": [{"kind": "script", "var": "i", "extent": 1, "parts": []}]},
         {"nest": [{"kind": "serial", "var": "i", "extent": True, "parts": []}]},
         {"nest": [{"kind": "serial", "var": "i", "extent": 1, "parts": {}}]},
-        {"schedule": {}},
-        {"schedule": []},
     ],
 )
 def test_a_picture_that_makes_no_sense(change: dict[str, Any], known: dict[str, Any], task: Task) -> None:
-    assert answering(known).picture(task, WIDE, None).words
+    assert answering(known).picture(task, WIDE, generic(task)).words
     shower = answering({**known, **change})
     with pytest.raises(NotShown, match="makes no sense"):
-        shower.picture(task, WIDE, None)
+        shower.picture(task, WIDE, generic(task))
     assert shower._confided._child.closed  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, "text", {"text": 1}, {"text": "\x1b"}, {"text": "a" * 200_000}])
 def test_a_text_that_makes_no_sense(answer: Any, task: Task) -> None:
     with pytest.raises(NotShown, match="makes no sense"):
-        answering(answer).text(task, WIDE, None, "ir")
+        answering(answer).text(task, WIDE, generic(task), "ir")
 
 
 @pytest.mark.parametrize(
@@ -191,21 +181,21 @@ def test_a_text_that_makes_no_sense(answer: Any, task: Task) -> None:
 )
 def test_a_difference_that_makes_no_sense(lines: Any, task: Task) -> None:
     with pytest.raises(NotShown, match="makes no sense"):
-        answering({"lines": lines}).difference(task, WIDE, generic(task), None, "ir")
+        answering({"lines": lines}).difference(task, WIDE, generic(task), generic(task), "ir")
 
 
 def test_errors_are_told_apart(task: Task, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(NotShown, match="LLVM says no") as found:
-        answering({"error": "LLVM says\n no\x1b" + "o" * 1000}).text(task, WIDE, None, "llvm")
+        answering({"error": "LLVM says\n no\x1b" + "o" * 1000}).text(task, WIDE, generic(task), "llvm")
     assert str(found.value).isprintable()
     assert len(str(found.value)) <= showing.MOST_MESSAGE
     with pytest.raises(NotShown, match="showing it ends in an error"):
-        answering(ChildError("Traceback\n...KeyError: 'x'")).picture(task, WIDE, None)
+        answering(ChildError("Traceback\n...KeyError: 'x'")).picture(task, WIDE, generic(task))
     assert "KeyError" in caplog.text
     with pytest.raises(NotShown, match="the process that does it dies of it"):
-        answering(Failed(Status.CRASH, "text: SIGSEGV")).text(task, WIDE, None, "ir")
+        answering(Failed(Status.CRASH, "text: SIGSEGV")).text(task, WIDE, generic(task), "ir")
     with pytest.raises(NotStarted):
-        answering(NotStarted("no memory")).picture(task, WIDE, None)
+        answering(NotStarted("no memory")).picture(task, WIDE, generic(task))
 
 
 GPU_TASK, GPU = "half_even", Target.of_gpu(KNOWN["sm_90a"])

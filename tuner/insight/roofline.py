@@ -18,7 +18,6 @@ from tunewright.costmodel.roofline import last_bytes, of_loops, peak_flops_s, ra
 from tunewright.db.trials import TrialLine
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Status
-from tunewright.search_space.sketches import default_schedule
 
 from .placed import placed
 
@@ -42,11 +41,6 @@ class Ceilings:
     bandwidths: tuple[Bandwidth, ...]  # from the nearest cache outwards; the last is memory's
     is_measured: bool  # whether the peak is: all others are round figures, that today's machines are near
 
-    def allowed_flops_s(self, intensity: float, name: str = MEMORY) -> float:
-        """The most with so many operations for each byte that comes from `name`. Raises KeyError for other names."""
-        rates = {one.name: one.bytes_s for one in self.bandwidths}
-        return min(self.peak_flops_s, intensity * rates[name])
-
 
 @dataclass(frozen=True, slots=True)
 class Spot:
@@ -55,8 +49,6 @@ class Spot:
     schedule_key: str
     intensity: float  # floating-point operations for each byte that is moved
     flops_s: float
-    is_default: bool
-    is_best: bool  # the fastest of those shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +81,6 @@ def spots(task: Task, target: Target, lines: Sequence[TrialLine], name: str = ME
     left_out = len(worked) - sum(len(part.lines) for part in parts)
     if not parts or not task.flops:
         return Spots((), left_out)
-    default, best_s = default_schedule(task, target), min(part.trials.times_s.min() for part in parts)
 
     def moved_bytes(loops: Loops) -> NDArray[np.float64]:
         return loops.traffic_bytes(into_bytes)
@@ -99,9 +90,7 @@ def spots(task: Task, target: Target, lines: Sequence[TrialLine], name: str = ME
         trials = part.trials
         moved = np.maximum(of_loops(task, target, trials.space, trials.rows, moved_bytes), task.traffic_bytes)
         for line, intensity, time_s in zip(part.lines, task.flops / moved, trials.times_s, strict=True):
-            is_default = line.schedule == default
-            flops_s = task.flops / float(time_s)
-            found.append(Spot(line.schedule.key, float(intensity), flops_s, is_default, bool(time_s == best_s)))
+            found.append(Spot(line.schedule.key, float(intensity), task.flops / float(time_s)))
     return Spots(tuple(found), left_out)
 
 

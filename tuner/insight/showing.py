@@ -51,7 +51,6 @@ class NotShown(Exception):
 class Picture:
     """A schedule in words, and the loops that it stands for."""
 
-    schedule: Schedule
     words: tuple[str, ...]
     nest: tuple[Part, ...]
 
@@ -63,14 +62,14 @@ class Picture:
         _require(all(_is_line(line, words.MOST_LETTERS) for line in said) and isinstance(found, list))
         parts = tuple(map(from_json, found))
         _require(nodes(parts) <= MOST_NODES)
-        return Picture(Schedule.from_json(data["schedule"]), tuple(said), parts)
+        return Picture(tuple(said), parts)
 
 
 class Shower:
     """Shows schedules in a child, which is started when it is first needed. One thread may use it at a time.
 
-    Where a schedule is None it is the default of its task. All methods raise NotShown, whatever goes wrong with the
-    task; Illegal where the schedule is in no space of it; and NotStarted where there is no process to be had.
+    All methods raise NotShown, whatever goes wrong with the task; Illegal where the schedule is in no space of it; and
+    NotStarted where there is no process to be had.
     """
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES, time_s: float = TIME_S) -> None:
@@ -79,22 +78,22 @@ class Shower:
             "tunewright.tuner.insight.showing_child", "showing", "shower", limits, time_s, REQUESTS
         )
 
-    def picture(self, task: Task, target: Target, schedule: Schedule | None) -> Picture:
+    def picture(self, task: Task, target: Target, schedule: Schedule) -> Picture:
         """The schedule in words and as a nest of loops."""
         return self._show("picture", Picture.from_json, task, target, schedule)
 
-    def text(self, task: Task, target: Target, schedule: Schedule | None, part: str) -> str:
+    def text(self, task: Task, target: Target, schedule: Schedule, part: str) -> str:
         """The schedule as one of `parts_of` the target, of a bounded length: see `texts`. Raises ValueError on another
         part.
         """
         return self._show("text", _text, task, target, schedule, part=_known(target, part))
 
     def difference(
-        self, task: Task, target: Target, schedule: Schedule, against: Schedule | None, part: str
+        self, task: Task, target: Target, schedule: Schedule, against: Schedule, part: str
     ) -> tuple[DiffLine, ...]:
         """What leads from the text of another schedule to that of this one: see `difference`."""
-        other = None if against is None else against.to_json()
-        return self._show("compare", _lines, task, target, schedule, against=other, part=_known(target, part))
+        part = _known(target, part)
+        return self._show("compare", _lines, task, target, schedule, against=against.to_json(), part=part)
 
     def launchable(self, task: Task, target: Target, schedule: Schedule) -> Launchable:
         """The schedule as what it takes to launch it on a GPU. Raises ValueError for another target."""
@@ -118,14 +117,12 @@ class Shower:
         made: Callable[[Any], Result],
         task: Task,
         target: Target,
-        schedule: Schedule | None,
+        schedule: Schedule,
         **arguments: Any,
     ) -> Result:
-        chosen = None if schedule is None else schedule.to_json()
+        asked = {"task": task.to_json(), "target": target.to_json(), "schedule": schedule.to_json()}
         try:
-            return self._confided.ask(
-                call, made, task=task.to_json(), target=target.to_json(), schedule=chosen, **arguments
-            )
+            return self._confided.ask(call, made, **asked, **arguments)
         except Illegal as error:
             raise Illegal(_message(error)) from None
         except Refusal as error:

@@ -1,7 +1,6 @@
 """What shows schedules of tasks that strangers sent: `CALLS` of a confined child. `showing` is the other side.
 
-Lowering, compiling and comparing may take any time and memory where a task was made for that. So may a space, which is
-why the default schedule of a task is found here too.
+Lowering, compiling and comparing may take any time and memory where a task was made for that.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import default_schedule, lower
+from tunewright.search_space.sketches import lower
 
 from .nest import nest, to_json
 from .texts import cut, difference, readable, text_of
@@ -27,11 +26,10 @@ MOST_COMPARED_LETTERS = 1_000_000
 
 
 def picture(task: Any, target: Any, schedule: Any) -> dict[str, Any]:
-    """A schedule, the default's if there is none, in words and as a nest of loops."""
+    """A schedule in words and as a nest of loops."""
     candidate = _candidate(task, target, schedule)
     kernel = lower(candidate)
     return {
-        "schedule": candidate.schedule.to_json(),
         "words": describe(candidate.task, candidate.target, candidate.schedule, kernel),
         "nest": list(map(to_json, nest(kernel))),
     }
@@ -46,7 +44,7 @@ def text(task: Any, target: Any, schedule: Any, part: str) -> dict[str, Any]:
 
 
 def compare(task: Any, target: Any, schedule: Any, against: Any, part: str) -> dict[str, Any]:
-    """What leads from the text of one schedule, the default's if there is none, to that of another."""
+    """What leads from the text of one schedule to that of another."""
     try:
         before, after = (_whole_text(task, target, one, part)[:MOST_COMPARED_LETTERS] for one in (against, schedule))
     except (BuildError, NoCompiler) as error:
@@ -69,9 +67,7 @@ def _whole_text(task: Any, target: Any, schedule: Any, part: str) -> str:
 
 
 def _candidate(task: Any, target: Any, schedule: Any) -> Candidate:
-    known, machine = Task.from_json(task), Target.from_json(target)
-    chosen = default_schedule(known, machine) if schedule is None else Schedule.from_json(schedule)
-    return Candidate(known, machine, chosen)
+    return Candidate(Task.from_json(task), Target.from_json(target), Schedule.from_json(schedule))
 
 
 CALLS: dict[str, Callable[..., dict[str, Any]]] = {
