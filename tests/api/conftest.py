@@ -43,12 +43,10 @@ from tunewright.tuner.lookup import experience
 from tunewright.tuner.models.assembly import Assembly
 
 from ..postgres import own_schema
-from .shown import Page, PlainShower
+from .page import PAGE_BYTES, Page, whole
+from .shown import PlainShower
 
 SCOPES = frozenset(Scope) - {Scope.LOGIN}
-
-PAGE_BYTES = 300_000
-"""No page may be larger, nor its twin."""
 
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients that speak to services of tests, without TLS: reading all certificates takes longer than most tests."""
@@ -318,11 +316,7 @@ def look(shown_client: httpx.Client, kit: Kit) -> Callable[..., tuple[Page, Any]
 
     def get(path: str, **query: Any) -> tuple[Page, Any]:
         query.setdefault("target", kit.target().key)
-        answer = shown_client.get(path, params=query)
-        assert answer.status_code == 200, answer.text
-        assert len(answer.content) < PAGE_BYTES
-        page = Page(answer.text)
-        page.check()
+        page = whole(shown_client.get(path, params=query))
         twin = shown_client.get("/v1/pages" + path, params=query)
         assert twin.status_code == 200, twin.text
         assert len(twin.content) < PAGE_BYTES

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
 from math import inf
-from typing import Any
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
@@ -129,34 +127,3 @@ class PlainShower:
 
     def close(self) -> None:
         pass
-
-
-class Page(HTMLParser):
-    """What is in a page: its tags, and all of its text."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, Any]]] = []
-        self._words: list[str] = []
-        self.feed(source)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self._words.append(data)
-
-    @property
-    def words(self) -> str:
-        return " ".join("".join(self._words).split())
-
-    def links(self) -> list[str]:
-        return [attrs["href"] for tag, attrs in self.tags if tag == "a" and "href" in attrs]
-
-    def check(self) -> None:
-        """Nothing in it is more than it may be."""
-        for tag, attrs in self.tags:
-            assert tag not in ("style", "iframe", "object")
-            assert not [name for name in attrs if name == "style" or name.startswith("on")], (tag, attrs)
-            assert tag != "script" or attrs["src"].startswith("/static/")
-            assert attrs.get("href", "/").startswith(("/", "#", "?")), attrs

@@ -19,6 +19,7 @@ from tunewright.tuner.insight.meanings import MEANINGS
 from tunewright.tuner.lookup import experience
 
 from .conftest import make_task, points, store_best
+from .page import whole
 
 GOOD = {
     "tasks": 7,
@@ -67,7 +68,7 @@ def look(client):
     def found(**query):
         answer = client.get("/v1/pages/cost-model", params=query)
         assert answer.status_code == 200, answer.text
-        return answer.json(), client.get("/cost-model", params=query).text
+        return answer.json(), whole(client.get("/cost-model", params=query)).source
 
     return found
 

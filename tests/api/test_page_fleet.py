@@ -13,6 +13,7 @@ from tunewright.db.jobs import Budget, JobSpec, JobState, JobTask
 from tunewright.db.sql_store import SqlStore
 
 from .conftest import TARGET, make_target, make_task, store_best
+from .page import whole
 
 MODEL = "ab" * 32
 
@@ -31,7 +32,7 @@ def fleet(client):
     def look():
         answer = client.get("/v1/pages/fleet")
         assert answer.status_code == 200, answer.text
-        return answer.json(), client.get("/fleet").text
+        return answer.json(), whole(client.get("/fleet")).source
 
     return look
 

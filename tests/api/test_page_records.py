@@ -25,7 +25,7 @@ from tunewright.tuner.lookup import Ladder
 from tunewright.tuner.lookup.ladder import Pick
 
 from .conftest import CRASHED, TARGET, make_target, make_task, points, problem, soon, store_best
-from .test_page import Tags
+from .page import Page, whole
 
 
 @pytest.fixture
@@ -33,9 +33,7 @@ def find(client):
     def found(**query):
         answer = client.get("/v1/pages/records", params=query)
         assert answer.status_code == 200, answer.text
-        page = client.get("/records", params=query)
-        assert page.status_code == 200
-        return answer.json(), page.text
+        return answer.json(), whole(client.get("/records", params=query)).source
 
     return found
 
@@ -92,7 +90,7 @@ def test_pages_of_a_search(one, client, find):
         store_best(one.store, make_task(extent))
     view, text = find(op="Relu")
     assert len(view["records"]) == 50
-    [link] = [tag["href"] for tag in Tags(text).of("a", rel="next")]
+    [link] = [tag["href"] for tag in Page(text).of("a", rel="next")]
     assert "op=Relu" in link
     older = client.get("/v1/pages" + link).json()
     assert extents(view) + extents(older) == list(range(111, 59, -1))
@@ -297,7 +295,7 @@ def test_who_goes_away_gives_the_place_back(filled, client, monkeypatch):
 
 def test_the_page_leads_to_the_export_of_what_it_shows(filled, client):
     text = client.get("/records", params={"op": "relu", "target": TARGET.key, "age": "week"}).text
-    [link] = [tag["href"] for tag in Tags(text).of("a", download="records.jsonl")]
+    [link] = [tag["href"] for tag in Page(text).of("a", download="records.jsonl")]
     assert urlsplit(link).path == "/v1/records"
     assert len(exported(client, **dict(part.split("=") for part in urlsplit(link).query.split("&")))) == 4
 

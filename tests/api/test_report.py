@@ -21,7 +21,8 @@ from tunewright.search_space.measurement import Record
 from tunewright.tuner.insight.showing import Shower
 
 from .conftest import TARGET
-from .shown import HOSTILE, Page, PlainShower, failed, others, product, tried
+from .page import Page
+from .shown import HOSTILE, PlainShower, failed, others, product, tried
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 

@@ -1,0 +1,60 @@
+"""A page as tests read it: its tags and its words, with nothing in it that a browser would run."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+
+PAGE_BYTES = 300_000
+"""No page may be larger, nor its twin."""
+
+
+class Page(HTMLParser):
+    """What is in a page, or in a part of one: its tags, and all of its text."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.source = source
+        self.tags: list[tuple[str, dict[str, Any]]] = []
+        self._words: list[str] = []
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self._words.append(data)
+
+    @property
+    def words(self) -> str:
+        return " ".join("".join(self._words).split())
+
+    def of(self, tag: str, **attributes: str) -> list[dict[str, Any]]:
+        """The attributes of the tags of a name that have these attributes."""
+        return [found for name, found in self.tags if name == tag and attributes.items() <= found.items()]
+
+    def links(self) -> list[str]:
+        return [attrs["href"] for attrs in self.of("a") if "href" in attrs]
+
+    def check(self) -> None:
+        """Nothing in it is more than it may be."""
+        for tag, attrs in self.tags:
+            assert tag not in ("style", "iframe", "object")
+            assert not [name for name in attrs if name == "style" or name.startswith("on")], (tag, attrs)
+            for name in ("href", "src", "action"):
+                assert attrs.get(name, "/").startswith(("/", "#", "?")) and not attrs.get(name, "/").startswith("//")
+            if tag == "script":
+                assert attrs["type"] == "module" and attrs["src"].startswith("/static/")
+
+
+def whole(answer: httpx.Response) -> Page:
+    """The page that an answer is, which is checked."""
+    assert answer.status_code == 200, answer.text
+    assert len(answer.content) < PAGE_BYTES
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "*" not in policy
+    page = Page(answer.text)
+    page.check()
+    return page
