@@ -46,26 +46,37 @@ class Kept(Generic[Value]):
         self._making: set[asyncio.Future[Value]] = set()
 
     async def get(
-        self, key: Hashable, make: Callable[[], Awaitable[Value]], *, mark: Hashable = None, patience_s: float = inf
+        self,
+        key: Hashable,
+        make: Callable[[], Awaitable[Value]],
+        *,
+        mark: Hashable = None,
+        patience_s: float = inf,
+        anew: bool = False,
     ) -> Value | None:
         """The value; an older one, or None, where it takes longer than `patience_s` to make.
 
-        `mark` stands for all that the value follows from besides the key. What `make` raises, all who wait get, and
-        nobody after them.
+        `mark` stands for all that the value follows from besides the key. `anew`: it is made from now on, even if it
+        is being made already. What `make` raises, all who wait get, and nobody after them.
         """
         made = self._newest.get(key)
-        if made is None or made.has_failed or (made.value.done() and self._is_due(made, mark)):
+        if anew or made is None or made.has_failed or (made.value.done() and self._is_due(made, mark)):
             made = self._begin(key, make, mark)
         self._newest.move_to_end(key)
         await asyncio.wait([made.value], timeout=None if patience_s == inf else patience_s)
         return made.value.result() if made.value.done() else self._before.get(key)
+
+    def age_s(self, key: Hashable) -> float:
+        """How long ago the newest value was begun; infinite where there is none."""
+        made = self._newest.get(key)
+        return inf if made is None else self._clock() - made.begun_s
 
     def _is_due(self, made: _Made[Value], mark: Hashable) -> bool:
         return made.mark != mark and self._clock() - made.begun_s >= self._renew_s
 
     def _begin(self, key: Hashable, make: Callable[[], Awaitable[Value]], mark: Hashable) -> _Made[Value]:
         old = self._newest.get(key)
-        if old is not None and not old.has_failed:
+        if old is not None and old.value.done() and not old.has_failed:
             self._before[key] = old.value.result()
         made = self._newest[key] = _Made(asyncio.ensure_future(make()), mark, self._clock())
         self._making.add(made.value)

@@ -67,9 +67,9 @@ class Service:
     exporting: anyio.CapacityLimiter = field(
         default_factory=lambda: anyio.CapacityLimiter(EXPORTS)
     )  # who takes all records
-    looks: dict[tuple[asyncio.Event, int, int], asyncio.Future[list[Event]]] = field(
+    reads: dict[tuple[asyncio.Event, int, int], asyncio.Future[list[Event]]] = field(
         default_factory=dict
-    )  # of those streams, under way: by the change that woke them, the job, and the last event seen
+    )  # of events for those streams, under way: by the change that woke them, the job, and the last event seen
     draining: threading.Event = field(default_factory=threading.Event)
 
     def drain(self) -> None:

@@ -120,20 +120,20 @@ async def _events(here: Service, stream: Opened, still_allowed: Callable[[], Awa
 
 
 async def _read(here: Service, job_id: int, seen: int, change: asyncio.Event) -> list[Event]:
-    """The next events. Streams that were woken by the same change and have seen the same share one look."""
+    """The next events. Streams that were woken by the same change and have seen the same share one read."""
     asked = (change, job_id, seen)
-    look = here.looks.get(asked)
-    if look is None:
-        look = here.looks[asked] = asyncio.ensure_future(_look(here, job_id, seen))
-        look.add_done_callback(lambda _: here.looks.pop(asked, None))
-    return await asyncio.shield(look)  # who goes away takes it from nobody else
+    read = here.reads.get(asked)
+    if read is None:
+        read = here.reads[asked] = asyncio.ensure_future(_fetched(here, job_id, seen))
+        read.add_done_callback(lambda _: here.reads.pop(asked, None))
+    return await asyncio.shield(read)  # who goes away takes it from nobody else
 
 
-async def _look(here: Service, job_id: int, seen: int) -> list[Event]:
+async def _fetched(here: Service, job_id: int, seen: int) -> list[Event]:
     """The next events. Where the database is away for a while, the stream stays open and is silent."""
     try:
-        look = partial(here.store.jobs.events, job_id, seen, AT_ONCE)
-        return await anyio.to_thread.run_sync(look, limiter=here.reading)
+        read = partial(here.store.jobs.events, job_id, seen, AT_ONCE)
+        return await anyio.to_thread.run_sync(read, limiter=here.reading)
     except StoreError:
         await anyio.sleep(AWAY_S)
         return []

@@ -24,7 +24,6 @@ from tunewright.tuner.insight.reasons import differences
 from tunewright.tuner.insight.texts import DiffKind, DiffLine
 from tunewright.tuner.lookup.experience import proven
 from tunewright.tuner.lookup.prediction import located, taught
-from tunewright.tuner.text import counted
 from tunewright.tuner.units import in_ms
 
 from ..looks import Failure, Looks
@@ -47,9 +46,6 @@ from .schedules import (
     tolerances,
 )
 from .targets import TargetName
-
-MOST_LETTERS = 120_000
-"""Of a difference: the page of it stays below 300 kB."""
 
 MOST_SAMPLES = 1000
 """Samples that are shown: what was imported may have any number."""
@@ -105,7 +101,7 @@ class Evidence(Answer):
         )
 
 
-class Expected(Answer):
+class Opinion(Answer):
     """What a cost model expects of a candidate."""
 
     model: Said
@@ -130,7 +126,7 @@ class ContributionShown(Answer):
 class Explained(Answer):
     """What the cost model says of a candidate."""
 
-    expected: list[Expected]
+    expected: list[Opinion]
     contributions: list[ContributionShown] = Field(description="What moves its opinion most, the largest first.")
     reasons: list[ReasonShown] = Field(description="What of it differs from the default, and what that is worth.")
     nearness: Nearness | None
@@ -284,7 +280,7 @@ def _explained(store: SqlStore, facts: Facts) -> Explained:
     own = [(line.schedule, line) for line in lines]
     this = [facts.detail.line] if facts.detail else []
     expected = [
-        Expected(model=one.model, expected_ms=1e3 * pair.predicted_s, has_learned_from_it=one.has_learned_from_these)
+        Opinion(model=one.model, expected_ms=1e3 * pair.predicted_s, has_learned_from_it=one.has_learned_from_these)
         for one in calibrations(store, task, target, this)
         for pair in one.points
     ]
@@ -321,22 +317,11 @@ async def _text(looks: Looks, facts: Facts, asked: CandidateAsked) -> TextShown 
         part=asked.text,
         against=asked.against,
         text=found if isinstance(found, str) else None,
-        difference=None if found is None or isinstance(found, str | Failure) else _cut(found),
+        difference=None
+        if found is None or isinstance(found, str | Failure)
+        else [DiffLineShown(kind=line.kind, text=line.text) for line in found],
         why=found.why if isinstance(found, Failure) else "",
     )
-
-
-def _cut(lines: Sequence[DiffLine]) -> list[DiffLineShown]:
-    """As many lines as a page has room for."""
-    shown: list[DiffLineShown] = []
-    letters = 0
-    for line in lines:
-        letters += len(line.text) + 1
-        if letters > MOST_LETTERS:
-            more = counted(len(lines) - len(shown), "more line")
-            return [*shown, DiffLineShown(kind=DiffKind.SKIPPED, text=f"... {more} of the difference")]
-        shown.append(DiffLineShown(kind=line.kind, text=line.text))
-    return shown
 
 
 def _page(

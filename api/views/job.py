@@ -21,14 +21,16 @@ from tunewright.db.sql_store import SqlStore
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.insight import told
 from tunewright.tuner.insight.curves import Improvement, active_s, improvements, speedups
-from tunewright.tuner.jobs.report import Ended
+from tunewright.tuner.jobs.report import ENDINGS, Ended
 from tunewright.tuner.jobs.scheduling.forecast import MINUTE_S
+from tunewright.tuner.jobs.stage import STAGES
+from tunewright.tuner.jobs.view import CLEAR_GAIN
 from tunewright.tuner.text import ratio
 from tunewright.tuner.units import in_ms
 
 from ..schemas import Answer
 from .history import Histories, History, Times
-from .job_tasks import CLEAR_GAIN, ORDERS, Run, TaskLine, TaskSort, lines, run_of
+from .job_tasks import SORTED_BY, Run, TaskLine, TaskSort, lines, run_of
 from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
 from .said import Said
 
@@ -87,6 +89,11 @@ class Prospect(Answer):
     )
     ended_by: Ended | None = Field(description="Why the search ended; null: it has not, or not by itself.")
 
+    @property
+    def why_ended(self) -> str:
+        """The same for people."""
+        return ENDINGS[self.ended_by] if self.ended_by else ""
+
 
 class Promise(Answer):
     """A task that something is still expected of."""
@@ -121,7 +128,7 @@ class Curve(Answer):
     steps: list[Step]
 
 
-class Failure(Answer):
+class FailureLine(Answer):
     """A way in which trials failed."""
 
     status: Status
@@ -144,6 +151,11 @@ class LogLine(Answer):
     best_ms: float | None
     trial: int | None = Field(description="From 1 on.")
     words: Said = Field(description="What else it says: who has the job, what it is at, why it failed.")
+
+    @property
+    def doing(self) -> str:
+        """A stage for people; one of another version as it was told."""
+        return STAGES.get(self.words, self.words)
 
 
 class JobDevice(Answer):
@@ -197,7 +209,7 @@ class JobPage(Answer):
     next_start: int | None = Field(description="`start` of the tasks behind these; null: there are none.")
     task_count: int
     trials: int = Field(description="That were counted, the failed ones among them.")
-    failures: list[Failure] = Field(description="The most frequent first.")
+    failures: list[FailureLine] = Field(description="The most frequent first.")
     fallback: dict[Said, int] = Field(description="Op -> nodes of the model that run without a kernel.")
     fallback_share: float | None = Field(description="The part of a run that these take; null: not known.")
     log: list[LogLine] = Field(
@@ -209,6 +221,11 @@ class JobPage(Answer):
     tuner_count: int = Field(description="Tuner processes that were heard of in the last minute, on whatever job.")
     settings: Settings
 
+    @property
+    def doing(self) -> str:
+        """The stage, for people."""
+        return STAGES.get(self.stage, self.stage)
+
 
 def job_page(store: SqlStore, histories: Histories, job_id: int, asked: JobPageAsked) -> JobPage:
     """The job as it stands. Raises NotFound, StoreError."""
@@ -219,7 +236,7 @@ def job_page(store: SqlStore, histories: Histories, job_id: int, asked: JobPageA
     tuners = store.fleet.tuners()
     run = run_of(job, history)
     tasks = lines(job, history, run, ops)
-    listed = sorted(tasks, key=ORDERS[asked.sort])[asked.start : asked.start + ROWS]
+    listed = sorted(tasks, key=SORTED_BY[asked.sort])[asked.start : asked.start + ROWS]
     behind = asked.start + ROWS
     latency = _latency(job, run)
     log, next_before = _log(history.events, asked.before)
@@ -294,7 +311,7 @@ def _prospect(job: Job, history: History) -> Prospect:
 def _promising(tasks: Sequence[TaskLine]) -> list[Promise]:
     return [
         Promise(key=task.key, op=task.op, expected_share=task.expected_share)
-        for task in sorted(tasks, key=ORDERS[TaskSort.EXPECTED])[:MOST_PROMISING]
+        for task in sorted(tasks, key=SORTED_BY[TaskSort.EXPECTED])[:MOST_PROMISING]
         if task.expected_share is not None and task.expected_share >= CLEAR_GAIN
     ]
 
@@ -374,7 +391,7 @@ def _steps(start: Times, found: Sequence[Improvement]) -> list[Step]:
 # What happened
 
 
-def _failures(history: History, ops: Mapping[str, str]) -> list[Failure]:
+def _failures(history: History, ops: Mapping[str, str]) -> list[FailureLine]:
     trials = sum(sum(ended.values()) for ended in history.counts.values())
     found = []
     for status in Status:
@@ -384,7 +401,7 @@ def _failures(history: History, ops: Mapping[str, str]) -> list[Failure]:
         most = max(counts, key=lambda key: (counts[key], key))
         count = sum(counts.values())
         found.append(
-            Failure(
+            FailureLine(
                 status=status,
                 trials=count,
                 share=count / trials,

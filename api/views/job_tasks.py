@@ -13,6 +13,7 @@ from pydantic import Field
 from tunewright.db.jobs import Job, JobTask
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.insight import told
+from tunewright.tuner.jobs.view import CLEAR_GAIN
 from tunewright.tuner.models.assembly import Assembly, total_s
 from tunewright.tuner.text import ratio
 from tunewright.tuner.units import in_ms, in_s
@@ -20,9 +21,6 @@ from tunewright.tuner.units import in_ms, in_s
 from ..schemas import Answer
 from .history import History, Times
 from .said import Said
-
-CLEAR_GAIN = 0.0005
-"""The part of a run below which hardly anything is expected of a task: 0.05%."""
 
 MUCH = 0.5
 """Of most tasks little is expected; those of which at least this part of the most is expected stand out."""
@@ -145,7 +143,7 @@ def lines(job: Job, history: History, run: Run, ops: Mapping[str, str]) -> list[
     found = [
         _line(n, task, run, history, whole, most, ops.get(task.task_key, "")) for n, task in enumerate(job.spec.tasks)
     ]
-    return sorted(found, key=ORDERS[TaskSort.TIME])
+    return sorted(found, key=SORTED_BY[TaskSort.TIME])
 
 
 def _line(n: int, task: JobTask, run: Run, history: History, whole: _Whole, most: float, op: str) -> TaskLine:
@@ -185,7 +183,7 @@ def _most(value: float | None) -> float:
     return inf if value is None else -value
 
 
-ORDERS: dict[TaskSort, Callable[[TaskLine], tuple[float, float]]] = {
+SORTED_BY: dict[TaskSort, Callable[[TaskLine], tuple[float, float]]] = {
     TaskSort.TIME: lambda line: (_most(line.after_ms), -_weight(line)),
     TaskSort.SAVED: lambda line: (_most(line.saved_share), -_weight(line)),
     TaskSort.EXPECTED: lambda line: (_most(line.expected_share), -_weight(line)),

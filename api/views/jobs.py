@@ -38,7 +38,7 @@ LITTLE_MINUTE_GAIN = 0.0005
 """Nor is a minute that brings less than this."""
 
 
-class JobOrder(StrEnum):
+class JobSort(StrEnum):
     """How the list is ordered. All but the first show unfinished jobs alone."""
 
     NEWEST = "newest"
@@ -96,7 +96,7 @@ class JobsAsked(Answer):
     state: tuple[JobState, ...] = ()
     model: Said = Field("", description="Text in the label, or the begin of the model's digest.")
     target: Said = Field("", description="Key of a target.")
-    sort: JobOrder = JobOrder.NEWEST
+    sort: JobSort = JobSort.NEWEST
     cursor: str | None = None
 
     @property
@@ -139,7 +139,7 @@ def jobs_page(store: SqlStore, asked: JobsAsked) -> JobsPage:
 
 def _found(store: SqlStore, asked: JobsAsked) -> tuple[Sequence[Job], str | None, bool]:
     """The jobs, the cursor behind them, and whether there are more that were not looked at."""
-    is_newest = asked.sort is JobOrder.NEWEST
+    is_newest = asked.sort is JobSort.NEWEST
     states = asked.state if is_newest else [state for state in asked.state or UNFINISHED if state in UNFINISHED]
     found = store.jobs.list(
         states or None if is_newest else states,
@@ -151,7 +151,7 @@ def _found(store: SqlStore, asked: JobsAsked) -> tuple[Sequence[Job], str | None
     if is_newest:
         page, following = cut(found, ROWS, lambda job: job.id)
         return page, following, False
-    return sorted(found[:MOST_SORTED], key=ORDERS[asked.sort])[:ROWS], None, len(found) > min(ROWS, MOST_SORTED)
+    return sorted(found[:MOST_SORTED], key=SORTED_BY[asked.sort])[:ROWS], None, len(found) > min(ROWS, MOST_SORTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _by_left(job: Job) -> float:
     return inf if left_s is None else -left_s
 
 
-ORDERS: dict[JobOrder, Callable[[Job], float]] = {JobOrder.GAIN: _by_gain, JobOrder.LEFT: _by_left}
+SORTED_BY: dict[JobSort, Callable[[Job], float]] = {JobSort.GAIN: _by_gain, JobSort.LEFT: _by_left}
 
 
 def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:

@@ -51,7 +51,7 @@ ROWS = 50
 """Trials on one page."""
 
 
-class Sort(StrEnum):
+class TrialSort(StrEnum):
     """What the table of trials is sorted by. Those that failed have no time, and come last by it."""
 
     TIME = "time"
@@ -59,10 +59,10 @@ class Sort(StrEnum):
 
 
 ORDERS = {
-    (Sort.TIME, False): Order.FASTEST,
-    (Sort.TIME, True): Order.SLOWEST,
-    (Sort.CREATED, False): Order.OLDEST,
-    (Sort.CREATED, True): Order.NEWEST,
+    (TrialSort.TIME, False): Order.FASTEST,
+    (TrialSort.TIME, True): Order.SLOWEST,
+    (TrialSort.CREATED, False): Order.OLDEST,
+    (TrialSort.CREATED, True): Order.NEWEST,
 }
 """By what, and whether descending."""
 
@@ -74,7 +74,7 @@ class TaskAsked(Answer):
     target: Digest
     job: int | None = Field(None, description="The job whose trials the table shows; null: all of them.")
     status: tuple[Status, ...] = Field((), description="Ways in which those ended that it shows; empty: any.")
-    sort: Sort = Sort.TIME
+    sort: TrialSort = TrialSort.TIME
     desc: bool = False
     cursor: str | None = None
 
@@ -83,7 +83,7 @@ class TaskAsked(Answer):
         asked = self.model_dump(exclude={"task", "cursor"}, mode="json") | changes
         return asked | {
             "desc": "true" if asked["desc"] else None,
-            "sort": None if asked["sort"] == Sort.TIME else asked["sort"],
+            "sort": None if asked["sort"] == TrialSort.TIME else asked["sort"],
         }
 
 

@@ -99,13 +99,6 @@ def test_each_text_is_made_once(one, look, kit, shower):
     assert [shower.asked.count(what) for what in ("difference", "picture", "ir")] == [1, 2, 3]
 
 
-def test_texts_that_are_too_long_are_cut(one, look, kit, monkeypatch):
-    monkeypatch.setattr(views, "MOST_LETTERS", 400)
-    made = tried(one.store, kit.target(), 1)
-    _, view = look(made.path(made.schedules[0]), text="ir", against="default")
-    assert view["text"]["difference"][-1]["kind"] == "skipped"
-
-
 def test_texts_that_can_not_be_made(one, look, kit, shower):
     made = tried(one.store, kit.target(), 1)
     shower.why = HOSTILE

@@ -247,7 +247,7 @@ class TestFinished:
         assert parts == {"besides its tasks": pytest.approx((11.0 - 2.1 - 2 * 4.2, 5.0 - 2.0 - 2 * 1.05))}
         words = page(client, search.id)
         assert "2.20x timed on the whole model" in words
-        assert "all its trials are done" in words
+        assert "all its trials were done" in words
         assert "Searching for as long again, 1:30, was expected to make it 4.5% faster" in words
         assert "Pause" not in words and "Cancel" not in words
 

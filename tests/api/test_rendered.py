@@ -60,6 +60,22 @@ def test_all_who_ask_meanwhile_wait_for_the_same():
     asyncio.run(look())
 
 
+def test_who_asks_later_does_not_get_what_was_begun_before():
+    async def look():
+        now = [10.0]
+        pages, make = Rendered(lambda: now[0]), Maker()
+        make.go.clear()
+        first = asyncio.create_task(pages.get("/", make))
+        await asyncio.sleep(0)
+        now[0] += 1.1
+        second = asyncio.create_task(pages.get("/", make))
+        await asyncio.sleep(0)
+        make.go.set()
+        assert [await first, await second, await pages.get("/", make)] == [b"1", b"2", b"2"]
+
+    asyncio.run(look())
+
+
 def test_what_could_not_be_made_is_not_kept():
     async def look():
         pages, make = Rendered(), Maker()

@@ -201,7 +201,7 @@ def test_a_finished_job(url, tmp_path, written):
     source = written(job)
     check(source)
     words = Page(source).words
-    assert "2.20x" in words and "all its trials are done" in words and "not finished" not in words
+    assert "2.20x" in words and "all its trials were done" in words and "not finished" not in words
     assert "The task that takes most of a run" in words
 
 

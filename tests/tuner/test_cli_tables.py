@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tunewright.tuner import text
 from tunewright.tuner.commands import bench, knowledge, show, tune
-from tunewright.tuner.jobs.report import Ended
+from tunewright.tuner.jobs.report import ENDINGS, Ended
 from tunewright.tuner.running.coverage import fallback_share
 
 OP = "Conv + BatchNormalization + Relu + Add + Clip + MaxPool of a name that never ends"
@@ -112,7 +112,7 @@ def test_all_of_a_name_is_there() -> None:
 def test_why_a_search_ended(ended_by: Ended) -> None:
     lines = printed(tune.render, TUNED | {"ended_by": ended_by.value}, 160).splitlines()
     [line] = [line for line in lines if line.startswith("the search ended: ")]
-    assert tune.ENDS[ended_by] in line
+    assert ENDINGS[ended_by] in line
     assert "the search ended" not in printed(tune.render, TUNED | {"ended_by": None}, 160)
 
 

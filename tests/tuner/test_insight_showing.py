@@ -177,7 +177,17 @@ def test_a_text_that_makes_no_sense(answer: Any, task: Task) -> None:
 
 
 @pytest.mark.parametrize(
-    "lines", [None, [1], [["same"]], [["odd", "a"]], [["same", 1]], [["same", "\n"]], [["same", "a"]] * 1002]
+    "lines",
+    [
+        None,
+        [1],
+        [["same"]],
+        [["odd", "a"]],
+        [["same", 1]],
+        [["same", "\n"]],
+        [["same", "a"]] * 1002,
+        [["same", "a" * 400]] * 400,
+    ],
 )
 def test_a_difference_that_makes_no_sense(lines: Any, task: Task) -> None:
     with pytest.raises(NotShown, match="makes no sense"):

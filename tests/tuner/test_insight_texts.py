@@ -105,6 +105,13 @@ def test_long_differences_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) ->
     found = difference(before, after)
     assert len(found) == module.MOST_DIFFERENCES + 1
     assert found[-1] == DiffLine(DiffKind.SKIPPED, "... 5000 more lines of the difference")
+    monkeypatch.setattr(module, "MOST_LETTERS", 20)
+    assert difference("", "a\n" * 20) == [
+        DiffLine(DiffKind.REMOVED, ""),
+        *[DiffLine(DiffKind.ADDED, "a")] * 9,
+        DiffLine(DiffKind.SKIPPED, "... 11 more lines of the difference"),
+    ]
+    monkeypatch.undo()
     monkeypatch.setattr(module, "MOST_COMPARED", 10)
     assert difference("a\n" * 20, "a\n" * 20) == []
     assert difference("a\n" * 20, "a\n" * 19 + "b\n") == [

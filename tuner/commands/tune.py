@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from ..jobs.report import Ended
+from ..jobs.report import ENDINGS, Ended
 from ..jobs.view import watching
 from ..text import counted, duration, gain, is_clear, printable, ratio, share, slow_nodes, slow_share, times, uses
 from .tables import is_wide, key_letters, new_table, print_table
-
-ENDS: Mapping[str | None, str] = {
-    Ended.TRIALS: "all its trials were done",
-    Ended.MINUTES: "its minutes were over; tuning again goes on from there",
-    Ended.UNTIL: "another minute was expected to bring too little",
-    Ended.EXHAUSTED: "nothing new was left to try",
-}
-"""Why a search ended, for people."""
 
 if TYPE_CHECKING:
     from ..jobs.progress import Progress
@@ -51,8 +43,9 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     peak = data["peak_gflops"]
     measured = "" if peak is None else f"; the peak measured on it is {peak:.0f} GFLOP/s"
     console.print(f"{printable(data['model'])} on {data['target']}: {counted(data['trials'], 'trial')}{measured}")
-    if (why := ENDS.get(data.get("ended_by"))) and data["tasks"]:  # a job of before that was told has none
-        console.print(f"the search ended: {why}")
+    if (by := data.get("ended_by")) in ENDINGS and data["tasks"]:  # a job of before that was told has none
+        again = "; tuning again goes on from there" if by == Ended.MINUTES else ""
+        console.print(f"the search ended: {ENDINGS[by]}{again}")
     if data["failed"]:
         console.print("failed trials: " + ", ".join(f"{count} {name}" for name, count in data["failed"].items()))
     _print_whole(console, data)

@@ -163,4 +163,5 @@ def _lines(data: Any) -> tuple[DiffLine, ...]:
     _require(isinstance(found, list) and len(found) <= texts.MOST_DIFFERENCES + 1)
     lines = tuple(DiffLine(DiffKind(kind), text) for kind, text in found)
     _require(all(_is_line(line.text, texts.MOST_LINE_LETTERS) for line in lines))
+    _require(sum(len(line.text) for line in lines) <= texts.MOST_LETTERS + texts.MOST_LINE_LETTERS)
     return lines

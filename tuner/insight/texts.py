@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -102,32 +102,35 @@ def readable(text: str) -> str:
 def cut(text: str, most_letters: int = MOST_LETTERS) -> str:
     """The text in whole lines, as many as fit; long ones are cut, and a last line says how many there are more."""
     lines = text.removesuffix("\n").split("\n")
-    kept: list[str] = []
-    letters = 0
-    for line in map(_cut_line, lines):
-        letters += len(line) + 1
-        if letters > most_letters:
-            break
-        kept.append(line)
+    kept = _fitting(map(_cut_line, lines), most_letters)
     if len(kept) < len(lines):
         kept.append(f"... {counted(len(lines) - len(kept), 'more line')} of {counted(len(lines), 'line')}")
     return "\n".join(kept) + "\n"
 
 
+def _fitting(lines: Iterable[str], most_letters: int) -> list[str]:
+    """As many of the lines as have together no more than so many letters."""
+    letters = 0
+    kept: list[str] = []
+    for line in lines:
+        letters += len(line) + 1
+        if letters > most_letters:
+            break
+        kept.append(line)
+    return kept
+
+
 def difference(a: str, b: str) -> list[DiffLine]:
     """What leads from one text to another, with a few lines around it. Empty where they are alike.
 
-    Of long texts the first MOST_COMPARED lines are compared; MOST_DIFFERENCES lines are given at most.
+    Of long texts the first MOST_COMPARED lines are compared; MOST_DIFFERENCES lines of MOST_LETTERS are given at most.
     """
     before, after = (_SYMBOL.sub("kernel", text).removesuffix("\n").split("\n") for text in (a, b))
     left = max(len(before), len(after)) - MOST_COMPARED
     found = list(_grouped(before[:MOST_COMPARED], after[:MOST_COMPARED]))
-    more = len(found) - MOST_DIFFERENCES
-    if more > 0:
-        found = [
-            *found[:MOST_DIFFERENCES],
-            DiffLine(DiffKind.SKIPPED, f"... {counted(more, 'more line')} of the difference"),
-        ]
+    kept = len(_fitting((line.text for line in found[:MOST_DIFFERENCES]), MOST_LETTERS))
+    if more := len(found) - kept:
+        found = [*found[:kept], DiffLine(DiffKind.SKIPPED, f"... {counted(more, 'more line')} of the difference")]
     elif left > 0 and before != after:
         found.append(DiffLine(DiffKind.SKIPPED, f"... {counted(left, 'more line')} that nobody compared"))
     return found

@@ -20,6 +20,15 @@ class Ended(StrEnum):
     EXHAUSTED = "exhausted"  # no task had anything left to try
 
 
+ENDINGS = {
+    Ended.TRIALS: "all its trials were done",
+    Ended.MINUTES: "its minutes were over",
+    Ended.UNTIL: "another minute was expected to bring too little",
+    Ended.EXHAUSTED: "nothing new was left to try",
+}
+"""The same for people."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """One task: its default and the schedule chosen among the best, timed in turn in one process after the search."""

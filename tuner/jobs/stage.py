@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -15,3 +16,15 @@ class Stage(StrEnum):
     CONFIRMING = "confirming"
     RUNNING = "running"
     DONE = "done"
+
+
+STAGES: Mapping[str, str] = {
+    Stage.READING: "reading the model",
+    Stage.WAITING: "another process is at work on the same job",
+    Stage.SEARCHING: "searching",
+    Stage.LEARNING: "learning from the trials",
+    Stage.CONFIRMING: "timing default and best schedules side by side",
+    Stage.RUNNING: "timing the whole model",
+    Stage.DONE: "done",
+}
+"""The same for people."""

@@ -36,7 +36,7 @@ from ..text import (
     uses,
 )
 from ..units import in_ms
-from .stage import Stage
+from .stage import STAGES, Stage
 
 if TYPE_CHECKING:
     from .progress import Progress, Watch
@@ -76,17 +76,6 @@ LONGEST_OP = 30
 
 CLEAR_GAIN = 0.0005
 """The part of a run below which hardly anything is expected of a task: 0.05%."""
-
-STAGES = {
-    Stage.READING: "reading the model",
-    Stage.WAITING: "another process is at work on the same job",  # who, and what is waited for: `_waiting`
-    Stage.SEARCHING: "searching",
-    Stage.LEARNING: "learning from the trials",
-    Stage.CONFIRMING: "timing default and best schedules side by side",
-    Stage.RUNNING: "timing the whole model",
-    Stage.DONE: "done",
-}
-"""The stages of a job, for people."""
 
 
 @dataclass(frozen=True, slots=True)

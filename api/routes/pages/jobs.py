@@ -12,7 +12,7 @@ from ...paging import Cursor
 from ...problems import Kind
 from ...schemas import SHA256
 from ...service import Here
-from ...views.jobs import JobOrder, JobsAsked, JobsPage, jobs_page
+from ...views.jobs import JobsAsked, JobSort, JobsPage, jobs_page
 from .offering import offer
 
 router = APIRouter(tags=["pages"])
@@ -30,9 +30,9 @@ def jobs(
         str, Query(pattern=f"^({SHA256})?$", description="Only jobs for the target of this key; empty: for any.")
     ] = "",
     sort: Annotated[
-        JobOrder,
+        JobSort,
         Query(description="`gain`: unfinished jobs which a minute helps least, `left`: which go on for longest."),
-    ] = JobOrder.NEWEST,
+    ] = JobSort.NEWEST,
     cursor: Cursor = None,
 ) -> JobsPage:
     """The jobs that meet all conditions, what is expected of them still, and a form that submits one."""

@@ -14,7 +14,7 @@ from ...paging import Cursor
 from ...problems import Kind
 from ...schemas import LARGEST_ID, SHA256
 from ...service import Here
-from ...views.task import Sort, TaskAsked, TaskPage, task_page
+from ...views.task import TaskAsked, TaskPage, TrialSort, task_page
 from .offering import offer
 
 router = APIRouter(tags=["pages"])
@@ -44,8 +44,8 @@ async def task(
         list[Status] | None, Query(max_length=len(Status), description="Only trials that ended in one of these ways.")
     ] = None,
     sort: Annotated[
-        Sort, Query(description="What the table is sorted by; trials that failed come last by time.")
-    ] = Sort.TIME,
+        TrialSort, Query(description="What the table is sorted by; trials that failed come last by time.")
+    ] = TrialSort.TIME,
     desc: Annotated[bool, Query(description="Whether it begins with the slowest, or with the newest.")] = False,
     cursor: Cursor = None,
 ) -> TaskPage:
