@@ -172,7 +172,7 @@ def report(
 ) -> None:
     """Write what the dashboard says of a job as one HTML file that needs nothing else, and plots of it as PNG."""
     _require("report", "fastapi", "jinja2")
-    from . import reporting as command
+    from .report import command
 
     with quiet_stdout(as_json):
         data = command.report(job, output, db)

@@ -14,7 +14,8 @@ from struct import unpack
 
 import pytest
 
-from tunewright.api import looks, program, reporting
+from tunewright.api import looks, program
+from tunewright.api.report import command, document
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Record
@@ -230,7 +231,7 @@ def test_texts_of_strangers(label, url, tmp_path, written):
 def test_a_job_of_many_tasks(url, tmp_path, written):
     source = written(searched(url, tmp_path / "out", [product(rows) for rows in range(8, 68)], trials=1))
     page = check(source)
-    assert len([tag for tag, _ in page.tags if tag == "article"]) == reporting.MOST_TASKS
+    assert len([tag for tag, _ in page.tags if tag == "article"]) == document.MOST_TASKS
     assert len(source) < 500_000
     assert "54 more tasks" in Page(source).words
 
@@ -266,7 +267,7 @@ class TestPlots:
         assert files() == files()
 
     def test_where_matplotlib_is_missing(self, job, run, monkeypatch):
-        monkeypatch.setattr(reporting, "is_installed", lambda: False)
+        monkeypatch.setattr(command, "is_installed", lambda: False)
         code, out, err = run(job)
         assert code == 0 and not list(job.folder.glob("*.png"))
         [line] = err.splitlines()
@@ -321,7 +322,7 @@ class TestRefused:
 
 
 def test_other_commands_import_none_of_it():
-    heavy = "{'fastapi', 'jinja2', 'matplotlib', 'sqlalchemy', 'tunewright.api.reporting'}"
+    heavy = "{'fastapi', 'jinja2', 'matplotlib', 'sqlalchemy', 'tunewright.api.report.document'}"
     script = f"import sys, tunewright.api.program; sys.exit(str(sorted({heavy} & sys.modules.keys()) or '') or 0)"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stderr) == (0, ""), found.stderr

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from tunewright.tuner.text import duration, gain, printable, share, shortened
 
-from .drawing.figure import SERIES, series
-from .drawing.scales import Axis, Scale, scale
-from .html import assets
-from .views.job import Abscissa, JobPage, Part
+from ..drawing.figure import SERIES, series
+from ..drawing.scales import Axis, Scale, scale
+from ..html import assets
+from ..views.job import Abscissa, JobPage, Part
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -107,7 +107,7 @@ def _title(view: JobPage) -> str:
 
 
 def _draw_speedup(figure: Figure, view: JobPage) -> None:
-    from .charts.job import ABSCISSAS, SPEEDUP
+    from ..charts.job import ABSCISSAS, SPEEDUP
 
     steps = view.model.steps
     ends = {Abscissa.TRIALS: float(view.trials), Abscissa.SECONDS: view.searched_s}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tunewright.api.alone import Piece, found, parsed
+from tunewright.api.report.piece import Piece, found, parsed
 
 PLACES = {"/tasks/ab": "about-ab"}
 
