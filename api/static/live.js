@@ -68,8 +68,7 @@ function changed() {
 async function renew(isAnew = false) {
   lookedAt = Date.now();
   const asked = { headers: { Accept: "text/html" }, cache: isAnew ? "reload" : "default" };
-  const answer = await fetch(location.href, asked);
-  if (!answer.ok) throw await Refusal.of(answer);
+  const answer = await reach(location.href, asked);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const [id, text] of pieces(page)) {
     if (text !== shown.get(id) && swap(document.getElementById(id), page.getElementById(id))) shown.set(id, text);
@@ -135,9 +134,8 @@ async function follow() {
     try {
       const address = new URL(stream, location.href);
       if (last) address.searchParams.set("after", last);
-      const answer = await fetch(address, { cache: "no-store", signal: here.signal });
+      const answer = await reach(address, { cache: "no-store", signal: here.signal });
       if (answer.status === 204) stream = "";
-      else if (!answer.ok) throw await Refusal.of(answer);
       else {
         tell("live");
         await listen(answer, here, (id) => (last = id));
@@ -192,17 +190,25 @@ async function act(element, work) {
   try {
     await work();
   } catch (error) {
-    say(error instanceof Refusal ? error.message : "The server can't be reached.");
+    say(error.message);
   } finally {
     element.removeAttribute("aria-busy");
   }
 }
 
+/** A good answer of the server; throws a Refusal else. */
+async function reach(...asked) {
+  const answer = await fetch(...asked).catch(() => {
+    throw new Refusal("The server can't be reached.");
+  });
+  if (answer.ok) return answer;
+  throw await Refusal.of(answer);
+}
+
 /** What the server answers to a request of the JSON API. */
-async function ask(path, method = "POST", data = undefined) {
-  const headers = { "Content-Type": "application/json" };
-  const answer = await fetch(path, data === undefined ? { method } : { method, headers, body: JSON.stringify(data) });
-  if (!answer.ok) throw await Refusal.of(answer);
+async function ask(path, method = "POST", data) {
+  const headers = data && { "Content-Type": "application/json" };
+  const answer = await reach(path, { method, headers, body: data && JSON.stringify(data) });
   return answer.json();
 }
 

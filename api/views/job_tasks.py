@@ -72,7 +72,9 @@ class TaskLine(Answer):
     )
     reason: Reason = Field(description="Why it gets more trials, or none.")
     improved_trial: int | None = Field(description="The trial of the job, from 1 on, that made it faster last.")
-    peak_share: float | None = Field(description="Of the most that the machine can compute, what its best one does.")
+    peak_share: float | None = Field(
+        description="Of the most that the machine was measured to compute, what its best one does."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,9 @@ class Nearness(Answer):
     bytes_s: float = Field(description="Bytes that it must read and write at least, a second.")
     bound: Said = Field(description="What limits it: `arithmetic`, or where bytes come from.")
     allowed_flops_s: float | None = Field(description="What that allows it.")
+    is_measured: bool = Field(
+        description="Whether what limits it was measured on the machine: its peak may be, bandwidths are estimates."
+    )
     share: float = Field(
         description="What it reaches of what is allowed. More than 1 is possible: operands may stay in caches from run "
         "to run, and some schedules do less arithmetic than the task is counted with."
@@ -230,7 +233,9 @@ def nearness(question: Question, lines: Sequence[TrialLine]) -> Nearness | None:
     if not task.flops:
         [memory_bytes_s] = [one.bytes_s for one in found.bandwidths if one.name == MEMORY]
         share = bytes_s / memory_bytes_s
-        return Nearness(flops_s=None, bytes_s=bytes_s, bound=MEMORY, allowed_flops_s=None, share=share)
+        return Nearness(
+            flops_s=None, bytes_s=bytes_s, bound=MEMORY, allowed_flops_s=None, is_measured=False, share=share
+        )
     allowed = _allowed(task, target, line, found)
     if not allowed:
         return None
@@ -241,6 +246,7 @@ def nearness(question: Question, lines: Sequence[TrialLine]) -> Nearness | None:
         bytes_s=bytes_s,
         bound=bound,
         allowed_flops_s=allowed[bound],
+        is_measured=bound == ARITHMETIC and found.is_measured,
         share=flops_s / allowed[bound],
     )
 

@@ -44,7 +44,8 @@ def test_it_says_why_the_winner_won(one, look, kit):
     assert view["form"]["words"] != view["default_form"]["words"]
     assert view["judged"]["sampled"] == view["trials"] == 5
     assert len(view["judged"]["points"]) == 5
-    assert view["judged"]["nearness"]["share"] > 0
+    assert view["judged"]["nearness"]["share"] > 0 and not view["judged"]["nearness"]["is_measured"]
+    assert "estimated to allow" in page.words and "by an estimate" in page.words
     for part in ("ir", "llvm", "assembly"):
         assert any(f"text={part}&against=default" in link for link in page.links())
 
@@ -114,6 +115,8 @@ def test_side_by_side(one, look, kit):
     assert "best schedule known takes 500 µs and the default 2.50 ms. That is 5.00x as fast." in page.words
     assert view["ceilings"]["peak_flops_s"] == 123e9 and view["ceilings"]["is_measured"]
     assert "measured peak 123 GFLOP/s" in page.words
+    nearness = view["judged"]["nearness"]
+    assert nearness["is_measured"] is (nearness["bound"] == "arithmetic")
     assert view["best"]["job"] == lease.job_id
 
 
