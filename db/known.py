@@ -142,6 +142,10 @@ class Known(Protocol):
         """Task key -> what the task is, for people (`Task.op`), of those that are known."""
         ...
 
+    def shapes(self, task_keys: Iterable[str]) -> dict[str, str]:
+        """Task key -> its shapes, for people, of those that are known; empty where an older version stored the task."""
+        ...
+
     def marks(self) -> Marks:
         """How far the database has grown."""
         ...

@@ -160,6 +160,9 @@ class SqlKnown(Known):
     def ops(self, task_keys: Iterable[str]) -> dict[str, str]:
         return self._of_tasks(task_keys, TaskRow.op)
 
+    def shapes(self, task_keys: Iterable[str]) -> dict[str, str]:
+        return self._of_tasks(task_keys, TaskRow.shape)
+
     @patient
     def _of_tasks(self, task_keys: Iterable[str], column: InstrumentedAttribute[Value]) -> dict[str, Value]:
         """Task key -> what is in a column, of those that are known."""

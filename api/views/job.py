@@ -30,7 +30,7 @@ from tunewright.tuner.units import in_ms
 
 from ..schemas import Answer
 from .history import Histories, History, Times
-from .job_tasks import SORTED_BY, Run, TaskLine, TaskSort, lines, run_of
+from .job_tasks import SORTED_BY, Run, TaskLine, TaskSort, lines, names, run_of
 from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
 from .said import Said
 
@@ -231,7 +231,7 @@ def job_page(store: SqlStore, histories: Histories, job_id: int, asked: JobPageA
     """The job as it stands. Raises NotFound, StoreError."""
     job = store.jobs.get(job_id)
     history = histories.of(job, store.jobs, store.trials)
-    ops = store.known.ops([task.task_key for task in job.spec.tasks])
+    ops = names(store, [task.task_key for task in job.spec.tasks])
     target = store.target(job.spec.target_key)
     tuners = store.fleet.tuners()
     run = run_of(job, history)
@@ -239,7 +239,7 @@ def job_page(store: SqlStore, histories: Histories, job_id: int, asked: JobPageA
     listed = sorted(tasks, key=SORTED_BY[asked.sort])[asked.start : asked.start + ROWS]
     behind = asked.start + ROWS
     latency = _latency(job, run)
-    log, next_before = _log(history.events, asked.before)
+    log, next_before = _log(history.events, ops, asked.before)
     fallback = job.result.get("fallback") if job.result else None
     return JobPage(
         asked=asked,
@@ -413,24 +413,24 @@ def _failures(history: History, ops: Mapping[str, str]) -> list[FailureLine]:
     return sorted(found, key=lambda failure: -failure.trials)
 
 
-def _log(events: Sequence[Event], before: int | None) -> tuple[list[LogLine], int | None]:
+def _log(events: Sequence[Event], ops: Mapping[str, str], before: int | None) -> tuple[list[LogLine], int | None]:
     """The newest events below a number, and the number below which the next ones are."""
     behind = inf if before is None else before
     found = (event for event in reversed(events) if event.kind not in QUIET and event.number < behind)
     page = list(islice(found, LOG_ROWS + 1))
     following = page[LOG_ROWS - 1].number if len(page) > LOG_ROWS else None
-    return [_log_line(event) for event in page[:LOG_ROWS]], following
+    return [_log_line(event, ops) for event in page[:LOG_ROWS]], following
 
 
-def _log_line(event: Event) -> LogLine:
+def _log_line(event: Event, ops: Mapping[str, str]) -> LogLine:
     data = event.data
-    trial = told.number(data, "trial")
+    key, trial = told.word(data, "task_key"), told.number(data, "trial")
     return LogLine(
         number=event.number,
         kind=event.kind,
         created_at=event.created_at,
-        key=told.word(data, "task_key"),
-        op=told.word(data, "op"),
+        key=key,
+        op=ops.get(key) or told.word(data, "op"),
         default_ms=told.number(data, "default_ms"),
         best_ms=told.number(data, "best_ms"),
         trial=None if trial is None else int(trial) + 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from tunewright.db.jobs import Job, JobTask
+from tunewright.db.sql_store import SqlStore
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.insight import told
 from tunewright.tuner.jobs.view import CLEAR_GAIN
@@ -53,7 +55,7 @@ class TaskLine(Answer):
     """A task in the list of a job."""
 
     key: Said
-    op: Said = Field(description="What it is, for people.")
+    op: Said = Field(description="What it is, for people; with its shapes where others of the job are called alike.")
     uses: int = Field(description="How often the model runs it, as things stand.")
     occurrences: int = Field(description="How often it occurs in the model. Some of them may run as others instead.")
     default_ms: float | None = Field(description="Time of its default schedule; null: not known, or it fails.")
@@ -112,6 +114,14 @@ def run_of(job: Job, history: History) -> Run:
         [_part(count, one.default_ms) for count, one in zip(assembly.apart, times, strict=True)],
         [_part(count, one.best_ms) for count, one in zip(uses, times, strict=True)],
     )
+
+
+def names(store: SqlStore, task_keys: Sequence[str]) -> dict[str, str]:
+    """What tasks are, by key; where several are called alike, with their shapes. Raises StoreError."""
+    ops = store.known.ops(task_keys)
+    often = Counter(ops.values())
+    shapes = store.known.shapes([key for key, op in ops.items() if often[op] > 1])
+    return ops | {key: f"{ops[key]} {shape}" for key, shape in shapes.items() if shape}
 
 
 @dataclass(frozen=True, slots=True)

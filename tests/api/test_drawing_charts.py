@@ -94,6 +94,11 @@ def time_chart() -> Markup:
     return histogram("Times of the candidates", TIME, values, names="candidate")
 
 
+def outlier_chart() -> Markup:
+    values = [1e-3 * (1 + 0.001 * n) for n in range(19)] + [9e-3]
+    return histogram("Its samples", Axis("time of a run", Unit.TIME), values, names="sample")
+
+
 def nest_chart() -> Markup:
     inner = Loop("unroll", "i", 8, (Step("acc[i] += a[i, k] * b[k]"),))
     return nest("Loops of the best", [Loop("parallel", "n", 56, (Loop("serial", "k", 64, (inner,)), Step("store")))])
@@ -111,6 +116,7 @@ CHARTS = {
     "failures": failure_chart,
     "reasons": reason_chart,
     "times": time_chart,
+    "outliers": outlier_chart,
     "nest": nest_chart,
     "empty": empty_chart,
 }
@@ -239,6 +245,18 @@ def test_shares_of_both_sides_have_one_scale() -> None:
     widths = [node.get("width") for node in root.iter("rect") if node.get("height") == "30"]
     assert widths == ["75%", "25%", "12.5%", "12.5%"]
     assert "75.0% → 50.0%" in root.itertext()
+
+
+def test_what_is_far_beyond_the_others_does_not_shrink_them() -> None:
+    root = parsed(outlier_chart())
+    columns = [node for node in root.iter("path") if node.get("d", "").endswith("z")]
+    bins = [(node.get("class"), node.findtext("title")) for node in columns]
+    assert len([kind for kind, _ in bins if kind == "fill candidate"]) > 10
+    assert bins[-1] == ("fill other", "2 above 1.02 ms, the 90th percentile")
+    assert "2 above 1.02 ms, the 90th percentile" in [node.text for node in root.iter("text")]
+    together = [1.0 + 0.01 * n for n in range(20)]
+    for values in (together, [*together, 1.3], [1.0], [1.0, 9.0]):  # nothing is far from the others, or what they are
+        assert "percentile" not in histogram("t", Axis("x"), values, names="value")
 
 
 def test_bars_of_both_signs_leave_from_zero() -> None:

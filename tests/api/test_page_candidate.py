@@ -1,5 +1,6 @@
 """The page of a candidate: what it is, what it becomes, and what came of it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -29,7 +30,11 @@ def test_what_came_of_it(one, look, kit):
     assert "Beside the default, which took 2.00 ms, that is 1.90x as fast" in page.words
     assert "best schedule known takes 1.00 ms" in page.words
     assert view["evidence"]["provenance"] == {"llvm": "22.1", "cpu": "znver5"}
-    assert "znver5" in page.words and "ab" * 32 in page.words
+    assert "znver5" in page.words
+    for key in ("ab" * 32, made.schedules[1].key):  # twelve letters, and all of it to be copied
+        assert page.of("code", title=key)
+        [copied] = re.findall(rf'<span id="([a-z-]+)" hidden>{key}</span>', page.source)
+        assert page.of("button", **{"data-copy": f"#{copied}"})
     assert "timed in turn with it" in page.words and "With all operands in the caches" in page.words
     assert "3e-07 of the largest magnitude; 0.0001 is tolerated in float32" in page.words
     assert view["tolerances"] == [{"output": "t2", "dtype": "float32", "tolerance": 1e-4}]

@@ -149,6 +149,18 @@ class TestWhileItRuns:
         assert "2.50x so far, by the times of its tasks" in words
         assert "4.00 ms 10.0 ms by default" in words
 
+    def test_tasks_that_are_called_alike_are_told_apart(self, client, search):
+        searched(search)
+        said = twin(client, search.id)
+        expected = {task.key: f"Relu {task.shape}" for task in search.tasks}
+        for lines in (said["tasks"], said["promising"], said["curves"], [one for one in said["log"] if one["key"]]):
+            assert lines and all(line["op"] == expected[line["key"]] for line in lines)
+        assert {part["name"] for part in said["parts"]} == set(expected.values())
+
+    def test_a_task_with_a_name_of_its_own_has_no_shape(self, one, client, kit):
+        job = client.post("/v1/jobs", json={"model": kit.send(client, 8)}).json()["id"]
+        assert [task["op"] for task in twin(client, job)["tasks"]] == ["Relu"]
+
     def test_where_the_time_goes(self, client, search):
         searched(search)
         first, second = twin(client, search.id)["parts"]
@@ -180,7 +192,8 @@ class TestWhileItRuns:
         words = page(client, search.id)
         assert "The rest of its budget is expected to make it 3.0% faster" in words
         assert "As long again, 1:30, would make it 4.5% faster" in words
-        assert re.search(r"Most of that is expected of Relu \(4% of a run\) and Relu \(0.1% of a run\)\.", words)
+        first, second = r"Relu 16 -&gt; 16 \(4% of a run\)", r"Relu 8 -&gt; 8 \(0.1% of a run\)"
+        assert re.search(rf"Most of that is expected of {first} and {second}\.", words)
         search.progress(spent_s=95.0, remaining_gain=0.001, again_gain=0.002, task_gains=[0.0, None], left_s=100.0)
         assert "little more to expect" in page(client, search.id)
         assert [task["reason"] for task in twin(client, search.id, sort="expected")["tasks"]] == ["little", "exhausted"]

@@ -9,7 +9,7 @@ from typing import Any
 from playwright.sync_api import Browser, FilePayload, Page, expect
 
 from .conftest import Show
-from .site import Site, model
+from .site import Shown, Site, model
 
 NOTE = """() => {
   window.told = [];
@@ -144,6 +144,17 @@ def test_refusal_is_told(show: Show) -> None:
     press(page, "Tune")
     expect(page.get_by_role("alert")).to_contain_text("model")
     seen.forget("status of 4")
+
+
+def test_what_went_wrong_is_told_as_it_is(show: Show, shown: Shown) -> None:
+    page, seen = show(shown.paths["unfinished"])
+    page.evaluate("void (navigator.clipboard.writeText = async () => { throw new Error('the clipboard is full'); })")
+    page.locator("[data-copy='#curl']").click()
+    expect(page.get_by_role("alert")).to_have_text("the clipboard is full")
+    page.context.set_offline(True)
+    press(page, "Resume")
+    expect(page.get_by_role("alert")).to_have_text("The server can't be reached.")
+    seen.forget("net::ERR_")
 
 
 def test_page_goes_on_when_the_service_comes_back(show: Show, site: Site) -> None:

@@ -62,9 +62,9 @@ def settled(page: Page) -> Page:
 
 
 def words(page: Page) -> list[str]:
-    """What can be read, but for how large a part of the time until now something was."""
+    """What can be read, but for how long something was there by now, and how large a part of that it was at work."""
     found: list[str] = page.evaluate(WORDS)
-    return [re.sub(r"[\d.]+%", "%", text) for text in found]
+    return [re.sub(r"[\d.]+%|[\d:]+ since", "", text) for text in found]
 
 
 def serious(page: Page, *rules: str) -> list[str]:
@@ -88,6 +88,12 @@ def test_page_is_for_everybody(show: Show, shown: Shown, name: str) -> None:
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert not serious(page, "scrollable-region-focusable", "target-size")
+
+
+def test_trials_are_not_wider_than_a_phone(show: Show, shown: Shown) -> None:
+    page, _ = show(shown.paths["task"], viewport=PHONE)
+    box = settled(page).locator("#trials .scroll")
+    assert box.evaluate("(one) => one.scrollWidth <= one.clientWidth")
 
 
 @pytest.mark.parametrize("name", PAGES)

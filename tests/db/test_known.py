@@ -143,6 +143,13 @@ def labelled(store: SqlStore, samples, op: str, extent: int) -> str:
     return key
 
 
+def test_what_tasks_are(filled, samples):
+    key = labelled(filled, samples, "Conv\x1b", 21)
+    asked = [key, samples.task(8).key, "ab" * 32]
+    assert filled.known.ops(asked) == {key: "Conv\x1b", asked[1]: "Relu"}
+    assert filled.known.shapes(asked) == {key: "21 -> 21", asked[1]: "8 -> 8"}
+
+
 class TestSearch:
     def test_finds_the_newest_first(self, filled, samples, clock):
         for number, (extent, threads) in enumerate([(8, 2), (9, 2), (8, 4)]):
