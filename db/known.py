@@ -99,10 +99,11 @@ class Known(Protocol):
         shape: str | None = None,
         target_key: str | None = None,
         since: datetime | None = None,
+        is_oldest_first: bool = False,
         after: str | None = None,
         limit: int = 50,
     ) -> list[Found]:
-        """`Store.best` of all tasks on all targets, the newest first, or of those that meet all conditions given.
+        """`Store.best` of all tasks on all targets, the newest first or last; or of those that meet all conditions.
 
         `op` and `shape` stand somewhere in the text of that name, in small letters or large ones. It was created at
         `since` or later. Raises ValueError where `after` is no `Found.place`.

@@ -50,10 +50,12 @@ class SqlKnown(Known):
         shape: str | None = None,
         target_key: str | None = None,
         since: datetime | None = None,
+        is_oldest_first: bool = False,
         after: str | None = None,
         limit: int = 50,
     ) -> list[Found]:
-        query = _FOUND.order_by(*(column.desc() for column in PLACE)).limit(limit)
+        order = [column.asc() if is_oldest_first else column.desc() for column in PLACE]
+        query = _FOUND.order_by(*order).limit(limit)
         for column, text in ((TaskRow.op, op), (TaskRow.shape, shape)):
             if text:
                 query = query.where(column.icontains(clean(text), autoescape=True))
@@ -63,7 +65,8 @@ class SqlKnown(Known):
         if since is not None:
             query = query.where(BestRow.created_at >= since)
         if after is not None:
-            query = query.where(tuple_(*PLACE) < tuple_(*_place(after)))
+            place, last = tuple_(*PLACE), tuple_(*_place(after))
+            query = query.where(place > last if is_oldest_first else place < last)
         return self._found(query)
 
     @patient

@@ -43,6 +43,13 @@ class Age(StrEnum):
 HOURS = {Age.HOUR: 1, Age.DAY: 24, Age.WEEK: 7 * 24, Age.MONTH: 30 * 24, Age.YEAR: 365 * 24}
 
 
+class RecordSort(StrEnum):
+    """How the records are ordered, by when they were measured."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+
+
 class RecordsAsked(Answer):
     """Which records were asked for, and what is to be looked up."""
 
@@ -50,6 +57,7 @@ class RecordsAsked(Answer):
     shape: Said = Field("", description="Text in its shapes.")
     target: Said = Field("", description="Key of a target.")
     age: Age = Age.ANY
+    sort: RecordSort = RecordSort.NEWEST
     cursor: str | None = None
     task: Said = Field("", description="Key of the task to look up.")
     on: Said = Field("", description="Key of the target to look it up for.")
@@ -121,7 +129,7 @@ class RecordsPage(Answer):
     """Records, and a lookup."""
 
     asked: RecordsAsked
-    records: list[RecordLine] = Field(description="The newest first.")
+    records: list[RecordLine] = Field(description="The newest first, or last, as was asked for.")
     next: str | None = Field(description="The `cursor` of the page behind this one; null on the last.")
     known: int = Field(description="Tasks that there is a record of, on each target, whatever was asked for.")
     targets: list[TargetName] = Field(description="The targets that something is known of.")
@@ -149,6 +157,7 @@ def _found(store: SqlStore, asked: RecordsAsked) -> tuple[list[Found], str | Non
             shape=asked.shape or None,
             target_key=asked.target or None,
             since=asked.age.since,
+            is_oldest_first=asked.sort is RecordSort.OLDEST,
             after=text_of(asked.cursor),
             limit=ROWS + 1,
         )

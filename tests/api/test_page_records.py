@@ -95,6 +95,12 @@ def test_pages_of_a_search(one, client, find):
     older = client.get("/v1/pages" + link).json()
     assert extents(view) + extents(older) == list(range(111, 59, -1))
     assert older["next"] is None
+    [turn] = [tag["href"] for tag in Page(text).of("a") if "sort=oldest" in tag.get("href", "")]
+    assert "op=Relu" in turn and 'aria-sort="descending"' in text
+    first = client.get("/v1/pages" + turn).json()
+    [newer] = Page(client.get(turn).text).of("a", rel="next")
+    second = client.get("/v1/pages" + newer["href"]).json()
+    assert extents(first) + extents(second) == list(range(60, 112))
     for cursor in ("?", "bm8", "MjAyNi0wMS0wMSBhIGI"):
         problem(client.get("/records", params={"cursor": cursor}, headers={"Accept": "*/*"}), "invalid-request", 422)
 

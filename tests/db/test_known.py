@@ -190,19 +190,22 @@ class TestSearch:
         assert [one.best.op for one in filled.known.search(shape="2", op="axb", limit=1)] == ["axb"]
         assert filled.known.search(shape="23", op="axb") == []
 
-    def test_comes_in_pages(self, filled, samples, clock):
+    @pytest.mark.parametrize("is_oldest_first", [False, True])
+    def test_comes_in_pages(self, filled, samples, clock, is_oldest_first):
         for extent in range(10, 19):
             clock.advance(extent % 2)
             filled.add_task(samples.task(extent))
             filled.record(samples.record(extent, extent=extent))
-        everything = filled.known.search()
+        everything = filled.known.search(is_oldest_first=is_oldest_first)
+        assert everything[::-1] == filled.known.search(is_oldest_first=not is_oldest_first)
         found, after = [], None
-        while page := filled.known.search(after=after, limit=2):
+        while page := filled.known.search(after=after, limit=2, is_oldest_first=is_oldest_first):
             assert len(page) <= 2
             found += page
             after = page[-1].place
         assert found == everything and len(found) == 9
-        some = filled.known.search(op="relu", shape="1", after=everything[3].place, limit=2)
+        among = {"op": "relu", "shape": "1", "is_oldest_first": is_oldest_first}
+        some = filled.known.search(**among, after=everything[3].place, limit=2)
         assert some == everything[4:6]
 
     @pytest.mark.parametrize(
@@ -230,6 +233,7 @@ class TestSearch:
             (found,) = known.search(target_key=samples.target().key, op="r", shape="8", limit=5)
             known.search(since=found.created_at, after=found.place, limit=5)
             known.search(limit=5)
+            known.search(after=found.place, is_oldest_first=True, limit=5)
         if filled.database.is_sqlite:  # PostgreSQL sorts a table as small as this one
             for query in said:
                 steps = plan(filled, query).splitlines()

@@ -12,7 +12,7 @@ from tunewright.db.access import Scope
 from ...problems import Kind
 from ...schemas import SHA256, LookupAsked, LookupItem
 from ...service import Here, in_thread
-from ...views.records import Age, RecordsAsked, RecordsPage, records_page
+from ...views.records import Age, RecordsAsked, RecordSort, RecordsPage, records_page
 from ..answering import Answering, Lookups
 from .offering import offer
 
@@ -31,14 +31,15 @@ async def records(
         str, Query(pattern=f"^({SHA256})?$", description="Only records of the target of this key; empty: of any.")
     ] = "",
     age: Annotated[Age, Query(description="Only records that are no older; empty: of any age.")] = Age.ANY,
+    sort: Annotated[RecordSort, Query(description="Which come first, by when they were measured.")] = RecordSort.NEWEST,
     cursor: Annotated[
         str | None, Query(max_length=LONGEST_CURSOR, description="Where to go on: `next` of the page before.")
     ] = None,
     task: Annotated[str, Query(pattern=f"^({SHA256})?$", description="Key of a task to look up; needs `on`.")] = "",
     on: Annotated[str, Query(pattern=f"^({SHA256})?$", description="Key of the target to look it up for.")] = "",
 ) -> RecordsPage:
-    """What is best for tasks, the newest first; and what a lookup of one task answers, rung by rung."""
-    asked = RecordsAsked(op=op, shape=shape, target=target, age=age, cursor=cursor, task=task, on=on)
+    """What is best for tasks, the newest first unless told; and what a lookup of one task answers, rung by rung."""
+    asked = RecordsAsked(op=op, shape=shape, target=target, age=age, sort=sort, cursor=cursor, task=task, on=on)
     item = await looked_up(lookups, task, on) if task and on else None
     return await in_thread(partial(records_page, here.store, asked, item))
 
