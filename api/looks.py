@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import anyio
+from fastapi import Depends, Request
 
+from tunewright.codegen.cuda.launchable import Launchable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Illegal, Schedule
@@ -86,6 +88,10 @@ class KernelShower(Protocol):
         """What leads from the text of another schedule to that of this one."""
         ...
 
+    def launchable(self, task: Task, target: Target, schedule: Schedule) -> Launchable:
+        """What it takes to launch it on a GPU."""
+        ...
+
     def close(self) -> None:
         """End the child."""
         ...
@@ -103,6 +109,7 @@ class Looks:
         self._forms: Kept[Form | Failure] = Kept(MOST_FORMS)
         self._texts: Kept[str | Failure] = Kept(MOST_TEXTS)
         self._differences: Kept[Sequence[DiffLine] | Failure] = Kept(MOST_TEXTS)
+        self._launchables: Kept[Launchable | Failure] = Kept(MOST_TEXTS)
         self._judged: Kept[Any] = Kept(MOST_JUDGED, RENEW_S)
         self._judging = anyio.CapacityLimiter(1)
 
@@ -136,6 +143,15 @@ class Looks:
         key, patience_s = (task.key, target.key, schedule.key, against.key, part), self._waits_s(TEXT_PATIENCE_S)
         return await _told(self._differences.get(key, partial(self._shown, work), patience_s=patience_s))
 
+    async def launchable(self, task: Task, target: Target, schedule: Schedule) -> Launchable | Failure | None:
+        """What it takes to launch a schedule on a GPU; None while it is being built."""
+
+        def work(shower: KernelShower) -> Launchable:
+            return shower.launchable(task, target, schedule)
+
+        key, patience_s = (task.key, target.key, schedule.key), self._waits_s(TEXT_PATIENCE_S)
+        return await _told(self._launchables.get(key, partial(self._shown, work), patience_s=patience_s))
+
     def _waits_s(self, of_a_page_s: float) -> float:
         return of_a_page_s if self._patience_s is None else self._patience_s
 
@@ -161,9 +177,18 @@ class Looks:
 
     async def close(self) -> None:
         """End the children, when no request is under way."""
-        for kept in (self._forms, self._differences, self._texts, self._judged):
+        for kept in (self._forms, self._differences, self._texts, self._launchables, self._judged):
             await kept.close()
         self._showers.close()
+
+
+async def looks_of(request: Request) -> Looks:
+    """What was found out of schedules lately."""
+    return cast("Looks", request.app.state.looks)
+
+
+Looking = Annotated[Looks, Depends(looks_of)]
+"""Type of a route's parameter that finds out of schedules what takes long."""
 
 
 async def _told(shown: Awaitable[Result | Failure | None]) -> Result | Failure | None:

@@ -75,6 +75,12 @@ class Kind(Enum):
     METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
     TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
     FINISHED = ("job-finished", 409, "The job is finished", "A finished job never changes; submit another one.")
+    NOT_LAUNCHABLE = (
+        "not-launchable",
+        409,
+        "There is no code to launch",
+        "Only kernels of GPUs are handed out as code, where the server has NVRTC; of others, take the schedule.",
+    )
     NO_TARGET = (
         "no-target",
         409,

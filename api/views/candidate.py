@@ -21,7 +21,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.insight.calibration import calibrations
 from tunewright.tuner.insight.meanings import MEANINGS
 from tunewright.tuner.insight.reasons import differences
-from tunewright.tuner.insight.texts import DiffKind, DiffLine
+from tunewright.tuner.insight.texts import DiffKind, DiffLine, parts_of
 from tunewright.tuner.lookup.experience import proven
 from tunewright.tuner.lookup.prediction import located, taught
 from tunewright.tuner.units import in_ms
@@ -52,11 +52,13 @@ MOST_SAMPLES = 1000
 
 
 class TextPart(StrEnum):
-    """What a schedule can be read as."""
+    """What a schedule can be read as: of a processor the first three, of a GPU the first and the last two."""
 
     IR = "ir"
     LLVM = "llvm"
     ASSEMBLY = "assembly"
+    CUDA = "cuda"
+    PTX = "ptx"
 
 
 class Against(StrEnum):
@@ -170,6 +172,7 @@ class CandidatePage(Answer):
     default_form: FormShown | None = Field(description="Of the default; null where that is this one.")
     best_form: FormShown | None = Field(description="Of the best; null where that is this one, or there is none.")
     explained: Explained | None = Field(description="Null while it is being worked out.")
+    parts: list[TextPart] = Field(description="What it can be read as.")
     text: TextShown | None = Field(description="Null where none was asked for.")
 
 
@@ -307,7 +310,9 @@ async def _text(looks: Looks, facts: Facts, asked: CandidateAsked) -> TextShown 
     if asked.text is None:
         return None
     found: str | Sequence[DiffLine] | Failure | None
-    if asked.against is None:
+    if asked.text not in parts_of(facts.target):
+        found = Failure(f"{facts.target} has none; it has {', '.join(parts_of(facts.target))}")
+    elif asked.against is None:
         found = await looks.text(facts.task, facts.target, facts.schedule, asked.text)
     elif (other := facts.other(asked.against)) is not None:
         found = await looks.difference(facts.task, facts.target, facts.schedule, other, asked.text)
@@ -343,6 +348,7 @@ def _page(
         trial=TrialBrief.of(facts.detail.line) if facts.detail else None,
         evidence=Evidence.of(facts.detail.record.measurement) if facts.detail else None,
         tolerances=tolerances(task),
+        parts=[TextPart(part) for part in parts_of(target)],
         best=TrialBrief.chosen(facts.best, facts.best_detail.line if facts.best_detail else None)
         if facts.best
         else None,

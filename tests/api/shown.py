@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from tunewright.codegen.cuda.launchable import Argument, Launchable, Role
+from tunewright.codegen.cuda.source import Launch
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
 from tunewright.codegen.target import Target
@@ -93,6 +95,15 @@ def failed(status: Status = Status.CRASH, error: str = HOSTILE) -> Measurement:
     return replace(Measurement(status, error=error), max_rel_err=inf if status is Status.WRONG_RESULT else None)
 
 
+LAUNCHABLE = Launchable(
+    arch="sm_90a",
+    cubin=b"\x7fELF",
+    ptx=".version 9.0",
+    launches=(Launch("k_p0", (3, 2, 1), 128, 4096),),
+    arguments=(Argument("x", Role.INPUT, "float32", (4, 5), 80), Argument("y", Role.OUTPUT, "float32", (4,), 16)),
+)
+
+
 @dataclass
 class PlainShower:
     """Shows what tests can tell, at once, or when it may."""
@@ -118,6 +129,10 @@ class PlainShower:
     ) -> Sequence[DiffLine]:
         self._wait("difference")
         return difference(self.text(task, target, against, part), self.text(task, target, schedule, part))
+
+    def launchable(self, task: Task, target: Target, schedule: Schedule) -> Launchable:
+        self._wait("launchable")
+        return LAUNCHABLE
 
     def _wait(self, what: str) -> None:
         self.asked.append(what)

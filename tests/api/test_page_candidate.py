@@ -8,6 +8,8 @@ import pytest
 from tunewright.api import looks as looking
 from tunewright.api.views import candidate as views
 from tunewright.api.views.said import MOST_FACTS
+from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.target import Target
 from tunewright.db.jobs import Budget, JobSpec, JobTask
 from tunewright.search_space.measurement import Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -180,3 +182,16 @@ def test_one_that_was_not_tried(one, look, shown_client, kit):
     kit.problem(shown_client.get(wrong, params={"target": "0" * 64}), "no-such-target", 404)
     for fault in ({"text": "x"}, {"against": "x"}, {"text": "ir", "against": "worst"}):
         kit.problem(shown_client.get(wrong, params=target | fault), "invalid-request", 422)
+
+
+def test_of_a_gpu(one, look):
+    gpu = Target.of_gpu(KNOWN["sm_90a"])
+    made = tried(one.store, gpu, 2)
+    page, view = look(made.path(made.schedules[0]), target=gpu.key)
+    assert view["parts"] == ["ir", "cuda", "ptx"]
+    assert "CUDA C" in page.words and "PTX" in page.words and "Assembly" not in page.words
+    page, view = look(made.path(made.schedules[0]), target=gpu.key, text="ptx")
+    assert "ptx <begin>" in page.words
+    _, view = look(made.path(made.schedules[0]), target=gpu.key, text="assembly")
+    assert view["text"]["text"] is None
+    assert view["text"]["why"] == "cuda:sm_90a:132x128 has none; it has ir, cuda, ptx"

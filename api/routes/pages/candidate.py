@@ -7,12 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from ...charts.candidate import candidate_charts
+from ...looks import Looking
 from ...problems import Kind
 from ...schemas import SHA256
 from ...service import Here
 from ...views.candidate import Against, CandidateAsked, CandidatePage, TextPart, candidate_page
 from .offering import offer
-from .task import Looking, TargetAsked, TaskInPath
+from .task import TargetAsked, TaskInPath
 
 router = APIRouter(tags=["pages"])
 

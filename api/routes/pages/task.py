@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query
 
 from tunewright.search_space.measurement import Status
 
 from ...charts.task import task_charts
-from ...looks import Looks
+from ...looks import Looking
 from ...paging import Cursor
 from ...problems import Kind
 from ...schemas import LARGEST_ID, SHA256
@@ -21,15 +21,6 @@ router = APIRouter(tags=["pages"])
 
 TaskInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="Key of the task.")]
 TargetAsked = Annotated[str, Query(pattern=f"^{SHA256}$", description="Key of the target that it was measured on.")]
-
-
-async def looks_of(request: Request) -> Looks:
-    """What was found out of schedules lately."""
-    return cast("Looks", request.app.state.looks)
-
-
-Looking = Annotated[Looks, Depends(looks_of)]
-"""Type of a route's parameter that finds out of schedules what takes long."""
 
 
 async def task(

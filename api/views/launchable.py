@@ -1,0 +1,81 @@
+"""What it takes to launch the best schedule of a task on a GPU, for programs without this package."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from pydantic import Field
+
+from tunewright.codegen.cuda.launchable import Launchable, Role
+from tunewright.codegen.target import Target
+from tunewright.db.sql_store import SqlStore
+from tunewright.graph.task import Task
+from tunewright.search_space.schedule import Schedule
+
+from ..looks import Failure, Looks
+from ..problems import Kind, Problem
+from ..schemas import Answer, Digest
+from ..service import in_thread
+from .schedules import target_of, task_of
+
+RETRY_S = 2
+"""After which a kernel is mostly built."""
+
+Three = Annotated[list[int], Field(min_length=3, max_length=3)]
+
+
+class LaunchShown(Answer):
+    """A launch: a function of the code, with pointers to all arguments, in their order."""
+
+    symbol: str
+    grid: Three = Field(description="Blocks along x, y and z.")
+    block: Three = Field(description="Threads of a block.")
+    smem_bytes: int = Field(description="Dynamic shared memory of a block.")
+
+
+class ArgumentShown(Answer):
+    """Memory of the device, dense and row-major, on a multiple of 256 bytes."""
+
+    name: str
+    role: Role = Field(description="Scratch is what launches hand on: its content before and after is of no account.")
+    dtype: str
+    shape: list[int]
+    size_bytes: int
+
+
+class LaunchableShown(Answer):
+    """The best schedule of a task as machine code of a GPU, and how it is launched."""
+
+    task: Digest
+    target: Digest
+    schedule: Digest = Field(description="Key of the schedule.")
+    arch: str = Field(description="What the machine code is for.", examples=["sm_90a"])
+    sha256: Digest = Field(description="Of the machine code.")
+    cubin: str = Field(description="The machine code, in base64.")
+    ptx: str = Field(description="The same for a driver to finish, for later architectures of the kind.")
+    launches: list[LaunchShown] = Field(description="In the order in which they are made, on one stream.")
+    arguments: list[ArgumentShown] = Field(description="Inputs and outputs in the order of the task's, then scratch.")
+
+
+async def launchable_view(store: SqlStore, looks: Looks, task_key: str, target_key: str) -> LaunchableShown:
+    """Raises Problem for what is not known or can't be launched, and where it takes longer; StoreError."""
+    task, target, schedule = await in_thread(partial(_read, store, task_key, target_key))
+    match await looks.launchable(task, target, schedule):
+        case None:
+            raise Problem(Kind.BUSY, "the kernel is still being built", retry_after_s=RETRY_S)
+        case Failure(why):
+            raise Problem(Kind.NOT_LAUNCHABLE, why)
+        case Launchable() as found:
+            data = found.to_json()
+            return LaunchableShown(task=task_key, target=target_key, schedule=schedule.key, **data)
+
+
+def _read(store: SqlStore, task_key: str, target_key: str) -> tuple[Task, Target, Schedule]:
+    task, target = task_of(store, task_key), target_of(store, target_key)
+    if target.gpu is None:
+        raise Problem(Kind.NOT_LAUNCHABLE, f"{target} is a processor")
+    best = store.known.best([task_key], [target_key]).get((task_key, target_key))
+    if best is None:
+        raise Problem(Kind.NO_SUCH_TASK, "nothing is measured of this task on this target")
+    return task, target, best.schedule
