@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
+from tunewright.codegen.cuda.device import Device, NoDevice
+from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.cuda.nvrtc import NoCompiler
+from tunewright.codegen.target import Target
 from tunewright.db.jobs import Budget
 from tunewright.db.sql_store import open_store
 from tunewright.tuner import InferenceSession, tune
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.jobs import tuning
 from tunewright.tuner.jobs.progress import Progress
 from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.jobs.tenure import holder_name, is_gone
@@ -167,3 +173,21 @@ def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(tmp_path: Path) 
     third = tune(data, db=url, trials=4, threads=1, dims={"n": 5})
     assert (first.trials, second.trials, third.trials) == (0, 4, 4)
     assert first.job_id == second.job_id != third.job_id
+
+
+def test_the_target_may_be_a_gpu(monkeypatch):
+    gpu = KNOWN["sm_90a"]
+    monkeypatch.setattr(tuning, "devices", lambda: [Device(0, "H200", gpu), Device(1, "A100", KNOWN["sm_80"])])
+    assert tuning.local_target("cuda") == Target.of_gpu(gpu)
+    with pytest.raises(Refused, match="threads=4: a GPU has threads of its own"):
+        tuning.local_target("cuda", 4)
+
+
+@pytest.mark.parametrize("fault", [NoDevice("there is no libcuda.so.1"), NoCompiler("pip install 'tunewright[cuda]'")])
+def test_a_gpu_that_is_not_there(monkeypatch, fault):
+    def devices():
+        raise fault
+
+    monkeypatch.setattr(tuning, "devices", devices)
+    with pytest.raises(Refused, match=re.escape(str(fault))):
+        tuning.local_target("cuda")
