@@ -1,0 +1,74 @@
+"""Tiles for tensor cores: how they lie in shared memory, and what their code is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tunewright.codegen.cuda import interp, nvrtc
+from tunewright.codegen.cuda.build import source
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.interp import RaceError
+from tunewright.codegen.ir import Barrier, Block, Do, For, Kernel, Stmt
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.search_space.grids import warp_tile
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule, lower, sketch
+
+from .oracle import GPU
+from .test_sketches import MODELS, tasks_of
+
+
+@pytest.mark.parametrize("columns", [16, 32, 64, 128, 256])
+def test_rows_that_are_read_together_lie_in_different_banks(columns):
+    swizzle = warp_tile._swizzle(columns, DType.F16)
+    row, chunk = np.meshgrid(np.arange(64), np.arange(columns // 8), indexing="ij")
+    place = swizzle.place(row * columns + chunk * 8)
+    assert sorted(place.reshape(-1)) == list(range(0, 64 * columns, 8))  # each its own
+    groups = place.reshape(8, 8, -1) * 2 // 16 % 8
+    assert all(len(set(groups[n, :, c])) == 8 for n in range(8) for c in range(columns // 8))
+
+
+@pytest.fixture(scope="module")
+def task():
+    return tasks_of(MODELS["half_even"], {"a": 4, "b": 1, "c": 1, "d": 8})[0]
+
+
+def test_the_code_copies_while_it_multiplies(task):
+    schedule = default_schedule(task, GPU)
+    try:
+        text = nvrtc.ptx(source(lower(Candidate(task, GPU, schedule)), GPU).text, GPU.cpu)
+    except nvrtc.NoCompiler as error:
+        pytest.skip(str(error))
+    for words in ("mma.sync.aligned.m16n8k16", "ldmatrix.sync.aligned.m8n8.x4", "cp.async.cg.shared.global"):
+        assert words in text
+    assert "ld.local" not in text and "st.local" not in text
+
+
+def without(stmt: Stmt, gone: type | str) -> Stmt:
+    """A statement without barriers, or without the instructions of a name."""
+    match stmt:
+        case Block(body):
+            kept = (part for part in body if not (isinstance(part, Barrier) and gone is Barrier))
+            kept = (part for part in kept if not (isinstance(part, Do) and part.name == gone))
+            return Block(tuple(without(part, gone) for part in kept))
+        case For(body=body):
+            return replace(stmt, body=without(body, gone))
+    return replace(stmt, body=without(stmt.body, gone)) if hasattr(stmt, "body") else stmt
+
+
+@pytest.mark.parametrize("gone", [Barrier, "cp.async.wait.1"])
+def test_what_is_left_out_is_found(task, gone):
+    values = dict(sketch("warp_tiles").space(task, GPU).default.values) | {"stages": 3, "block_depth": 16}
+    kernel = lower(Candidate(task, GPU, Schedule("warp_tiles", 1, tuple(values.items()))))
+    inputs = example_inputs(task, 0)
+    [right] = reference(task, inputs)
+    found = np.zeros_like(right)
+    interp.run(kernel, [*inputs, found])
+    np.testing.assert_allclose(found.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())
+    spoilt = Kernel(kernel.params, kernel.scratch, without(kernel.body, gone))
+    with pytest.raises(RaceError):
+        interp.run(spoilt, [*inputs, found])
