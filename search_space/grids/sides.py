@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.expr import Expr, op, transform
 from tunewright.codegen.ir import If, Stmt, Store
+from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis
 
 from ..products.product import Product
@@ -80,6 +81,21 @@ def fill(found: Product, columns: Columns, least_depth: int) -> NDArray[np.bool_
     filled = (down <= LEAST) | (down < 2 * size(sides.rows))
     filled &= (across <= LEAST) | (across < 2 * size(sides.columns))
     return np.asarray(filled & ((depth <= least_depth) | (depth < 2 * size(sides.depth))))
+
+
+def first_enough(
+    found: Product, target: Target, choices: Iterable[Mapping[str, int]], legal: Callable[[Columns], NDArray[np.bool_]]
+) -> Mapping[str, int]:
+    """The first of the legal choices that gives each multiprocessor a tile; the last, if none does."""
+    left = None
+    for values in choices:
+        columns = {name: np.array([value]) for name, value in values.items()}
+        if legal(columns)[0]:
+            left = values
+            if int(tiles(found, columns)[0]) >= target.threads:
+                break
+    assert left is not None  # the smallest always are
+    return left
 
 
 def finished(found: Product, at: Mapping[str, Expr], wide: int, total: Expr) -> Stmt:

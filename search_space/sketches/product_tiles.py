@@ -18,7 +18,7 @@ from tunewright.graph.task import Task
 
 from ..grids.parts import kernel, may_split
 from ..grids.product_tile import PAD, ProductTile
-from ..grids.sides import Sides, Sizes, fill, size, tiles
+from ..grids.sides import Sides, Sizes, fill, first_enough, size, tiles
 from ..products.product import NARROW_TOO, Product, product
 from ..schedule import Schedule
 from ..sketch import remembered
@@ -113,16 +113,9 @@ def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_
 
 def _default(found: Product, target: Target) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
-    legal = []
-    for values in (
-        one | {"block_depth": min(one["block_depth"], depth), "splits": 1} for one in DEFAULTS for depth in (16, 8, 4)
-    ):
-        columns = {name: np.array([value]) for name, value in values.items()}
-        if _legal(found, target, columns)[0]:
-            legal.append(values)
-            if int(tiles(found, columns)[0]) >= target.threads:
-                return values
-    return legal[-1]
+    depths = 16, 8, 4
+    choices = [one | {"block_depth": min(one["block_depth"], n), "splits": 1} for one in DEFAULTS for n in depths]
+    return first_enough(found, target, choices, lambda columns: _legal(found, target, columns))
 
 
 def _tiling(found: Product, columns: Columns) -> Tiling:

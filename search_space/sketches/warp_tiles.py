@@ -17,7 +17,7 @@ from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
 from ..grids.parts import kernel, may_split
-from ..grids.sides import Sides, Sizes, fill, size, tiles
+from ..grids.sides import Sides, Sizes, fill, first_enough, size, tiles
 from ..grids.warp_tile import DEPTH, PRODUCTS, WarpTile
 from ..products.product import NARROW_TOO, Product, product
 from ..schedule import Schedule
@@ -113,18 +113,9 @@ def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_
 
 def _default(found: Product, target: Target) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
-    legal = []
-    for values in (
-        one | {"block_depth": depth, "group": 1, "splits": 1}
-        for one in DEFAULTS
-        for depth in (one["block_depth"], DEPTH)
-    ):
-        columns = {name: np.array([value]) for name, value in values.items()}
-        if _legal(found, target, columns)[0]:
-            legal.append(values)
-            if int(tiles(found, columns)[0]) >= target.threads:
-                return values
-    return legal[-1]
+    others = {"group": 1, "splits": 1}
+    choices = [one | others | {"block_depth": depth} for one in DEFAULTS for depth in (one["block_depth"], DEPTH)]
+    return first_enough(found, target, choices, lambda columns: _legal(found, target, columns))
 
 
 def _tiling(found: Product, columns: Columns) -> Tiling:
