@@ -191,3 +191,8 @@ def test_a_gpu_that_is_not_there(monkeypatch, fault):
     monkeypatch.setattr(tuning, "devices", devices)
     with pytest.raises(Refused, match=re.escape(str(fault))):
         tuning.local_target("cuda")
+
+
+def test_gpus_are_timed_where_they_are():
+    with pytest.raises(Refused, match="on a Ray cluster processors are tuned for"):
+        tuning.open_pool("ray", Target.of_gpu(KNOWN["sm_90a"]))
