@@ -21,8 +21,10 @@ Stages = tuple[tuple[Stage, ...], Mapping[str, Tensor]]
 """Stages, and the tensors that they are over, by name."""
 
 
-def stored(stages: Sequence[Stage], tensors: Mapping[str, Tensor], kinds: Mapping[str, DType]) -> Stages:
-    """Stages in float32 with some of their tensors, named by `kinds`, in narrow types.
+def stored(
+    stages: Sequence[Stage], tensors: Mapping[str, Tensor], kinds: Mapping[str, DType], outputs: Collection[str]
+) -> Stages:
+    """Stages in float32 with some of their tensors, named by `kinds`, in narrow types. `outputs` are others' to read.
 
     A tensor that they fold, or read again, is complete in float32 before it is rounded.
     """
@@ -53,7 +55,7 @@ def stored(stages: Sequence[Stage], tensors: Mapping[str, Tensor], kinds: Mappin
             result.append(replace(stage, body=_rounded(body, kinds[name]) if name in kinds else body))
     for name, inner in whole.items():
         result += _copied(name, inner, [stage for stage in stages if stage.output == name], kinds[name])
-    return unrounded(tuple(result), fresh, kinds)
+    return unrounded(tuple(result), fresh, {*kinds, *outputs})
 
 
 def _copied(name: str, inner: str, makers: Iterable[Stage], dtype: DType) -> Iterable[Stage]:

@@ -55,7 +55,7 @@ def define(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, 
     written = {stage.output for stage in definition.stages}
     for position, name in enumerate(node.outputs):
         definition.require(not name or name in written, f"output {position}")
-    return Compute(*stored(definition.stages, definition.tensors, narrow))
+    return Compute(*stored(definition.stages, definition.tensors, narrow, written & set(node.outputs)))
 
 
 def _narrow(node: Node, types: Mapping[str, TensorType]) -> dict[str, DType]:

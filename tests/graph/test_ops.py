@@ -378,6 +378,15 @@ def test_narrow_floats_are_computed_in_float32_and_rounded_once(case: Case) -> N
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=2e-3 * max(1e-6, float(np.abs(theirs).max())))
 
 
+@pytest.mark.parametrize(("source", "target"), [(np.float16, np.float32), (np.float32, np.float16)])
+def test_a_cast_of_narrow_floats_is_one(source: type, target: type) -> None:
+    case = Case("Cast", f32(3, 5).astype(source), to=helper.np_dtype_to_tensor_dtype(np.dtype(target)))
+    graph, feeds = case.graph()
+    [found], [right] = by_definition(graph, feeds), case.wanted()
+    assert found.dtype == target
+    np.testing.assert_array_equal(found, right)
+
+
 ALONE = [case for case in CASES if case.op in channels.CHANNELS_LAST_OPS and len(case.graph()[0].nodes) == 1]
 
 

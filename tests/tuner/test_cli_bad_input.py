@@ -182,7 +182,7 @@ def test_options(arguments: list[str], word: str, command: Command, tmp_path: Pa
         (["tune", "m", "--threads", "5000"], "error: --threads must be at most 4096, not 5000"),
         (["tune", "m", "--pool", "moon"], "error: --pool must be local or ray, not 'moon'"),
         (["tune", "m", "--strategy", "luck"], "error: --strategy must be evolutionary or random, not 'luck'"),
-        (["tune", "m", "--target", "cuda"], "error: --target must be auto or cpu, not 'cuda'"),
+        (["tune", "m", "--target", "tpu"], "error: --target must be auto, cpu or cuda, not 'tpu'"),
         (["tune", "m", "more"], "error: 'more' is one argument too many; see tunewright tune --help"),
         (["tune", "m", "--db", ""], "error: --db is empty"),
         (["tune", "m", "--nonsense"], "error: no option --nonsense; see tunewright tune --help"),
