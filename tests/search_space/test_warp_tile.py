@@ -11,7 +11,7 @@ from tunewright.codegen.cuda import interp, nvrtc
 from tunewright.codegen.cuda.build import source
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.interp import RaceError
-from tunewright.codegen.ir import Barrier, Block, Do, For, Kernel, Stmt
+from tunewright.codegen.ir import Alloc, Barrier, Block, Do, For, If, Kernel, Stmt
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.search_space.grids import warp_tile
 from tunewright.search_space.measurement import Candidate
@@ -55,9 +55,11 @@ def without(stmt: Stmt, gone: type | str) -> Stmt:
             kept = (part for part in body if not (isinstance(part, Barrier) and gone is Barrier))
             kept = (part for part in kept if not (isinstance(part, Do) and part.name == gone))
             return Block(tuple(without(part, gone) for part in kept))
-        case For(body=body):
+        case For(body=body) | Alloc(body=body):
             return replace(stmt, body=without(body, gone))
-    return replace(stmt, body=without(stmt.body, gone)) if hasattr(stmt, "body") else stmt
+        case If(then=then):
+            return replace(stmt, then=without(then, gone))
+    return stmt
 
 
 @pytest.mark.parametrize("gone", [Barrier, "cp.async.wait.1"])
@@ -69,6 +71,8 @@ def test_what_is_left_out_is_found(task, gone):
     found = np.zeros_like(right)
     interp.run(kernel, [*inputs, found])
     np.testing.assert_allclose(found.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())
-    spoilt = Kernel(kernel.params, kernel.scratch, without(kernel.body, gone))
+    body = without(kernel.body, gone)
+    assert isinstance(body, Block)
+    spoilt = Kernel(kernel.params, kernel.scratch, body)
     with pytest.raises(RaceError):
         interp.run(spoilt, [*inputs, found])
