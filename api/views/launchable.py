@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tunewright.codegen.cuda.launchable import Launchable, Role
+from tunewright.codegen.cuda.launchable import MOST_CODE_BYTES, Launchable, Role
 from tunewright.codegen.target import Target
 from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
@@ -22,13 +22,16 @@ from .schedules import target_of, task_of
 RETRY_S = 2
 """After which a kernel is mostly built."""
 
+Name = Annotated[str, Field(max_length=300)]
+"""Of what programs read: what is longer is refused, as a part of it would be another name."""
+
 Three = Annotated[list[int], Field(min_length=3, max_length=3)]
 
 
 class LaunchShown(Answer):
     """A launch: a function of the code, with pointers to all arguments, in their order."""
 
-    symbol: str
+    symbol: Name
     grid: Three = Field(description="Blocks along x, y and z.")
     block: Three = Field(description="Threads of a block.")
     smem_bytes: int = Field(description="Dynamic shared memory of a block.")
@@ -37,9 +40,9 @@ class LaunchShown(Answer):
 class ArgumentShown(Answer):
     """Memory of the device, dense and row-major, on a multiple of 256 bytes."""
 
-    name: str
+    name: Name
     role: Role = Field(description="Scratch is what launches hand on: its content before and after is of no account.")
-    dtype: str
+    dtype: Name
     shape: list[int]
     size_bytes: int
 
@@ -50,10 +53,12 @@ class LaunchableShown(Answer):
     task: Digest
     target: Digest
     schedule: Digest = Field(description="Key of the schedule.")
-    arch: str = Field(description="What the machine code is for.", examples=["sm_90a"])
+    arch: Name = Field(description="What the machine code is for.", examples=["sm_90a"])
     sha256: Digest = Field(description="Of the machine code.")
-    cubin: str = Field(description="The machine code, in base64.")
-    ptx: str = Field(description="The same for a driver to finish, for later architectures of the kind.")
+    cubin: str = Field(max_length=2 * MOST_CODE_BYTES, description="The machine code, in base64.")
+    ptx: str = Field(
+        max_length=MOST_CODE_BYTES, description="The same for a driver to finish, for later architectures of the kind."
+    )
     launches: list[LaunchShown] = Field(description="In the order in which they are made, on one stream.")
     arguments: list[ArgumentShown] = Field(description="Inputs and outputs in the order of the task's, then scratch.")
 

@@ -110,9 +110,14 @@ class RowBlocks:
         return substitute(value, places(self.plan.rows, row))
 
     @property
+    def _vector(self) -> Expr:
+        """The number of the vector of a row that a thread has in a round."""
+        return (Var(ROUND) * self.warps + Var(WARPS)) * WARP + Var(LANE)
+
+    @property
     def _column(self) -> Expr:
-        """The first column of a thread in a round."""
-        return ((Var(ROUND) * self.warps + Var(WARPS)) * WARP + Var(LANE)) * self.vector
+        """The first column of that."""
+        return self._vector * self.vector
 
     def _own(self, name: str, dtype: DType) -> Load:
         """What a round has in registers."""
@@ -155,7 +160,7 @@ class RowBlocks:
         if along:
             body: Stmt = Block((*self._fetched(level, along), *map(self._step, along)))
             if self.plan.columns % (self.threads * self.vector):
-                body = If(op("lt", self._column, self.plan.columns), body)
+                body = If(op("lt", self._vector, self.plan.columns // self.vector), body)
             yield For(ROUND, self.rounds, body, LoopKind.UNROLL)
         for step in steps:
             if step.folds:

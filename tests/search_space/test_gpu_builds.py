@@ -10,7 +10,9 @@ from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.build import build
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.target import CUDA, Target
+from tunewright.codegen.verify import verify
 from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import SKETCHES, default_schedule, lower, sketch
 
 from .test_sketches import MODELS, tasks_of
@@ -47,6 +49,18 @@ def test_there_is_a_task_for_every_sketch_of_gpus():
 def task_of(name):
     text, sizes = TASKS[name]
     return tasks_of(MODELS[text], sizes)[0]
+
+
+@pytest.mark.parametrize("threads", [32, 96, 256])
+@pytest.mark.parametrize("vector", [1, 2, 4])
+def test_rows_that_no_round_covers_evenly(threads, vector):
+    """All that is read is proven to be there, also where vectors end within a round."""
+    task, target = task_of("row_blocks"), TARGETS["sm_90a"]
+    space = sketch("row_blocks").space(task, target)
+    wanted = {"warps": threads // 32, "vector": vector}
+    rows = (dict(space.schedule(row).values) for row in space.points)
+    for values in (one for one in rows if wanted.items() <= one.items()):
+        verify(lower(Candidate(task, target, Schedule("row_blocks", space.version, tuple(values.items())))))
 
 
 @pytest.mark.parametrize("arch", TARGETS)
