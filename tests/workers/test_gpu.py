@@ -91,7 +91,7 @@ def raise_through(one, monkeypatch):
 
 @pytest.fixture(scope="module")
 def pool(limits, tmp_path_factory) -> Iterator[LocalPool]:
-    short = replace(limits, run_s=4.0)
+    short = replace(limits, run_s=10.0)
     with LocalPool(TARGET, tmp_path_factory.mktemp("objects"), short, ["simulated_child"]) as one:
         yield one
 
@@ -101,7 +101,7 @@ def test_a_pool_measures_for_a_gpu(pool, task):
         "ok": (Status.OK, ""),
         "wrong": (Status.WRONG_RESULT, "error"),
         "crash": (Status.CRASH, "CUDA_ERROR_ILLEGAL_ADDRESS"),
-        "hang": (Status.TIMEOUT, "stopped after 4 s"),
+        "hang": (Status.TIMEOUT, "stopped after 10 s"),
     }
     candidates = [candidate(task), *(candidate(task, fault) for fault in faults), candidate(task)]
     found = dict(pool.measure(candidates))
