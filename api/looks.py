@@ -37,7 +37,7 @@ RENEW_S = 20.0
 SHOWERS = 1
 """Processes that lower and compile for pages."""
 
-MOST_FORMS, MOST_TEXTS, MOST_JUDGED = 256, 64, 64
+MOST_FORMS, MOST_TEXTS, MOST_LAUNCHABLES, MOST_JUDGED = 256, 64, 16, 64
 """How many are kept."""
 
 Result = TypeVar("Result")
@@ -109,7 +109,7 @@ class Looks:
         self._forms: Kept[Form | Failure] = Kept(MOST_FORMS)
         self._texts: Kept[str | Failure] = Kept(MOST_TEXTS)
         self._differences: Kept[Sequence[DiffLine] | Failure] = Kept(MOST_TEXTS)
-        self._launchables: Kept[Launchable | Failure] = Kept(MOST_TEXTS)
+        self._launchables: Kept[Launchable | Failure] = Kept(MOST_LAUNCHABLES)
         self._judged: Kept[Any] = Kept(MOST_JUDGED, RENEW_S)
         self._judging = anyio.CapacityLimiter(1)
 

@@ -3,7 +3,7 @@
 Of each workload the default schedule and 50 random ones of one sketch are lowered, verified and compiled by NVRTC, for
 several architectures, one after the other on one core. How many a second is what a search can build; registers written
 out to memory are what a schedule must not need. Results: bench/results/gpu.json, complete after each workload; what
-was built with this code and on this machine isn't built again. Takes 2 minutes a case. Exit code 1 where a kernel
+was built with this code and on this machine isn't built again. Takes up to a minute a case. Exit code 1 where a kernel
 writes out more than it may.
 """
 

@@ -6,7 +6,7 @@ something else. That keeps the device busy until the run has been queued, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -171,7 +171,7 @@ class _Sensors:
 
 
 @contextmanager
-def _faults(cupy: Any) -> Any:
+def _faults(cupy: Any) -> Iterator[None]:
     """What CUDA says is wrong, as a DeviceFault."""
     try:
         yield

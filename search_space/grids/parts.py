@@ -35,11 +35,6 @@ BLOCKS = 4
 """Of each multiprocessor: where there are so many, more to share the work among gain nothing."""
 
 
-def _parts_buffer(found: Product, splits: int) -> Buffer:
-    """Room for all parts."""
-    return Buffer(PARTS, (splits, *(axis.extent for axis in found.piece.stage.axes)), DType.F32)
-
-
 def stored_part(found: Product, part: Expr, at: Mapping[str, Expr], wide: int, total: Expr) -> Stmt:
     """Write sums of one part, of `wide` neighbours along the product's vector axis, whose place is in `at`."""
     names = [axis.name for axis in found.piece.stage.axes]
@@ -63,6 +58,11 @@ def kernel(task: Task, found: Product, main: Stmt, splits: int) -> Kernel:
         scratch = (*scratch, _parts_buffer(found, splits))
     launches = (*map(plain_launch, found.before), main, *map(plain_launch, after))
     return Kernel(params(task, {}), tuple(scratch), Block(launches))
+
+
+def _parts_buffer(found: Product, splits: int) -> Buffer:
+    """Room for all parts."""
+    return Buffer(PARTS, (splits, *(axis.extent for axis in found.piece.stage.axes)), DType.F32)
 
 
 def _added_up(found: Product, splits: int) -> Piece:

@@ -25,7 +25,6 @@ from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, For, If, LoopKi
 from tunewright.codegen.lanes import lined
 
 from ..nests.digits import digits, places
-from ..nests.phases import contiguous
 from ..products.product import Product
 from .operand_tile import OperandTile
 from .parts import stored_part
@@ -73,39 +72,26 @@ class ProductTile:
             -(-size(sides.columns) // self.block_columns),
         )
         part, batch, row, column = digits(Var("block"), counts)
-        body = self._thread(part, batch, row * self.block_rows, column * self.block_columns)
+        row, column = row * self.block_rows, column * self.block_columns
+        shared = sides.depth, self.block_depth, places(sides.batch, batch), self.threads
+        left = _Copy(OperandTile(self.found.other, sides.rows, row, self.block_rows, *shared), LEFT)
+        right = _Copy(OperandTile(self.found.panel, sides.columns, column, self.block_columns, *shared), RIGHT)
+        body = self._thread((left, right), part, batch, row, column)
         stmt: Stmt = For("thread", self.threads, body, LoopKind.THREAD)
-        for buffer in self._shared():
-            stmt = Alloc(buffer, stmt)
+        for copy, pad in ((left, PAD if left.tile.is_deep else 0), (right, 0)):
+            shape = self.stages, self.block_depth, copy.tile.extent + pad
+            stmt = Alloc(Buffer(copy.name, shape, DType.F32, Scope.SHARED), stmt)
         return For("block", prod(counts), stmt, LoopKind.BLOCK)
-
-    def _shared(self) -> tuple[Buffer, Buffer]:
-        pad = PAD if self._across else 0
-        left = Buffer(LEFT, (self.stages, self.block_depth, self.block_rows + pad), DType.F32, Scope.SHARED)
-        right = Buffer(RIGHT, (self.stages, self.block_depth, self.block_columns), DType.F32, Scope.SHARED)
-        return left, right
-
-    @property
-    def _across(self) -> bool:
-        """Whether neighbours of the left operand lie along the reduction."""
-        depth = self.sides.depth[-1].name
-        return contiguous(self.found.other.index, depth)
 
     @property
     def rounds(self) -> int:
         """Along the whole reduction."""
         return -(-size(self.sides.depth) // self.block_depth)
 
-    def _thread(self, part: Expr, batch: Expr, row: Expr, column: Expr) -> Stmt:
+    def _thread(self, copies: Sequence[_Copy], part: Expr, batch: Expr, row: Expr, column: Expr) -> Stmt:
         """What each thread does, of a block whose tile begins at a row and a column."""
-        sides = self.sides
         rounds = self.rounds // self.splits
         begin = part * rounds
-        shared = sides.depth, self.block_depth, places(sides.batch, batch), self.threads
-        copies = (
-            _Copy(OperandTile(self.found.other, sides.rows, row, self.block_rows, *shared), LEFT),
-            _Copy(OperandTile(self.found.panel, sides.columns, column, self.block_columns, *shared), RIGHT),
-        )
         sums = Buffer(SUMS, (self.rows, self.columns), DType.F32, Scope.REGISTER)
         start = self._each(lambda r, c: Store(SUMS, (r, c), const(0.0)))
         step = Var(ROUND)

@@ -9,17 +9,21 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.cuda.gpu import BLOCK_THREADS, SM_REGISTERS, THREAD_REGISTERS, WARP
 from tunewright.codegen.expr import Expr, op, transform
 from tunewright.codegen.ir import If, Stmt, Store
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis
 
 from ..products.product import Product
-from ..space import Columns
+from ..space import Columns, Tiling
 from .elements import spread
 
 Sizes = NDArray[np.int64]
 """A number of each point."""
+
+LEAST = 16
+"""Rows and columns of the smallest tile of a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +66,6 @@ def within(number: Expr, total: int, step: int, stmt: Stmt) -> Stmt:
     return If(op("lt", number, total), stmt) if total % step else stmt
 
 
-LEAST = 16
-"""Rows and columns of the smallest tile of a block."""
-
-
 def tiles(found: Product, columns: Columns) -> Sizes:
     """How many tiles of blocks cover a product."""
     sides = Sides.of(found)
@@ -81,6 +81,26 @@ def fill(found: Product, columns: Columns, least_depth: int) -> NDArray[np.bool_
     filled = (down <= LEAST) | (down < 2 * size(sides.rows))
     filled &= (across <= LEAST) | (across < 2 * size(sides.columns))
     return np.asarray(filled & ((depth <= least_depth) | (depth < 2 * size(sides.depth))))
+
+
+def held(target: Target, threads: Sizes, registers: Sizes, smem_bytes: Sizes) -> NDArray[np.bool_]:
+    """Whether a multiprocessor holds a block of so many threads, with so many registers each and such shared memory."""
+    assert target.gpu is not None
+    is_held = (threads >= WARP) & (threads <= BLOCK_THREADS) & (smem_bytes <= target.gpu.block_smem_bytes)
+    return np.asarray(is_held & (registers <= THREAD_REGISTERS) & (registers * threads <= SM_REGISTERS))
+
+
+def tiling(found: Product, columns: Columns, inner: tuple[Sizes, Sizes, Sizes]) -> Tiling:
+    """What points do to the loops of a product.
+
+    The inner tile, of so many rows and columns and such depth; that of a round of a block; that of the block.
+    """
+    sides, stage = Sides.of(found), found.piece.stage
+    down, across, depth = (columns[f"block_{name}"] for name in ("rows", "columns", "depth"))
+    whole = np.full_like(depth, size(sides.depth))
+    levels = sides.tile(*inner), sides.tile(down, across, depth), sides.tile(down, across, whole)
+    extents = {axis.name: np.full_like(depth, axis.extent) for axis in (*stage.axes, *stage.reduce)}
+    return Tiling(stage, (*levels, extents), found.vector, tiles(found, columns) * columns["splits"])
 
 
 def first_enough(

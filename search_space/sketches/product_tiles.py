@@ -11,18 +11,18 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.cuda.gpu import BLOCK_THREADS, SM_REGISTERS, THREAD_REGISTERS, WARP
+from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
 from ..grids.parts import kernel, may_split
 from ..grids.product_tile import PAD, ProductTile
-from ..grids.sides import Sides, Sizes, fill, first_enough, size, tiles
+from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
 from ..products.product import NARROW_TOO, Product, product
 from ..schedule import Schedule
 from ..sketch import remembered
-from ..space import Columns, Knob, Space, Tiling
+from ..space import Columns, Knob, Space
 
 LEAST_DEPTH = 8
 """Terms of a sum from which on sharing operands pays."""
@@ -77,7 +77,7 @@ class ProductTilesSketch:
             version=self.version,
             knobs=knobs,
             legal=lambda columns: _legal(found, target, columns),
-            tiling=lambda columns: _tiling(found, columns),
+            tiling=lambda c: tiling(found, c, (c["rows"], c["columns"], np.ones_like(c["rows"]))),
             default=Schedule(self.name, self.version, tuple(_default(found, target).items())),
         )
 
@@ -99,15 +99,12 @@ def _threads(columns: Columns) -> Sizes:
 
 def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Whole warps, within shared memory and registers, and no tile that is mostly beyond the edges."""
-    assert target.gpu is not None
     threads = _threads(columns)
     rows, across, depth = columns["block_rows"], columns["block_columns"], columns["block_depth"]
     smem_bytes = 4 * columns["stages"] * depth * (rows + PAD + across)
     read = -(-rows * depth // threads) + -(-across * depth // threads)
     registers = columns["rows"] * columns["columns"] + columns["rows"] + columns["columns"] + read + OTHER_REGISTERS
-    legal = (threads % WARP == 0) & (threads >= WARP) & (threads <= BLOCK_THREADS)
-    legal &= (smem_bytes <= target.gpu.block_smem_bytes) & (registers <= THREAD_REGISTERS)
-    legal &= registers * threads <= SM_REGISTERS
+    legal = (threads % WARP == 0) & held(target, threads, registers, smem_bytes)
     return np.asarray(legal & fill(found, columns, LEAST_ROUND) & may_split(found, target, columns))
 
 
@@ -116,16 +113,3 @@ def _default(found: Product, target: Target) -> Mapping[str, int]:
     depths = 16, 8, 4
     choices = [one | {"block_depth": min(one["block_depth"], n), "splits": 1} for one in DEFAULTS for n in depths]
     return first_enough(found, target, choices, lambda columns: _legal(found, target, columns))
-
-
-def _tiling(found: Product, columns: Columns) -> Tiling:
-    """The tile of a thread, of a round of its block, of the block."""
-    sides = Sides.of(found)
-    one = np.ones(len(columns["rows"]), np.int64)
-    rows, across = columns["block_rows"], columns["block_columns"]
-    thread = sides.tile(columns["rows"], columns["columns"], one)
-    step = sides.tile(rows, across, columns["block_depth"])
-    block = sides.tile(rows, across, one * size(sides.depth))
-    stage = found.piece.stage
-    extents = {axis.name: one * axis.extent for axis in (*stage.axes, *stage.reduce)}
-    return Tiling(stage, (thread, step, block, extents), found.vector, tiles(found, columns) * columns["splits"])

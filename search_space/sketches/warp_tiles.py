@@ -11,18 +11,18 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.cuda.gpu import BLOCK_THREADS, SM_REGISTERS, THREAD_REGISTERS, WARP
+from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
 from ..grids.parts import kernel, may_split
-from ..grids.sides import Sides, Sizes, fill, first_enough, size, tiles
+from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
 from ..grids.warp_tile import DEPTH, PRODUCTS, WarpTile
 from ..products.product import NARROW_TOO, Product, product
 from ..schedule import Schedule
 from ..sketch import remembered
-from ..space import Columns, Knob, Space, Tiling
+from ..space import Columns, Knob, Space
 
 OTHER_REGISTERS = 40
 """Registers of a thread for addresses and counts, beside sums and operands."""
@@ -73,7 +73,7 @@ class WarpTilesSketch:
             version=self.version,
             knobs=knobs,
             legal=lambda columns: _legal(found, target, columns),
-            tiling=lambda columns: _tiling(found, columns),
+            tiling=lambda c: tiling(found, c, (c["warp_rows"], c["warp_columns"], np.full_like(c["stages"], DEPTH))),
             default=Schedule(self.name, self.version, tuple(_default(found, target).items())),
         )
 
@@ -98,16 +98,14 @@ def _threads(columns: Columns) -> Sizes:
 
 def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Within shared memory and registers, and no tile that is mostly beyond the edges."""
-    assert target.gpu is not None
     threads = _threads(columns)
     rows, across, depth = columns["block_rows"], columns["block_columns"], columns["block_depth"]
     smem_bytes = found.panel.dtype.size_bytes * columns["stages"] * depth * (rows + across)
     warp_rows, warp_across = columns["warp_rows"], columns["warp_columns"]
     sums, operands = warp_rows * warp_across // WARP, (warp_rows + warp_across) * DEPTH // (2 * WARP)
     registers = sums + operands + OTHER_REGISTERS
-    legal = (threads >= WARP) & (threads <= BLOCK_THREADS) & (registers <= THREAD_REGISTERS)
-    legal &= (smem_bytes <= target.gpu.block_smem_bytes) & (registers * threads <= SM_REGISTERS)
-    legal &= -(-size(Sides.of(found).rows) // rows) % columns["group"] == 0
+    legal = -(-size(Sides.of(found).rows) // rows) % columns["group"] == 0
+    legal &= held(target, threads, registers, smem_bytes)
     return np.asarray(legal & fill(found, columns, DEPTH) & may_split(found, target, columns))
 
 
@@ -116,16 +114,3 @@ def _default(found: Product, target: Target) -> Mapping[str, int]:
     others = {"group": 1, "splits": 1}
     choices = [one | others | {"block_depth": depth} for one in DEFAULTS for depth in (one["block_depth"], DEPTH)]
     return first_enough(found, target, choices, lambda columns: _legal(found, target, columns))
-
-
-def _tiling(found: Product, columns: Columns) -> Tiling:
-    """The tile of a warp, of a round of its block, of the block."""
-    sides = Sides.of(found)
-    one = np.ones(len(columns["stages"]), np.int64)
-    rows, across = columns["block_rows"], columns["block_columns"]
-    warp = sides.tile(columns["warp_rows"], columns["warp_columns"], one * DEPTH)
-    step = sides.tile(rows, across, columns["block_depth"])
-    block = sides.tile(rows, across, one * size(sides.depth))
-    stage = found.piece.stage
-    extents = {axis.name: one * axis.extent for axis in (*stage.axes, *stage.reduce)}
-    return Tiling(stage, (warp, step, block, extents), found.vector, tiles(found, columns) * columns["splits"])

@@ -27,6 +27,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space import sketches
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketch import Sketch
 from tunewright.search_space.space import Space
 from tunewright.workers import gpu, measure
 from tunewright.workers.wire import candidate_json, read_candidate
@@ -144,11 +145,15 @@ class SimulatedSketch:
         return True
 
     def space(self, task: Task, target: Target) -> Space:
-        raise NotImplementedError
+        return real(task, target).space(task, target)
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        real = next(one for one in REAL if one.applies(task, target))
-        return real.lower(task, real.space(task, target).default, target)
+        return real(task, target).lower(task, self.space(task, target).default, target)
+
+
+def real(task: Task, target: Target) -> Sketch:
+    """The first sketch of the project that applies."""
+    return next(one for one in REAL if one.applies(task, target))
 
 
 def lowered(candidate: Candidate) -> Kernel:

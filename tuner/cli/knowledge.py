@@ -95,7 +95,8 @@ def show(
         bool, typer.Option("--prediction", help="Of the texts none: what the cost model expects, and why.")
     ] = False,
     target: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda:ARCH", help="What for: a device here, or a GPU such as cuda:sm_90a.")
+        str,
+        typer.Option(metavar="auto|cpu|cuda|cuda:ARCH", help="What for: a device here, or a GPU as cuda:sm_90a."),
     ] = "auto",
     db: DbOption = None,
     threads: ThreadsOption = None,
