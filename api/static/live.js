@@ -10,12 +10,13 @@
 
 const EVERY_MS = 2000; // between two looks at a page
 const SETTLE_MS = 1100; // the server shows a page again for a second: wait for a later one
-const SILENT_MS = 45000; // the server speaks every 15 s: a stream that says nothing for so long is dead
-const LONGEST_PAUSE_MS = 10000; // between two attempts to reach the server
+const SILENT_MS = 45000; // the server speaks every 15 s: a stream silent for so long is dead
+const LONGEST_PAUSE_MS = 10000; // between two attempts to reach it
 
 const root = document.documentElement;
 const line = document.getElementById("live");
 const said = document.getElementById("said");
+const every = (selector) => [...document.querySelectorAll(selector)];
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 root.classList.add("scripted");
@@ -88,24 +89,22 @@ function swap(old, fresh) {
   if (isSelecting || focused?.matches("input, select, textarea")) return false;
   const again = focused && places(focused);
   const scrolled = [...old.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
-  for (const one of old.querySelectorAll("details[id]")) {
-    const same = fresh.querySelector(`#${CSS.escape(one.id)}`);
-    if (same) same.open = one.open;
+  for (const one of fresh.querySelectorAll("details[id]")) {
+    one.open = old.querySelector(`#${CSS.escape(one.id)}`)?.open ?? one.open;
   }
   old.replaceWith(fresh);
   fresh.querySelectorAll(".scroll").forEach((box, place) => scrolled[place] && box.scrollTo(...scrolled[place]));
-  if (again) again.map((one) => document.querySelector(one)).find(Boolean)?.focus({ preventScroll: true });
+  again?.map(([one, place]) => every(one).slice(0, place + 1).pop()).find(Boolean)?.focus({ preventScroll: true });
   return true;
 }
 
-/** Selectors of where the focus should be when its element was replaced, the best one first. */
+/** Where the focus should be when its element was replaced, best first: a selector and which of it. */
 function places(focused) {
-  const home = focused.closest("[id]");
-  const within = `#${CSS.escape(home.id)}`;
-  if (home === focused) return [within];
+  const within = `#${CSS.escape(focused.closest("[id]").id)}`;
   const marks = ["data-post", "data-copy", "href"].filter((name) => focused.hasAttribute(name));
-  const same = marks.map((name) => `${within} [${name}="${CSS.escape(focused.getAttribute(name))}"]`);
-  return [...same, `${within} ${focused.localName}`, `${within} :is(a, button)`];
+  const same = marks.map((name) => `[${name}="${CSS.escape(focused.getAttribute(name))}"]`);
+  const all = focused.id ? [""] : [...same, ":is(a, button, summary, [tabindex])"];
+  return all.map((one) => `${within} ${one}`).map((one) => [one, every(one).indexOf(focused)]);
 }
 
 /** How long ago a moment was: as the filter `ago` of the server says it. */
@@ -118,7 +117,7 @@ function ago(moment) {
 }
 
 function reword() {
-  for (const one of document.querySelectorAll("time[data-ago]")) one.textContent = ago(Date.parse(one.dateTime));
+  for (const one of every("time[data-ago]")) one.textContent = ago(Date.parse(one.dateTime));
 }
 
 // Following the events. By fetch: an EventSource does not tell an end from a refusal.
@@ -184,15 +183,15 @@ document.addEventListener("visibilitychange", () => {
 
 /** Do what an element asks for, once at a time; what goes wrong is said. */
 async function act(element, work) {
-  if (element.getAttribute("aria-busy") === "true") return;
-  element.setAttribute("aria-busy", "true");
+  if (element.ariaBusy) return;
+  element.ariaBusy = "true";
   say("");
   try {
     await work();
   } catch (error) {
     say(error.message);
   } finally {
-    element.removeAttribute("aria-busy");
+    element.ariaBusy = null;
   }
 }
 

@@ -113,15 +113,15 @@ class Shown:
 
     def __init__(self, site: Site) -> None:
         here = detect(1)
-        other = replace(here, cpu="atom")  # nobody has one
-        for target in (here, other):
+        self.elsewhere = replace(here, cpu="atom")  # nobody has one
+        for target in (here, self.elsewhere):
             site.store.add_target(target)
         self.job = site.submit(model(48, 64, 40), "small-net.onnx", trials=32, target=here.key)
         self.long = site.submit(model(256, 192, 128), "long-net.onnx", trials=100_000, target=here.key)
         for label in ("broken.onnx", "unwanted.onnx", HOSTILE):
-            queued = site.submit(model(24, 32), label, trials=8, target=other.key)
+            queued = site.submit(model(24, 32), label, trials=8, target=self.elsewhere.key)
             if label == "broken.onnx":
-                lease = site.store.jobs.lease([other.key], "atom-1/123")
+                lease = site.store.jobs.lease([self.elsewhere.key], "atom-1/123")
                 assert lease is not None
                 site.store.jobs.finish(lease, JobState.FAILED, error=HOSTILE)
             elif label == "unwanted.onnx":

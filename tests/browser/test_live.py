@@ -135,6 +135,18 @@ def test_job_is_dropped_and_steered(show: Show, site: Site) -> None:
     assert row.get_by_role("button").count() == 0
 
 
+def test_focus_stays_where_it_was(show: Show, site: Site, shown: Shown) -> None:
+    page, _ = show("/")
+    expect(page.locator("#live")).to_have_text("live")
+    twice = page.locator(f"#job-{shown.job} a[href='/jobs/{shown.job}']")
+    expect(twice).to_have_count(2)
+    twice.last.focus()
+    job = site.submit(model(40, 48), "shortly.onnx", trials=8, target=shown.elsewhere.key)
+    expect(page.locator(f"#job-{job}")).to_be_visible()
+    expect(twice.last).to_be_focused()
+    site.steer(job, "cancel")
+
+
 def test_refusal_is_told(show: Show) -> None:
     page, seen = show("/")
     if page.locator("#submit:not([open])").count():
