@@ -88,10 +88,9 @@ def main() -> int:
     home = chosen.folder / "home"
     home.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{chosen.folder.resolve()}/{chosen.trials}.db"
-    started_s = time.monotonic()
     with open_store(url) as store:
         job = fill(store, detect(), chosen.trials, say)
-        filled_s, stored = time.monotonic() - started_s, store.counts()["trials"]
+        stored = store.counts()["trials"]
         with at_work(store, job), serving(url, home) as service:
             figures = pages(service, job) + script() + watched(service, job, chosen.seconds)
     show(figures)
@@ -99,7 +98,6 @@ def main() -> int:
         "figures": [asdict(one) | {"holds": one.holds} for one in figures],
         "trials": stored,
         "tasks": len(job.tasks),
-        "filled_s": round(filled_s, 1),
         "seconds": chosen.seconds,
         "viewers": VIEWERS,
         "rate": RATE,
