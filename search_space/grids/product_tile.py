@@ -26,7 +26,7 @@ from tunewright.codegen.lanes import lined
 
 from ..nests.digits import digits, places
 from ..products.product import Product
-from .operand_tile import OperandTile
+from .operand_tile import OperandTile, accesses, operands
 from .parts import stored_part
 from .sides import Sides, finished, size, within
 
@@ -73,12 +73,13 @@ class ProductTile:
         )
         part, batch, row, column = digits(Var("block"), counts)
         row, column = row * self.block_rows, column * self.block_columns
-        shared = sides.depth, self.block_depth, places(sides.batch, batch), self.threads
-        left = _Copy(OperandTile(self.found.other, sides.rows, row, self.block_rows, *shared), LEFT)
-        right = _Copy(OperandTile(self.found.panel, sides.columns, column, self.block_columns, *shared), RIGHT)
+        shared = self.block_depth, places(sides.batch, batch), self.threads
+        read = operands(self.found)
+        left = _Copy(OperandTile(read[0], row, self.block_rows, *shared), LEFT)
+        right = _Copy(OperandTile(read[1], column, self.block_columns, *shared), RIGHT)
         body = self._thread((left, right), part, batch, row, column)
         stmt: Stmt = For("thread", self.threads, body, LoopKind.THREAD)
-        for copy, pad in ((left, PAD if left.tile.is_deep else 0), (right, 0)):
+        for copy, pad in ((left, PAD if read[0].is_deep else 0), (right, 0)):
             shape = self.stages, self.block_depth, copy.tile.extent + pad
             stmt = Alloc(Buffer(copy.name, shape, DType.F32, Scope.SHARED), stmt)
         return For("block", prod(counts), stmt, LoopKind.BLOCK)
@@ -170,11 +171,13 @@ class _Copy:
 
     @property
     def wide(self) -> int:
-        return self.tile.wide((WIDE,))
+        return self.tile.operand.wide((WIDE,))
 
     @property
     def registers(self) -> Buffer:
-        return Buffer(f"next_{self.name}", (self.tile.rounds(self.wide), self.wide), DType.F32, Scope.REGISTER)
+        tile = self.tile
+        count = accesses(tile.extent, tile.block_depth, self.wide, tile.threads)
+        return Buffer(f"next_{self.name}", (count, self.wide), DType.F32, Scope.REGISTER)
 
     def read(self, step: Expr) -> Stmt:
         """What a round needs, into registers; zeros beyond the edges."""
@@ -194,7 +197,7 @@ class _Copy:
         return self.tile.each(self.wide, lambda n, place, deep: self._written(stage, n, place, deep))
 
     def _written(self, stage: Expr, n: Expr, place: Expr, deep: Expr) -> Stmt:
-        if self.wide == 1 or not self.tile.is_deep:
+        if self.wide == 1 or not self.tile.operand.is_deep:
             value = Load(self.registers.name, (n, lined(const(0), self.wide)), DType.F32)
             return Store(self.name, (stage, deep, lined(place, self.wide)), value)
         lane = Var("lane")

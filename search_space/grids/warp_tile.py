@@ -27,7 +27,7 @@ from tunewright.codegen.lanes import lined
 
 from ..nests.digits import digits, places
 from ..products.product import Product
-from .operand_tile import OperandTile
+from .operand_tile import Operand, OperandTile, operands
 from .parts import stored_part
 from .sides import Sides, finished, size, within
 
@@ -88,7 +88,7 @@ class WarpTile:
         counts = self.splits, size(sides.batch), rows // self.group, columns, self.group
         part, batch, band, column, within_band = digits(Var("block"), counts)
         row = band * self.group + within_band
-        copies = self._copies(sides, places(sides.batch, batch), row * self.block_rows, column * self.block_columns)
+        copies = self._copies(sides, batch, row * self.block_rows, column * self.block_columns)
         stmt: Stmt = Block((*self._summed(sides, copies, part), self._finished(sides, part, batch, row, column)))
         for buffer in self._registers():
             stmt = Alloc(buffer, stmt)
@@ -97,13 +97,13 @@ class WarpTile:
             stmt = Alloc(copy.buffer(self.stages), stmt)
         return For("block", prod(counts), stmt, LoopKind.BLOCK)
 
-    def _copies(self, sides: Sides, batch: Mapping[str, Expr], row: Expr, column: Expr) -> tuple[_Copy, _Copy]:
-        shared = sides.depth, self.block_depth, batch, self.threads
-        left = OperandTile(self.found.other, sides.rows, row, self.block_rows, *shared)
-        right = OperandTile(self.found.panel, sides.columns, column, self.block_columns, *shared)
+    def _copies(self, sides: Sides, batch: Expr, row: Expr, column: Expr) -> tuple[_Copy, _Copy]:
+        shared = self.block_depth, places(sides.batch, batch), self.threads
+        left, right = operands(self.found)
+        wide = widths(self.found, self.shapes)
         return (
-            _Copy(LEFT, left, self.shapes[left.operand.tensor]),
-            _Copy(RIGHT, right, self.shapes[right.operand.tensor]),
+            _Copy(LEFT, OperandTile(left, row, self.block_rows, *shared), wide[0]),
+            _Copy(RIGHT, OperandTile(right, column, self.block_columns, *shared), wide[1]),
         )
 
     @property
@@ -196,31 +196,25 @@ class _Copy:
 
     name: str
     tile: OperandTile
-    shape: tuple[int, ...]  # of the tensor
+    wide: int  # elements of one copy
 
     def buffer(self, stages: int) -> Buffer:
         """Rows of neighbours, whose chunks are exchanged so that those of eight rows are in different banks."""
         tile = self.tile
-        rows, columns = (tile.extent, tile.block_depth) if tile.is_deep else (tile.block_depth, tile.extent)
-        dtype = tile.operand.dtype
+        rows, columns = (tile.extent, tile.block_depth) if tile.operand.is_deep else (tile.block_depth, tile.extent)
+        dtype = tile.operand.load.dtype
         swizzle = _swizzle(columns, dtype)
         return Buffer(self.name, (stages, rows, columns), dtype, Scope.SHARED, swizzle)
 
     def _place(self, stage: Expr, along: Expr, deep: Expr, wide: int) -> Load:
         """Neighbours in shared memory."""
-        row, column = (along, deep) if self.tile.is_deep else (deep, along)
-        return Load(self.name, (stage, row, lined(column, wide)), self.tile.operand.dtype)
-
-    @property
-    def wide(self) -> int:
-        """Elements of one copy: as many as lie on a multiple of their size wherever they are read."""
-        aligned = _aligned(self.tile.operand, self.shape, self.tile.last.name)
-        return self.tile.wide([wide for wide in (CHUNK, 4, 2) if aligned % wide == 0])
+        row, column = (along, deep) if self.tile.operand.is_deep else (deep, along)
+        return Load(self.name, (stage, row, lined(column, wide)), self.tile.operand.load.dtype)
 
     def filled(self, step: Expr, stage: Expr) -> Stmt:
         """Bring what a round needs; zeros beyond the edges."""
         wide, tile = self.wide, self.tile
-        dtype = tile.operand.dtype
+        dtype = tile.operand.load.dtype
 
         def one(n: Expr, along: Expr, deep: Expr) -> Stmt:
             to, element = self._place(stage, along, deep, wide), tile.element(step, along, deep, wide)
@@ -245,7 +239,7 @@ class _Copy:
         lane = Var(THREAD) % WARP
         row, second, third = lane % 8, lane // 8 % 2 * 8, lane // 16 * 8
         more_along, more_deep = (second, third) if self.name == LEFT else (third, second)
-        if self.tile.is_deep:
+        if self.tile.operand.is_deep:
             source = self._place(stage, along + more_along + row, deep + more_deep, CHUNK)
             return Do("ldmatrix.x4", (to,), (source,))
         source = self._place(stage, along + more_along, deep + more_deep + row, CHUNK)
@@ -264,6 +258,17 @@ def _swizzle(columns: int, dtype: DType) -> Swizzle:
     bits, base = int(log2(columns)), int(log2(CHUNK))
     most = int(log2(BANKS_BYTES // (CHUNK * dtype.size_bytes)))
     return Swizzle(min(most, bits - base), base, max(most, bits - base))
+
+
+def widths(found: Product, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
+    """Elements of one copy of each operand: as many as lie on a multiple of their size wherever they are read."""
+    left, right = operands(found)
+    return _width(left, shapes[left.load.tensor]), _width(right, shapes[right.load.tensor])
+
+
+def _width(operand: Operand, shape: tuple[int, ...]) -> int:
+    aligned = _aligned(operand.load, shape, operand.last.name)
+    return operand.wide([wide for wide in (CHUNK, 4, 2) if aligned % wide == 0])
 
 
 def _aligned(operand: Load, shape: tuple[int, ...], last: str) -> int:

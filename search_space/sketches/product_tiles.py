@@ -16,8 +16,9 @@ from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
+from ..grids.operand_tile import ADDRESS_REGISTERS, accesses, operands
 from ..grids.parts import kernel, may_split
-from ..grids.product_tile import PAD, ProductTile
+from ..grids.product_tile import PAD, WIDE, ProductTile
 from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
 from ..products.product import NARROW_TOO, Product, product
 from ..schedule import Schedule
@@ -31,7 +32,7 @@ LEAST_ROUND = 4
 """Terms of a sum in the smallest round."""
 
 OTHER_REGISTERS = 32
-"""Registers of a thread for addresses and counts, beside sums and operands."""
+"""Registers of a thread for counts and places, beside sums, operands and addresses."""
 
 DEFAULTS = (
     {"block_rows": 128, "block_columns": 128, "block_depth": 8, "rows": 8, "columns": 8, "stages": 2},
@@ -102,8 +103,10 @@ def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_
     threads = _threads(columns)
     rows, across, depth = columns["block_rows"], columns["block_columns"], columns["block_depth"]
     smem_bytes = 4 * columns["stages"] * depth * (rows + PAD + across)
-    read = -(-rows * depth // threads) + -(-across * depth // threads)
-    registers = columns["rows"] * columns["columns"] + columns["rows"] + columns["columns"] + read + OTHER_REGISTERS
+    registers = columns["rows"] * columns["columns"] + columns["rows"] + columns["columns"] + OTHER_REGISTERS
+    for operand, extent in zip(operands(found), (rows, across), strict=True):
+        wide = operand.wide((WIDE,))
+        registers += (wide + ADDRESS_REGISTERS) * accesses(extent, depth, wide, threads)
     legal = (threads % WARP == 0) & held(target, threads, registers, smem_bytes)
     return np.asarray(legal & fill(found, columns, LEAST_ROUND) & may_split(found, target, columns))
 

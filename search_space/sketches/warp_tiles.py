@@ -5,7 +5,7 @@ Everything pointwise after the sum is applied to the registers. Pieces before an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -16,16 +16,17 @@ from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
+from ..grids.operand_tile import ADDRESS_REGISTERS, accesses
 from ..grids.parts import kernel, may_split
 from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
-from ..grids.warp_tile import DEPTH, PRODUCTS, WarpTile
+from ..grids.warp_tile import DEPTH, PRODUCTS, WarpTile, widths
 from ..products.product import NARROW_TOO, Product, product
 from ..schedule import Schedule
 from ..sketch import remembered
 from ..space import Columns, Knob, Space
 
 OTHER_REGISTERS = 40
-"""Registers of a thread for addresses and counts, beside sums and operands."""
+"""Registers of a thread for counts and places, beside sums, operands and addresses."""
 
 DEFAULTS = (
     {"block_rows": 128, "block_columns": 128, "block_depth": 32, "warp_rows": 64, "warp_columns": 32, "stages": 4},
@@ -58,6 +59,11 @@ class WarpTilesSketch:
     @remembered
     def space(self, task: Task, target: Target) -> Space:
         found = _product(task)
+        wide = widths(found, _shapes(task, found))
+
+        def legal(columns: Columns) -> NDArray[np.bool_]:
+            return _legal(found, wide, target, columns)
+
         knobs = (
             Knob("block_rows", (16, 32, 64, 128, 256)),
             Knob("block_columns", (16, 32, 64, 128, 256)),
@@ -72,16 +78,15 @@ class WarpTilesSketch:
             sketch=self.name,
             version=self.version,
             knobs=knobs,
-            legal=lambda columns: _legal(found, target, columns),
+            legal=legal,
             tiling=lambda c: tiling(found, c, (c["warp_rows"], c["warp_columns"], np.full_like(c["stages"], DEPTH))),
-            default=Schedule(self.name, self.version, tuple(_default(found, target).items())),
+            default=Schedule(self.name, self.version, tuple(_default(found, target, legal).items())),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
         found, values = _product(task), dict(schedule.values)
-        shapes = {load.tensor: task.tensor(load.tensor).shape for load in (found.panel, found.other)}
-        main = WarpTile(found, shapes, **values).lower()
+        main = WarpTile(found, _shapes(task, found), **values).lower()
         return kernel(task, found, main, values["splits"])
 
 
@@ -91,26 +96,34 @@ def _product(task: Task) -> Product:
     return found
 
 
+def _shapes(task: Task, found: Product) -> Mapping[str, tuple[int, ...]]:
+    """Of the tensors that are read."""
+    return {load.tensor: task.tensor(load.tensor).shape for load in (found.panel, found.other)}
+
+
 def _threads(columns: Columns) -> Sizes:
+    """None where tiles of warps reach beyond those of blocks."""
     warps = columns["block_rows"] // columns["warp_rows"] * (columns["block_columns"] // columns["warp_columns"])
     return np.asarray(WARP * warps)
 
 
-def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
+def _legal(found: Product, wide: tuple[int, int], target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Within shared memory and registers, and no tile that is mostly beyond the edges."""
     threads = _threads(columns)
     rows, across, depth = columns["block_rows"], columns["block_columns"], columns["block_depth"]
     smem_bytes = found.panel.dtype.size_bytes * columns["stages"] * depth * (rows + across)
     warp_rows, warp_across = columns["warp_rows"], columns["warp_columns"]
     sums, operands = warp_rows * warp_across // WARP, (warp_rows + warp_across) * DEPTH // (2 * WARP)
-    registers = sums + operands + OTHER_REGISTERS
+    shared_by = np.maximum(threads, WARP)
+    copies = accesses(rows, depth, wide[0], shared_by) + accesses(across, depth, wide[1], shared_by)
+    registers = sums + operands + ADDRESS_REGISTERS * copies + OTHER_REGISTERS
     legal = -(-size(Sides.of(found).rows) // rows) % columns["group"] == 0
     legal &= held(target, threads, registers, smem_bytes)
     return np.asarray(legal & fill(found, columns, DEPTH) & may_split(found, target, columns))
 
 
-def _default(found: Product, target: Target) -> Mapping[str, int]:
+def _default(found: Product, target: Target, legal: Callable[[Columns], NDArray[np.bool_]]) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
     others = {"group": 1, "splits": 1}
     choices = [one | others | {"block_depth": depth} for one in DEFAULTS for depth in (one["block_depth"], DEPTH)]
-    return first_enough(found, target, choices, lambda columns: _legal(found, target, columns))
+    return first_enough(found, target, choices, legal)

@@ -12,7 +12,7 @@ from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.target import CUDA, Target
 from tunewright.codegen.verify import verify
 from tunewright.search_space.measurement import Candidate
-from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import SKETCHES, default_schedule, lower, sketch
 
 from .test_sketches import MODELS, tasks_of
@@ -25,6 +25,10 @@ TASKS = {
     "elements": ("depthwise", {"a": 28, "b": 28, "c": 96, "d": 1}),
 }
 """By sketch, what it is for."""
+
+HALF_WINDOWS = "float16: x[1, 64, 56, 56] w[64, 64, 3, 3] | y = Conv<pads=[1, 1, 1, 1]>(x, w) | y"
+
+LARGE_GEMM = "x[1024, 1024] w[1024, 1024] | y = MatMul(x, w) | y"
 
 TARGETS = {arch: Target.of_gpu(KNOWN[arch]) for arch in ("sm_80", "sm_90a")}
 
@@ -76,6 +80,24 @@ def test_default_and_random_schedules_compile(name, arch):
             assert usage.spill_store_bytes + usage.spill_load_bytes <= MOST_SPILLED_BYTES, schedule
             assert usage.stack_bytes == 0, schedule
         assert made.resident_blocks(target) >= 1, schedule
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "values"),
+    [
+        ("warp_tiles", HALF_WINDOWS, (64, 32, 64, 64, 32, 4, 1, 1)),
+        ("warp_tiles", HALF_WINDOWS, (32, 128, 64, 32, 128, 4, 1, 1)),
+        ("product_tiles", LARGE_GEMM, (256, 16, 32, 4, 16, 2, 1)),
+        ("product_tiles", LARGE_GEMM, (128, 128, 32, 8, 16, 2, 2)),
+    ],
+)
+def test_what_wrote_out_hundreds_of_bytes_is_no_schedule(name, text, values):
+    """Addresses of what a thread brings take registers too."""
+    [task] = tasks_of(text, {})
+    space = sketch(name).space(task, TARGETS["sm_80"])
+    names = [knob.name for knob in space.knobs]
+    with pytest.raises(Illegal):
+        space.row(Schedule(name, space.version, tuple(zip(names, values, strict=True))))
 
 
 def test_what_was_built_is_not_built_again(tmp_path, monkeypatch):
