@@ -322,9 +322,11 @@ class Tile:
         It is worth a transposition in registers where the tile is half as long as a vector at least; a quarter, where
         little code is wanted.
         """
-        *outer, last = load.index
         lanes = self.spatial_vector + INNER
-        if not self.spatial_vector or lanes not in variables(load) or lanes in variables(last):
+        if not self.spatial_vector or lanes not in variables(load):
+            return ""
+        *outer, last = load.index
+        if lanes in variables(last):
             return ""
         parts = 4 if self.nest.compact else 2
         for axis in self.loops:

@@ -44,6 +44,7 @@ CLOSE = TOLERANCE | {np.dtype(np.float32): 2e-5}
 MODELS = {
     "gemm": "x[{a}, {b}] w[{b}, {c}] | y = MatMul(x, w) | y[{a}, {c}] ; w",
     "dense": "x[{a}, {b}] w[{b}, {c}] z[{c}] | t = MatMul(x, w) u = Add(t, z) y = Relu(u) | y[{a}, {c}] ; w z",
+    "scaled": "x[{a}, {b}] w[{b}, {c}] s | t = MatMul(x, w) u = Mul(t, s) y = Relu(u) | y ; w",
     "batched": "x[{d}, {a}, {b}] w[{d}, {b}, {c}] | y = MatMul(x, w) | y[{d}, {a}, {c}]",
     "attention": "x[{d}, {a}, {b}] w[{d}, {c}, {b}] | t = Transpose<perm=[0, 2, 1]>(w) y = MatMul(x, t)"
     " | y[{d}, {a}, {c}]",
