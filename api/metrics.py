@@ -140,15 +140,16 @@ class Shared(Collector):
     def _cost_model(self) -> Iterable[Metric]:
         metric = GaugeMetricFamily(
             "tunewright_cost_model_quality",
-            "Figures of the newest snapshot on tasks held out, and of what is below it on the same.",
-            labels=["model", "figure"],
+            "Figures of the newest snapshot for a kind of target on tasks held out, and of what is below it.",
+            labels=["target_kind", "model", "figure"],
         )
-        for newest in self._store.costs.list(limit=1):
-            for model, name in (("snapshot", "held_out"), ("below", "below")):
-                figures = newest.metrics.get(name) or {}
-                for figure in FIGURES:
-                    if (value := figures.get(figure)) is not None:
-                        metric.add_metric([model, figure], value)
+        for kind in sorted({target.kind for target in self._store.targets()}):
+            for newest in self._store.costs.list(kind, limit=1):
+                for model, name in (("snapshot", "held_out"), ("below", "below")):
+                    figures = newest.metrics.get(name) or {}
+                    for figure in FIGURES:
+                        if (value := figures.get(figure)) is not None:
+                            metric.add_metric([kind, model, figure], value)
         yield metric
 
 

@@ -13,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tunewright.api.logs import configure
 from tunewright.api.metrics import FRESH_S, TrialCounts
+from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.target import Target
 from tunewright.db.cost_models import NewSnapshot
 from tunewright.db.errors import StoreError, Unreachable
 from tunewright.db.fleet import Device
@@ -62,13 +64,16 @@ def test_metrics(one, client, kit):
 def test_how_good_the_cost_model_is(one, client):
     figures = {"pairwise": 0.9, "peak_1": 0.95, "peak_5": None, "tasks": 4}
     metrics = {"held_out": figures, "below": {"pairwise": 0.8}}
-    for content in (b"old", b"new"):
-        one.store.costs.keep(NewSnapshot("cpu", "f", content, 10, 10, metrics if content == b"new" else {}))
+    one.store.add_target(Target.of_gpu(KNOWN["sm_90a"]))
+    one.store.costs.keep(NewSnapshot("cpu", "f", b"old", 10, 10, {}))
+    one.store.costs.keep(NewSnapshot("cpu", "f", b"new", 10, 10, metrics))
+    one.store.costs.keep(NewSnapshot("cuda", "f", b"of GPUs", 10, 10, {"held_out": {"pairwise": 0.7}}))
     found = {key: value for key, value in numbers(client).items() if key[0] == "tunewright_cost_model_quality"}
     assert found == {
-        ("tunewright_cost_model_quality", "pairwise", "snapshot"): 0.9,
-        ("tunewright_cost_model_quality", "peak_1", "snapshot"): 0.95,
-        ("tunewright_cost_model_quality", "below", "pairwise"): 0.8,
+        ("tunewright_cost_model_quality", "cpu", "pairwise", "snapshot"): 0.9,
+        ("tunewright_cost_model_quality", "cpu", "peak_1", "snapshot"): 0.95,
+        ("tunewright_cost_model_quality", "below", "cpu", "pairwise"): 0.8,
+        ("tunewright_cost_model_quality", "cuda", "pairwise", "snapshot"): 0.7,
     }
 
 
