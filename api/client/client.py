@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 
@@ -29,6 +30,7 @@ from .address import normal
 from .connection import PASSING, PATIENCE_S, Connection, Pauses, ServiceError, key_for
 
 if TYPE_CHECKING:
+    from tunewright.codegen.cuda.launchable import Launchable
     from tunewright.codegen.target import Target
     from tunewright.graph.task import Task
     from tunewright.tuner.lookup.found import Found
@@ -283,6 +285,18 @@ class Client:
         """Key -> name of the targets at work. The key needs the scope records:read."""
         answer = self._connection.request("GET", "/v1/targets").data
         return self._made(lambda data: {str(one["key"]): str(one["name"]) for one in _page(data)[0]}, answer)
+
+    def launchable(self, task_key: str, target_key: str) -> Launchable:
+        """The best record of a task on a GPU as code, and how it is launched, to run it without this package.
+
+        A server that is asked for it first builds it, which is waited for. The key needs the scope records:read.
+        """
+        from tunewright.codegen.cuda.launchable import Launchable
+
+        path = f"/v1/records/{quote(task_key, safe='')}/launchable"
+        return self._made(
+            Launchable.from_json, self._connection.request("GET", path, params={"target": target_key}).data
+        )
 
     # Events
 

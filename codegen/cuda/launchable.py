@@ -1,4 +1,4 @@
-"""Launchable: a kernel of a GPU as others need it to launch it: code, and what each launch takes."""
+"""Launchable: a kernel of a GPU as others need it to launch it: code, and what each launch takes. Light to import."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 
 from ..ir import Buffer, Kernel
 from ..target import Target
-from . import nvrtc
-from .build import build, source
 from .source import Launch
 
 MOST_CODE_BYTES = 2 << 20
@@ -61,6 +59,9 @@ class Launchable:
     @staticmethod
     def of(kernel: Kernel, target: Target, inputs: int) -> Launchable:
         """A kernel, the first so many of whose params are inputs. Raises as `build`; ValueError if it is too large."""
+        from . import nvrtc  # clients that are handed one out do without, and without LLVM
+        from .build import build, source
+
         artifact = build(kernel, target)
         text = nvrtc.ptx(source(kernel, target).text, target.cpu)
         for what, size_bytes in (("machine code", len(artifact.code)), ("PTX", len(text))):

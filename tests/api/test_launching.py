@@ -6,6 +6,7 @@ import base64
 
 import pytest
 
+from tunewright.api.client import Client, ServiceError
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Record
@@ -39,6 +40,16 @@ def test_a_kernel_to_launch(shown_client, task):
     assert base64.b64decode(data["cubin"]) == LAUNCHABLE.cubin
     assert data["launches"] == [{"symbol": "k_p0", "grid": [3, 2, 1], "block": [128, 1, 1], "smem_bytes": 4096}]
     assert [argument["role"] for argument in data["arguments"]] == ["input", "output"]
+
+
+def test_the_client_waits_for_it(one, shown_client, shower, task, monkeypatch):
+    """It asks again where the server is still at it."""
+    monkeypatch.setattr("tunewright.api.looks.TEXT_PATIENCE_S", 0.01)
+    shower.may.clear()
+    with Client(one.url, one.token, waits=lambda error: shower.may.set()) as client:
+        assert client.launchable(task.key, GPU.key) == LAUNCHABLE
+        with pytest.raises(ServiceError, match="no such"):
+            client.launchable("../jobs", GPU.key)
 
 
 def test_what_is_built_still(shown_client, shower, task, monkeypatch):
