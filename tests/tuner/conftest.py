@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.tuner import cli
 from tunewright.tuner.lookup import experience
 
@@ -35,6 +36,13 @@ def small_model(rows: int | str = 4, names: tuple[str, str] = ("x", "y")) -> onn
     outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, [rows, 24])]
     graph = helper.make_graph(nodes, "small", inputs, outputs, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def store() -> Iterator[SqlStore]:
+    """An empty one, in memory."""
+    with open_store("sqlite://") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module", autouse=True)

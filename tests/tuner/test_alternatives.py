@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,6 @@ CALLS, WINDOW_PRODUCT, ALL = ["Transpose+Conv+Relu", "Conv+Relu", "Conv"], "Conv
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SMALLEST_BYTES", 0)
-
-
-@pytest.fixture
-def store() -> Iterator[SqlStore]:
-    with open_store("sqlite://") as opened:
-        yield opened
 
 
 def made(blocks: int = 2) -> onnx.ModelProto:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from onnx import parser
 
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.db.jobs import Budget
-from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.search_space.sketches import holds
 from tunewright.tuner.jobs.job import TuningJob
 from tunewright.tuner.jobs.tenure import Tenure
@@ -24,12 +20,6 @@ TEXT = """<ir_version: 10, opset_import: ["" : 20]> m (float16[64, 96] x, float1
     => (float16 y, float s) { t = MatMul(x, w) y = Relu(t) s = Softmax(z) }"""
 
 TRIALS = 40
-
-
-@pytest.fixture
-def store() -> Iterator[SqlStore]:
-    with open_store("sqlite://") as one:
-        yield one
 
 
 def test_a_search_for_a_gpu(store):

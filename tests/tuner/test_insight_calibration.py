@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 from tunewright.costmodel import base as shipped
 from tunewright.costmodel.metrics import pairwise_accuracy, rank_correlation
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.sql_store import SqlStore
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.insight.calibration import Calibration, calibrations
@@ -25,10 +23,9 @@ from .test_lookup_predictor import HELD_OUT, add_trials
 
 
 @pytest.fixture
-def store() -> Iterator[SqlStore]:
-    with open_store("sqlite://") as opened:
-        opened.add_target(TARGET)
-        yield opened
+def store(store: SqlStore) -> SqlStore:
+    store.add_target(TARGET)
+    return store
 
 
 @pytest.fixture

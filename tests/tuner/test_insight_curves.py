@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import log
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.db.jobs import Event, EventKind
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.sql_store import SqlStore
 from tunewright.tuner.insight.curves import (
     ENDS,
     Improvement,
@@ -167,12 +166,6 @@ def test_a_day_of_progress_makes_few_points() -> None:
 @pytest.fixture(scope="module")
 def network() -> Model:
     return open_model(small_model().SerializeToString())
-
-
-@pytest.fixture
-def store() -> Iterator[SqlStore]:
-    with open_store("sqlite://") as opened:
-        yield opened
 
 
 def test_curves_of_a_job(network: Model, store: SqlStore) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from tunewright.costmodel import base as shipped
 from tunewright.costmodel.features import NAMES, features
 from tunewright.costmodel.xgb import XGBModel
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.sql_store import SqlStore
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import SKETCHES, default_schedule, spaces
 from tunewright.tuner.insight.meanings import MEANINGS
@@ -31,10 +30,9 @@ LONGEST = 64
 
 
 @pytest.fixture
-def store() -> Iterator[SqlStore]:
-    with open_store("sqlite://") as opened:
-        opened.add_target(TARGET)
-        yield opened
+def store(store: SqlStore) -> SqlStore:
+    store.add_target(TARGET)
+    return store
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
 from tunewright.costmodel.loops import Loops, by_vector_axis
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.sql_store import SqlStore
 from tunewright.db.trials import TrialLine
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.schedule import Schedule
@@ -133,12 +132,6 @@ def test_trials_are_placed_by_space_with_what_was_measured() -> None:
 @pytest.fixture(scope="module")
 def network() -> Model:
     return open_model(small_model().SerializeToString())
-
-
-@pytest.fixture
-def store() -> Iterator[SqlStore]:
-    with open_store("sqlite://") as opened:
-        yield opened
 
 
 def test_the_roofline_of_a_job(network: Model, store: SqlStore) -> None:

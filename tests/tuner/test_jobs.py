@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,12 +37,6 @@ from tunewright.workers.pool import ReferenceFailed
 
 from .conftest import small_model
 from .told import FAILED, LEASE_S, TARGET, Told, by_key, is_default, job, leased, spec_of, tasks, took, work
-
-
-@pytest.fixture
-def store() -> Iterator[SqlStore]:
-    with open_store("sqlite://") as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

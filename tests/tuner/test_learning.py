@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 from tunewright.costmodel.features import VERSION
 from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.db.cost_models import NewSnapshot
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.sql_store import SqlStore
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
@@ -24,10 +22,9 @@ from .test_lookup import FAR, NEAR, TARGET, TASK
 
 
 @pytest.fixture
-def store() -> Iterator[SqlStore]:
-    with open_store("sqlite://") as opened:
-        opened.add_target(TARGET)
-        yield opened
+def store(store: SqlStore) -> SqlStore:
+    store.add_target(TARGET)
+    return store
 
 
 def outcome(schedule: Schedule) -> Measurement:

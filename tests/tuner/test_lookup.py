@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import isfinite
 
@@ -12,7 +11,7 @@ from sqlalchemy import event
 
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.target import Target
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -48,12 +47,11 @@ NEAR, NEARER, FAR = product(64, 64, 256), product(64, 64, 128), product(64, 64, 
 
 
 @pytest.fixture
-def store() -> Iterator[SqlStore]:
-    with open_store("sqlite://") as opened:
-        for task in (TASK, NEAR, NEARER, FAR):
-            opened.add_task(task)
-        opened.add_target(TARGET)
-        yield opened
+def store(store: SqlStore) -> SqlStore:
+    for task in (TASK, NEAR, NEARER, FAR):
+        store.add_task(task)
+    store.add_target(TARGET)
+    return store
 
 
 def points(task: Task, count: int = 8) -> list[Schedule]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,11 +43,10 @@ def add_trials(
 
 
 @pytest.fixture
-def store() -> Iterator[SqlStore]:
-    with open_store("sqlite://") as opened:
-        opened.add_target(TARGET)
-        add_trials(opened, 60)
-        yield opened
+def store(store: SqlStore) -> SqlStore:
+    store.add_target(TARGET)
+    add_trials(store, 60)
+    return store
 
 
 def fitted(store: SqlStore) -> Predictor:
