@@ -28,9 +28,6 @@ POLICY = (
 )
 """The Content-Security-Policy of pages."""
 
-KEY_LETTERS = 12
-"""Of a digest, where people see it."""
-
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 """Of the files in `static/` that are served."""
 
@@ -105,11 +102,6 @@ def _count(count: float | None) -> str:
     return "-" if count is None else f"{count:,.0f}"
 
 
-def _digest(key: str) -> str:
-    """The beginning of a digest."""
-    return key[:KEY_LETTERS]
-
-
 def _lines(lines: str | Iterable[str]) -> Markup:
     """Text of many lines that stays so, for `<pre>`."""
     return escape(text.printable_lines(lines if isinstance(lines, str) else "\n".join(lines)))
@@ -143,7 +135,7 @@ _templates.filters |= {
     "uses": text.uses,  # chosen | uses(occurrences)
     "ago": _ago,
     "moment": _moment,
-    "digest": _digest,
+    "digest": text.short,
     "lines": _lines,
 }
 _templates.globals |= {

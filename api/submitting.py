@@ -16,13 +16,10 @@ from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.jobs.view import showing
 from tunewright.tuner.settings import settings
-from tunewright.tuner.text import clock, counted, gain, percent, printable, ratio
+from tunewright.tuner.text import clock, counted, gain, percent, printable, ratio, short
 
 from .client import Client, Job, ServiceError
 from .watching import Watched
-
-TARGET_LETTERS = 12
-"""Of a target's key, in tables."""
 
 KEY_DIGITS = 64
 """Of a whole target's key."""
@@ -85,7 +82,7 @@ def target_key(client: Client, given: str | None) -> str | None:
     found = [key for key, name in known.items() if name == given] or [key for key in known if key.startswith(given)]
     if given and len(found) == 1:
         return found[0]
-    listed = ", ".join(f"{printable(name)} ({key[:TARGET_LETTERS]})" for key, name in known.items()) or "none"
+    listed = ", ".join(f"{printable(name)} ({short(key)})" for key, name in known.items()) or "none"
     what = "several targets begin so" if given and found else "no such target is at work"
     raise Refused(f"--target {printable(given)}: {what}; at work: {listed}")
 
@@ -149,7 +146,7 @@ def render_job(console: Console, job: Job) -> None:
     console.print(
         f"{trials} of {counted(job.trials, 'trial')}{limit}, {clock(job.spent_s)} of searching, priority {job.priority}"
     )
-    console.print(f"{counted(len(job.tasks), 'task')} for target {printable(job.target)[:TARGET_LETTERS]}")
+    console.print(f"{counted(len(job.tasks), 'task')} for target {short(printable(job.target))}")
     if job.holder:
         console.print(f"at work on it: {printable(job.holder)}", soft_wrap=True)
 
@@ -220,7 +217,7 @@ def render_jobs(console: Console, data: Mapping[str, Any]) -> None:
             str(job["id"]),
             printable(job["state"]),
             Text(printable(job["label"])),
-            Text(printable(job["target_name"] or job["target"][:TARGET_LETTERS])),
+            Text(printable(job["target_name"] or short(job["target"]))),
             str(job["tasks"]),
             f"{job['trials']}/{job['most_trials']}",
             gain(speedup if isinstance(speedup := job["speedup"], int | float) else None),

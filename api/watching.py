@@ -11,13 +11,10 @@ from typing import Any
 from tunewright.tuner.insight import told
 from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.jobs.view import Again, Line, Moment, shares
-from tunewright.tuner.text import counted, duration, is_clear, printable, ratio, times
+from tunewright.tuner.text import counted, duration, is_clear, printable, ratio, short, times
 from tunewright.tuner.units import in_s
 
 from .client import Job, JobEvent
-
-KEY_LETTERS = 12
-"""Of a task's key, where it is all that is known of the task."""
 
 HEADLINES = {
     "queued": "waiting for a tuner process",
@@ -49,7 +46,7 @@ class Watched:
 
     def __init__(self, job: Job, ahead: int = 0) -> None:
         self._rows = {
-            task.key: _Row(printable(task.op) or task.key[:KEY_LETTERS], task.occurrences, task.occurrences)
+            task.key: _Row(printable(task.op) or short(task.key), task.occurrences, task.occurrences)
             for task in job.tasks
         }
         self._stage = Stage.READING

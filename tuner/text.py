@@ -81,6 +81,15 @@ def percent(part: float) -> str:
     return f"{100 * part:g}%"
 
 
+KEY_LETTERS = 12
+"""Of a key or digest that people are shown."""
+
+
+def short(key: str) -> str:
+    """The begin of a key or digest, by which people know it again."""
+    return key[:KEY_LETTERS]
+
+
 def counted(count: float, noun: str, nouns: str = "") -> str:
     """So many of a noun, e.g. "1 trial" or "12 trials"; `nouns` is its plural where that is not made by an s."""
     digits = f"{count:,}" if count >= 10_000 else f"{count:g}"

@@ -6,14 +6,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from math import inf
 from statistics import fmean
 
 import numpy as np
 
 from tunewright.codegen.cuda.build import GpuArtifact
-from tunewright.codegen.cuda.driver import Bytes, Clock, CupyDriver, DeviceFault, Driver
+from tunewright.codegen.cuda.driver import Bytes, Clock, DeviceFault, Driver
 from tunewright.codegen.ir import Buffer
 
 from .check import Array, Example, checksum
@@ -26,12 +25,6 @@ GUARD, UNWRITTEN = 0xA5, 0xFF
 
 SLOWED = 20
 """Samples in a row that are thrown away because the device had lowered its clock."""
-
-
-@cache
-def driver() -> Driver:
-    """That of the device of this process."""
-    return CupyDriver()
 
 
 @contextmanager

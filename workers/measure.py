@@ -18,6 +18,7 @@ from typing import Any
 from tunewright.codegen.build import BuildError, ObjectCache, build
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.build import build as gpu_build
+from tunewright.codegen.cuda.driver import driver as gpu_driver
 from tunewright.codegen.host import machine
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA
@@ -25,7 +26,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.sketches import lower
 
-from . import gpu, sampling
+from . import sampling
 from .check import Example, Loaded
 from .cold import LASTING_S
 from .gpu import GpuLoaded
@@ -182,7 +183,7 @@ def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measu
     begun = Measurement(Status.OK, object_sha256=built.sha256, provenance=_provenance())
     try:
         if isinstance(built, GpuArtifact):
-            return begun, GpuLoaded(_examples[task_key], built, gpu.driver())
+            return begun, GpuLoaded(_examples[task_key], built, gpu_driver())
         return begun, Loaded(_examples[task_key], built, _pool(threads))
     except RuntimeError as error:
         return replace(begun, status=Status.BUILD_ERROR, error=f"can't be loaded: {error}"), None

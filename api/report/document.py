@@ -14,11 +14,12 @@ from markupsafe import Markup
 
 from tunewright.codegen.host import machine
 from tunewright.db.sql_store import SqlStore
+from tunewright.tuner.text import short
 
 from ..addresses import task_url
 from ..charts.job import job_charts
 from ..charts.task import task_charts
-from ..html import KEY_LETTERS, assets, render
+from ..html import assets, render
 from ..looks import Looks
 from ..views.history import Histories
 from ..views.job import Abscissa, JobPage, JobPageAsked, job_page
@@ -56,8 +57,7 @@ def document(found: Findings, written_at: datetime) -> str:
     """The file: it loads nothing, runs nothing and leads nowhere."""
     job = found.job
     places = {
-        urlsplit(task_url(task.task.key, task.target.key)).path: f"about-{task.task.key[:KEY_LETTERS]}"
-        for task in found.tasks
+        urlsplit(task_url(task.task.key, task.target.key)).path: f"about-{short(task.task.key)}" for task in found.tasks
     }
     by_seconds = job.model_copy(update={"asked": job.asked.model_copy(update={"x": Abscissa.SECONDS})})
     charts = job_charts(job)

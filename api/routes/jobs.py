@@ -18,7 +18,7 @@ from tunewright.db.access import Key, Scope
 from tunewright.db.errors import NotFound
 from tunewright.db.jobs import Budget, Conflict, Idempotency, Job, Jobs, JobSpec, JobState, JobTask, Submitted
 from tunewright.db.uploads import Upload
-from tunewright.tuner.text import counted
+from tunewright.tuner.text import counted, short
 
 from ..access import counted_as_change, needs
 from ..openapi import problems
@@ -154,7 +154,7 @@ def _live_target(here: Service) -> Target:
         case [target]:
             return target
         case targets:
-            named = ", ".join(f"{target} ({target.key[:12]})" for target in targets[:8])
+            named = ", ".join(f"{target} ({short(target.key)})" for target in targets[:8])
             raise Problem(Kind.SEVERAL_TARGETS, f"{len(targets)} are at work: {named}")
 
 

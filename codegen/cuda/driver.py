@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -50,10 +51,14 @@ class Memory(Protocol):
     def part(self, begin: int, size_bytes: int) -> Memory:
         """Some of it, in its place."""
 
+    def copy(self, source: Memory) -> None:
+        """Queue that as much memory of the device is copied to here."""
+
 
 class Driver(Protocol):
-    """What runs kernels. All that fails but for want of memory (MemoryError) is a DeviceFault, or a RuntimeError where
-    code can't be loaded.
+    """What runs kernels, one after the other, in the order in which they are queued. Several threads may not share it.
+
+    All that fails but for want of memory (MemoryError) is a DeviceFault, or a RuntimeError where code can't be loaded.
     """
 
     @property
@@ -64,10 +69,13 @@ class Driver(Protocol):
         """Fresh memory, on a multiple of 256 bytes."""
 
     def program(self, artifact: GpuArtifact, operands: Sequence[Memory]) -> Callable[[], None]:
-        """What queues all launches of an artifact, on its params and then its scratch."""
+        """What queues all launches of an artifact, on its params and then its scratch. For `time` and `recorded`."""
 
-    def time(self, run: Callable[[], None], count: int) -> list[float]:
-        """Seconds that each of so many runs takes on the device."""
+    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+        """What queues all that a run does at once, as often as it is called."""
+
+    def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
+        """Seconds that each of so many runs takes on the device, from a cold second-level cache or as it comes."""
 
     def clock(self) -> Clock:
         """See `Clock`."""
@@ -83,6 +91,8 @@ class CupyDriver:
         self._cupy = cupy
         with _faults(cupy):
             cupy.cuda.Device(number).use()
+            self._stream = cupy.cuda.Stream()
+        with self.queueing():
             self._flushed = cupy.empty(FLUSHES * self.device.gpu.l2_bytes, cupy.uint8)
         self._sensors = _Sensors(cupy.cuda.runtime.deviceGetPCIBusId(number))
 
@@ -90,9 +100,25 @@ class CupyDriver:
     def name(self) -> str:
         return self.device.name
 
+    @property
+    def stream_pointer(self) -> int:
+        """Of CUDA: others who queue there run in turn with what is queued here."""
+        pointer: int = self._stream.ptr
+        return pointer
+
+    @contextmanager
+    def queueing(self) -> Iterator[None]:
+        """All that is done meanwhile is queued on the one stream of this driver."""
+        with _faults(self._cupy), self._stream:
+            yield
+
+    def wait(self) -> None:
+        """Until all is done that was queued."""
+        self._stream.synchronize()
+
     def memory(self, size_bytes: int) -> Memory:
-        with _faults(self._cupy):
-            return _CupyMemory(self._cupy, self._cupy.empty(max(size_bytes, 1), self._cupy.uint8))
+        with self.queueing():
+            return _CupyMemory(self, self._cupy.empty(max(size_bytes, 1), self._cupy.uint8))
 
     def program(self, artifact: GpuArtifact, operands: Sequence[Memory]) -> Callable[[], None]:
         driver, module = self._cupy.cuda.driver, self._cupy.cuda.function.Module()
@@ -111,14 +137,27 @@ class CupyDriver:
 
         return run
 
-    def time(self, run: Callable[[], None], count: int) -> list[float]:
+    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+        with self.queueing():
+            self._stream.begin_capture()
+            run()
+            graph = self._stream.end_capture()
+
+        def launch() -> None:
+            with self.queueing():
+                graph.launch()
+
+        return launch
+
+    def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
         cuda = self._cupy.cuda
         times_s: list[float] = []
-        with _faults(self._cupy):
+        with self.queueing():
             while len(times_s) < count:
                 pairs = [(cuda.Event(), cuda.Event()) for _ in range(min(count - len(times_s), QUEUED))]
                 for begin, end in pairs:
-                    self._flushed.fill(0)
+                    if is_cold:
+                        self._flushed.fill(0)
                     begin.record()
                     run()
                     end.record()
@@ -130,22 +169,34 @@ class CupyDriver:
         return self._sensors.clock()
 
 
+@cache
+def driver() -> Driver:
+    """That of the first GPU of this machine, for this process. Raises as `CupyDriver`."""
+    return CupyDriver()
+
+
 class _CupyMemory:
-    def __init__(self, cupy: Any, array: Any) -> None:
-        self._cupy = cupy
+    def __init__(self, driver: CupyDriver, array: Any) -> None:
+        self._driver = driver
         self.array = array
 
     def part(self, begin: int, size_bytes: int) -> Memory:
-        return _CupyMemory(self._cupy, self.array[begin : begin + size_bytes])
+        return _CupyMemory(self._driver, self.array[begin : begin + size_bytes])
 
     def write(self, data: Bytes) -> None:
-        with _faults(self._cupy):
+        with self._driver.queueing():
             self.array.set(data)
+            self._driver.wait()  # from then on the data may change
 
     def read(self) -> Bytes:
-        with _faults(self._cupy):
+        with self._driver.queueing():
             found: Bytes = self.array.get()
             return found
+
+    def copy(self, source: Memory) -> None:
+        assert isinstance(source, _CupyMemory)
+        with self._driver.queueing():
+            self.array[...] = source.array
 
 
 class _Sensors:

@@ -19,6 +19,7 @@ from tunewright.tuner import cli
 from tunewright.tuner.jobs import tuning
 from tunewright.tuner.jobs.strategies.strategy import STRATEGIES
 from tunewright.tuner.settings import DEBUG_LADDER
+from tunewright.tuner.targets import TARGETS
 
 from ..commands import Command
 from .processes import PROGRAM, python_path
@@ -103,9 +104,7 @@ def test_no_command_is_help(command: Command) -> None:
     assert answer.err == ""
 
 
-@pytest.mark.parametrize(
-    ("option", "offered"), [("strategy", STRATEGIES), ("pool", tuning.POOLS), ("target", tuning.TARGETS)]
-)
+@pytest.mark.parametrize(("option", "offered"), [("strategy", STRATEGIES), ("pool", tuning.POOLS), ("target", TARGETS)])
 def test_choices_are_what_there_is(option: str, offered: Any) -> None:
     literal = get_type_hints(cli.tuning.tune)[option]
     assert get_origin(literal) is not None

@@ -142,10 +142,10 @@ def test_what_was_not_used_for_longest_goes(home: Path) -> None:
     [path] = (home / "images").glob("*.image")
     os.utime(path, (time.time() - 100,) * 2)
     store = ImageStore(home / "images", limit_bytes=path.stat().st_size)
-    started = starting.start(home / "small.onnx", Place(), {}, 1, None, store)
+    started = starting.start(home / "small.onnx", Place(), {}, 1, "cpu", None, store)
     assert started.name  # it was there
     onnx.save(small_model(rows=5), home / "other.onnx")
-    assert starting.start(home / "other.onnx", Place(), {}, 1, None, store).name
+    assert starting.start(home / "other.onnx", Place(), {}, 1, "cpu", None, store).name
     assert path not in (home / "images").glob("*.image")
 
 
@@ -157,7 +157,7 @@ def test_images_leave_room_on_a_small_disk(home: Path, monkeypatch: pytest.Monke
     store = ImageStore(home / "images")
     usage = shutil.disk_usage(home)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=path.stat().st_size))
-    assert starting.start(home / "other.onnx", Place(), {}, 1, None, store).name
+    assert starting.start(home / "other.onnx", Place(), {}, 1, "cpu", None, store).name
     [other] = (home / "images").glob("*.image")  # the first had to go
     assert other != path
 
@@ -167,7 +167,7 @@ def test_the_folder_may_be_deleted_at_any_time(home: Path) -> None:
     [image] = (home / "images").glob("*.image")
     store = ImageStore(home / "images")
     shutil.rmtree(home / "images")
-    assert not starting.start(home / "small.onnx", Place(), {}, 1, None, store).name
+    assert not starting.start(home / "small.onnx", Place(), {}, 1, "cpu", None, store).name
     outputs(home / "small.onnx")
     assert image.exists()
 
@@ -176,7 +176,7 @@ def test_a_model_that_is_too_large_is_not_kept_and_drives_out_no_other(home: Pat
     outputs(home / "small.onnx")
     before = set((home / "images").iterdir())
     onnx.save(small_model(rows=5), home / "other.onnx")
-    assert not starting.start(home / "other.onnx", Place(), {}, 1, None, ImageStore(home / "images", 1)).name
+    assert not starting.start(home / "other.onnx", Place(), {}, 1, "cpu", None, ImageStore(home / "images", 1)).name
     assert set((home / "images").iterdir()) == before
 
 

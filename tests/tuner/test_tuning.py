@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from tunewright.codegen.cuda.device import Device, NoDevice
 from tunewright.codegen.cuda.gpu import KNOWN
-from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.target import Target
 from tunewright.db.jobs import Budget
 from tunewright.db.sql_store import open_store
@@ -29,10 +26,12 @@ from tunewright.tuner.jobs.tenure import holder_name, is_gone
 from tunewright.tuner.jobs.tuning import Opening
 from tunewright.tuner.jobs.view import Moment
 from tunewright.tuner.models.model import open_model
+from tunewright.workers.pool import PoolError
+from tunewright.workers.process import NotStarted
 
 from ..commands import Command
 from .conftest import small_model
-from .told import spec_of
+from .told import Told, by_key, spec_of
 
 
 def one_node(path: Path, op: str, kind: int = TensorProto.FLOAT, **attributes: Any) -> Path:
@@ -175,22 +174,18 @@ def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(tmp_path: Path) 
     assert first.job_id == second.job_id != third.job_id
 
 
-def test_the_target_may_be_a_gpu(monkeypatch):
-    gpu = KNOWN["sm_90a"]
-    monkeypatch.setattr(tuning, "devices", lambda: [Device(0, "H200", gpu), Device(1, "A100", KNOWN["sm_80"])])
-    assert tuning.local_target("cuda") == Target.of_gpu(gpu)
-    with pytest.raises(Refused, match="threads=4: a GPU has threads of its own"):
-        tuning.local_target("cuda", 4)
+@pytest.mark.parametrize("fault", [PoolError("nobody is there"), NotStarted("it can't start:\nno room")])
+def test_where_nothing_can_be_measured_the_job_is_free(monkeypatch, tmp_path, fault):
+    class Broken(Told):
+        def measure(self, candidates, best_s=None):
+            raise fault
 
-
-@pytest.mark.parametrize("fault", [NoDevice("there is no libcuda.so.1"), NoCompiler("pip install 'tunewright[cuda]'")])
-def test_a_gpu_that_is_not_there(monkeypatch, fault):
-    def devices():
-        raise fault
-
-    monkeypatch.setattr(tuning, "devices", devices)
-    with pytest.raises(Refused, match=re.escape(str(fault))):
-        tuning.local_target("cuda")
+    monkeypatch.setattr(tuning, "open_pool", lambda *_: Broken(by_key))
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    with pytest.raises(Refused, match=f"{' '.join(str(fault).split())}; the same command goes on from there"):
+        tune(small_model().SerializeToString(), db=url, trials=4, threads=1)
+    with open_store(url) as store:
+        assert not store.jobs.get(1).holder
 
 
 def test_gpus_are_timed_where_they_are():

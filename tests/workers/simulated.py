@@ -55,6 +55,9 @@ class Memory:
     def part(self, begin: int, size_bytes: int) -> Memory:
         return Memory(self.array[begin : begin + size_bytes])
 
+    def copy(self, source: DeviceMemory) -> None:
+        self.array[...] = bytes_of(source)
+
 
 def bytes_of(memory: DeviceMemory) -> Bytes:
     assert isinstance(memory, Memory)
@@ -103,7 +106,10 @@ class Simulated:
 
         return run
 
-    def time(self, run: Callable[[], None], count: int) -> list[float]:
+    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+        return run
+
+    def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
         run()
         return [TIME_S] * count
 
@@ -176,6 +182,6 @@ WITH_SIMULATED = (*(SimulatedSketch(fault) for fault in FAULTS), *REAL)
 def install() -> None:
     """Have the functions that children call use it."""
     sketches.SKETCHES = WITH_SIMULATED
-    setattr(gpu, "driver", Simulated)  # noqa: B010 - it is cached else
-    setattr(measure, "lower", lowered)  # noqa: B010 - names that it imports
+    setattr(measure, "gpu_driver", Simulated)  # noqa: B010 - names that it imports
+    setattr(measure, "lower", lowered)  # noqa: B010
     setattr(measure, "gpu_build", built)  # noqa: B010

@@ -10,7 +10,7 @@ import typer
 from ..commands.options import parse_dims
 from .answers import answer, messages, quiet_stdout, tell
 from .app import app
-from .options import DbOption, DimOption, JsonOption, ModelArgument, ServerOption, ThreadsOption
+from .options import DbOption, DimOption, JsonOption, ModelArgument, ServerOption, TargetOption, ThreadsOption
 
 
 @app.command()
@@ -21,6 +21,7 @@ def lookup(
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Keep everything the server knows of this machine, for when it is away.")
     ] = False,
+    target: TargetOption = "auto",
     threads: ThreadsOption = None,
     dims: DimOption = None,
     as_json: JsonOption = False,
@@ -31,7 +32,7 @@ def lookup(
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server)
-        data = command.lookup(model, place, parse_dims(dims), threads, snapshot=snapshot)
+        data = command.lookup(model, place, parse_dims(dims), threads, target, snapshot=snapshot)
     tell(data["notes"])
     answer(data, command.render_lookup, as_json)
 
@@ -45,6 +46,7 @@ def lock(
     ] = None,
     db: DbOption = None,
     server: ServerOption = None,
+    target: TargetOption = "auto",
     threads: ThreadsOption = None,
     dims: DimOption = None,
     as_json: JsonOption = False,
@@ -55,7 +57,7 @@ def lock(
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server)
-        data = command.lock(model, place, parse_dims(dims), threads, output)
+        data = command.lock(model, place, parse_dims(dims), threads, output, target)
     tell(data["notes"])
     answer(data, command.render_lock, as_json)
 
@@ -64,6 +66,7 @@ def lock(
 def tasks(
     model: ModelArgument,
     db: DbOption = None,
+    target: TargetOption = "auto",
     threads: ThreadsOption = None,
     dims: DimOption = None,
     as_json: JsonOption = False,
@@ -72,7 +75,7 @@ def tasks(
     from ..commands import knowledge as command
 
     with quiet_stdout(as_json):
-        data = command.tasks(model, db, parse_dims(dims), threads)
+        data = command.tasks(model, db, parse_dims(dims), threads, target)
     answer(data, command.render_tasks, as_json)
 
 

@@ -79,6 +79,10 @@ ThreadsOption = Annotated[
         callback=sensible,
     ),
 ]
+TargetOption = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    typer.Option("--target", help="What kernels run on: the processor, which auto is too, or the first GPU."),
+]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed tries candidates in the same order.")]
 StrategyOption = Annotated[
     Literal["evolutionary", "random"], typer.Option("--strategy", help="How candidates are chosen.")

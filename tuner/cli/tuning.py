@@ -22,6 +22,7 @@ from .options import (
     SeedOption,
     ServerOption,
     StrategyOption,
+    TargetOption,
     ThreadsOption,
     UntilOption,
 )
@@ -33,10 +34,7 @@ KEPT = "stopped; what was measured is kept, and the same command goes on from th
 @app.command()
 def tune(
     model: ModelArgument,
-    target: Annotated[
-        Literal["auto", "cpu", "cuda"],
-        typer.Option(help="What to tune for: what models run on here, the processor, or the first GPU."),
-    ] = "auto",
+    target: TargetOption = "auto",
     trials: Annotated[int, typer.Option(min=1, help="Most trials of the job, over all its runs.")] = 200,
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Most minutes of searching in this run.", show_default="no limit")
@@ -129,6 +127,7 @@ def run(
     db: DbOption = None,
     server: ServerOption = None,
     lock: LockOption = None,
+    target: TargetOption = "auto",
     threads: ThreadsOption = None,
     dims: DimOption = None,
     as_json: JsonOption = False,
@@ -139,6 +138,6 @@ def run(
 
     with quiet_stdout(as_json):
         place = Place.of_options(db, server, lock)
-        data = command.run(model, inputs or (), output, place, parse_dims(dims), threads)
+        data = command.run(model, inputs or (), output, place, parse_dims(dims), threads, target)
     tell(data["notes"])
     answer(data, command.render, as_json)

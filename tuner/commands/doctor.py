@@ -32,7 +32,7 @@ from ..lookup.experience import is_proven, newest_snapshot
 from ..peers import PEERS, how_to_install, is_installed, module_of
 from ..running.image_store import room_bytes
 from ..settings import Settings, settings
-from ..text import counted, large, printable
+from ..text import counted, large, printable, short
 
 PACKAGES = ("numpy", "onnx", "llvmlite", "sqlalchemy", "alembic", "typer", "rich", "platformdirs")
 """What nothing works without, and cost models apart, which come under two names."""
@@ -119,7 +119,7 @@ def _machine() -> Iterator[Check]:
     yield Check("vectors", "ok", f"{target.vector_bits} bits, {target.vector_registers} registers")
     caches = (("L1", target.l1_bytes), ("L2", target.l2_bytes), ("L3", target.l3_bytes))
     yield Check("caches", "ok", ", ".join(f"{name} {size >> 10:,} KiB" for name, size in caches))
-    yield Check("target", "ok", f"{target} ({target.key[:12]})")
+    yield Check("target", "ok", f"{target} ({short(target.key)})")
     try:
         found = measure(target, settings().objects)
     except (BuildError, OSError, RuntimeError) as error:
@@ -209,7 +209,7 @@ def _cost_models(url: str, kind: str) -> Iterator[Check]:
         card = shipped.card
         trials, tasks = (card["learned_from"][name] for name in ("trials", "tasks"))
         learned = f"{counted(trials, 'trial')} of {counted(tasks, 'task')}"
-        found = f"base model {shipped.sha256[:12]} of {card['made']}, from {learned}: {_figures(card['quality'])}"
+        found = f"base model {short(shipped.sha256)} of {card['made']}, from {learned}: {_figures(card['quality'])}"
         yield Check("cost model", "ok", found)
     with suppress(StoreError), open_reader(url) as store:  # what is wrong with the database is told where it is checked
         yield from _snapshot(store, kind)

@@ -25,9 +25,11 @@ SCHEDULE_COLUMNS = 40
 """Room that a schedule needs beside the rest of a table."""
 
 
-def tasks(model: Path, db: str | None, dims: Mapping[str, int], threads: int | None) -> dict[str, Any]:
+def tasks(
+    model: Path, db: str | None, dims: Mapping[str, int], threads: int | None, target: str = "auto"
+) -> dict[str, Any]:
     """The tasks of a model, and how many of its nodes they cover."""
-    prepared = Place(db).prepare(model, dims, threads)
+    prepared = Place(db).prepare(model, dims, threads, target)
     chosen = prepared.chosen.tasks
     rows = [
         {
@@ -96,14 +98,20 @@ def _shapes(tensors: Sequence[Mapping[str, Any]]) -> str:
 
 
 def lookup(
-    model: Path, place: Place, dims: Mapping[str, int], threads: int | None, *, snapshot: bool = False
+    model: Path,
+    place: Place,
+    dims: Mapping[str, int],
+    threads: int | None,
+    target: str = "auto",
+    *,
+    snapshot: bool = False,
 ) -> dict[str, Any]:
     """The schedule to use for each task, which rung of the ladder it is from, and what it should take.
 
     With `snapshot` everything is kept that the server knows of this machine. Raises Refused where that fails.
     """
-    kept = download(place, threads) if snapshot else None
-    prepared = place.prepare(model, dims, threads)
+    kept = download(place, threads, target) if snapshot else None
+    prepared = place.prepare(model, dims, threads, target)
     chosen = prepared.chosen.tasks
     return {
         "model": prepared.model.label,
@@ -118,13 +126,18 @@ def lookup(
 
 
 def lock(
-    model: Path, place: Place, dims: Mapping[str, int], threads: int | None, output: Path | None
+    model: Path,
+    place: Place,
+    dims: Mapping[str, int],
+    threads: int | None,
+    output: Path | None,
+    target: str = "auto",
 ) -> dict[str, Any]:
     """Write a lock file of what is found for a model.
 
     Raises Refused where a task has no schedule that works, or nobody answered for it: its default would be pinned.
     """
-    prepared = place.prepare(model, dims, threads)
+    prepared = place.prepare(model, dims, threads, target)
     if prepared.unanswered:
         reason = next(iter(prepared.unanswered.values()))
         count = f"{len(prepared.unanswered)} of {counted(len(prepared.found), 'task')}"

@@ -28,9 +28,10 @@ def run(
     place: Place = DEFAULT_PLACE,
     dims: Mapping[str, int] | None = None,
     threads: int | None = None,
+    target: str = "auto",
 ) -> dict[str, Any]:
     """Run the model once; the outputs go to numbered files in folder `output`, where given."""
-    prepared = place.prepare(model, dims or {}, threads)
+    prepared = place.prepare(model, dims or {}, threads, target)
     arrays, sources = subject.feeds(prepared.model, inputs)
     with subject.session_of(prepared) as session:
         start_s = time.perf_counter()

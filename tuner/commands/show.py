@@ -25,11 +25,11 @@ from tunewright.search_space.space import ENUMERABLE, Space
 
 from ..errors import Refused
 from ..insight.texts import GPU_PARTS, PARTS, parts_of, readable, text_of
-from ..jobs.tuning import local_target
 from ..lookup import Match, look_up
 from ..lookup.prediction import predicted
 from ..models.model import open_model
 from ..settings import settings
+from ..targets import local_target
 from ..text import counted, duration, large, printable, shape
 from ..units import in_ms
 

@@ -14,7 +14,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.workers.pool import Pool
 
 from ..models.assembly import Assembly
-from ..text import counted
+from ..text import counted, short
 from .claims import Claims
 from .task_state import TaskState
 from .tenure import Tenure
@@ -42,5 +42,7 @@ def log_trial(what: str, task: Task, schedule: Schedule, measurement: Measuremen
     outcome = measurement.status.value
     if measurement.median_s is not None:
         outcome = f"{1e3 * measurement.median_s:.4g} ms, {counted(len(measurement.samples_s), 'sample')}"
-    _timing_log.debug("%s %s, schedule %s: %s %s", what, task.key[:12], schedule.key[:12], outcome, measurement.error)
-    _schedule_log.debug("schedule %s: %s", schedule.key[:12], schedule)
+    _timing_log.debug(
+        "%s %s, schedule %s: %s %s", what, short(task.key), short(schedule.key), outcome, measurement.error
+    )
+    _schedule_log.debug("schedule %s: %s", short(schedule.key), schedule)

@@ -9,20 +9,18 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from tunewright.codegen.cuda.device import NoDevice, devices
-from tunewright.codegen.cuda.nvrtc import NoCompiler
-from tunewright.codegen.host import detect
 from tunewright.codegen.target import CUDA, Target
 from tunewright.db.errors import StoreError
 from tunewright.db.jobs import UNFINISHED, Budget, Job, Jobs, JobSpec, JobState, JobTask, Lease, LeaseLost
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.workers.pool import Machines, Pool, PoolError
-from tunewright.workers.process import expect
+from tunewright.workers.process import NotStarted, expect
 
 from ..arguments import checked_dims, checked_threads, real_number, whole_number
-from ..errors import Refused
+from ..errors import Refused, message
 from ..models.model import Model, open_model
 from ..settings import PATIENCE_S, settings
+from ..targets import local_target
 from .job import TuningJob
 from .progress import Progress, Watch
 from .report import Report
@@ -30,9 +28,6 @@ from .stage import Stage
 from .strategies.strategy import STRATEGIES
 from .tenure import SHARE, Stopped, Tenure, holder_name
 from .whole_model import time_sessions
-
-TARGETS = ("auto", "cpu", "cuda")
-"""What can be tuned for: the device of this machine that models run on, its processor, or its first GPU."""
 
 SEEDS = 2**32
 """How many seeds there are: what numpy's and XGBoost's generators both take."""
@@ -108,16 +103,16 @@ def _run(
     watch: Watch | None,
 ) -> Report:
     """The report of a job that is leased. However this ends, the job is somebody else's to take up."""
-    timing = None if target.kind == CUDA else partial(time_sessions, model, target, settings().objects)
+    timing = partial(time_sessions, model, target, settings().objects)
     try:
         with opened_pool() as workers:
             job = store.jobs.get(tenure.lease.job_id)
             tasks = list(model.tasks.values())
             return TuningJob(job, tasks, target, store, workers, tenure, timing=timing, watch=watch).run()
-    except PoolError as error:
+    except (PoolError, NotStarted) as error:
         with suppress(StoreError):
             store.jobs.give_back(tenure.lease)
-        raise Refused(f"{error}; the same command goes on from there") from error
+        raise Refused(f"{message(error)}; the same command goes on from there") from error
     except Stopped as stopped:
         raise Refused(f"somebody asked the job to {stopped.why}: tunewright jobs says more") from stopped
     except LeaseLost:  # by its end, or to another process
@@ -193,20 +188,6 @@ def _checked(strategy: str, trials: int, minutes: float | None, until: float | N
     if number is None or not 0 <= number < SEEDS:
         raise Refused(f"seed is {seed!r}; it must be a whole number, at least 0 and below {SEEDS}")
     return Budget(most_trials, 60 * most_minutes, least), number
-
-
-def local_target(name: str = "auto", threads: int | None = None) -> Target:
-    """The device of this machine of that kind. Raises Refused if there is none."""
-    if name not in TARGETS:
-        raise Refused(f"no target is called {name!r}; there are {', '.join(TARGETS)}")
-    if name != "cuda":
-        return detect(threads)
-    if threads is not None:
-        raise Refused(f"threads={threads}: a GPU has threads of its own, which the search chooses; leave it out")
-    try:
-        return Target.of_gpu(devices()[0].gpu)
-    except (NoDevice, NoCompiler) as error:
-        raise Refused(str(error)) from error
 
 
 def open_pool(name: str, target: Target, ray_address: str | None = None) -> Pool:

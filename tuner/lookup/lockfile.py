@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tunewright.codegen.host import available_cores, machine
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 
 from ..errors import Refused
 from ..models.model import Model, SegmentPlace
+from ..text import short
 from .found import Found, Match, measured_s, read
 
 SCHEMA = 1
@@ -43,7 +44,8 @@ class Lock:
     @property
     def threads(self) -> int | None:
         """What to run on where nobody says: as many threads as the schedules were chosen for, if there are cores."""
-        return self.target.threads if self.target.threads <= len(available_cores()) else None
+        is_enough = self.target.kind != CUDA and self.target.threads <= len(available_cores())
+        return self.target.threads if is_enough else None
 
     def chosen(self, model: Model) -> Model:
         """The model with the segments that are pinned. Raises Refused where it has them not."""
@@ -72,7 +74,7 @@ class Lock:
                 found[key] = read(task, target, self.entries[key])
             except ValueError as error:
                 made = "" if target == self.target else f"; it was made for {self.target}, this is {target}"
-                raise Refused(f"{str(self.path)!r}, task {key[:12]} ({task.op}): {error}{made}") from error
+                raise Refused(f"{str(self.path)!r}, task {short(key)} ({task.op}): {error}{made}") from error
         notes = []
         if target != self.target:
             notes.append(f"{str(self.path)!r} was made for {self.target}; its schedules hold for {target} too")
@@ -86,7 +88,7 @@ def write_lock(path: Path, model: Model, target: Target, dims: Mapping[str, int]
     model = model.chosen(measured_s(found))
     for one in (found[key] for key in model.tasks):
         if one.match is Match.NONE:
-            raise Refused(f"task {one.task.key[:12]} ({one.task.op}) has no schedule that works on {target}")
+            raise Refused(f"task {short(one.task.key)} ({one.task.op}) has no schedule that works on {target}")
     data = {
         "schema": SCHEMA,
         "model": model.label,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
-from tunewright.codegen.host import detect
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 
 from ..errors import Refused
 from ..models.model import Model, open_model
 from ..settings import settings
+from ..targets import local_target
 from . import Found, look_up_in, measured_s
 from .lockfile import read_lock
 
@@ -58,18 +58,25 @@ class Place:
         return Place(db, server, lock)
 
     def prepare(
-        self, source: Path | str | bytes, dims: Mapping[str, int] | None = None, threads: int | None = None
+        self,
+        source: Path | str | bytes,
+        dims: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        target_name: str = "auto",
     ) -> Prepared:
         """Read a model and find schedules for it. A lock file also says dimensions and threads that aren't given.
 
-        Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for a lock file
-        that is not of this model. A server that can't be asked is no error: see `notes`.
+        Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for a device
+        that is not here and for a lock file that is not of this model. A server that can't be asked is no error: see
+        `notes`.
         """
         lock = read_lock(self.lock) if self.lock is not None else None
         dims = dict(dims or {})
         if lock is not None:
-            dims, threads = dims or dict(lock.dims), threads or lock.threads
-        model, target = open_model(source, dims), detect(threads)
+            dims = dims or dict(lock.dims)
+            threads = threads or (lock.threads if target_name != CUDA else None)
+        target = local_target(target_name, threads)
+        model = open_model(source, dims, widen=target.kind != CUDA)
         if lock is not None:
             model = lock.chosen(model)
             found, notes = lock.found(model, target)
@@ -82,14 +89,14 @@ class Place:
         return Prepared(model, target, dims, look_up_in(self.db, tasks, target))
 
 
-def download(place: Place, threads: int | None = None) -> int:
-    """Keep everything that a server knows of this machine; how many tasks that are.
+def download(place: Place, threads: int | None = None, target_name: str = "auto") -> int:
+    """Keep everything that a server knows of a device of this machine; how many tasks that are.
 
-    Raises Refused where the place is no server, or that fails.
+    Raises Refused where the place is no server, there is no such device, or that fails.
     """
     if place.server is None:
         raise Refused("a snapshot is taken of a server: --server URL")
-    kept: int = import_module(TIERS).lookups(place.server).download(detect(threads))
+    kept: int = import_module(TIERS).lookups(place.server).download(local_target(target_name, threads))
     return kept
 
 

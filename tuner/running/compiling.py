@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
@@ -10,15 +10,16 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.build import ObjectCache, build
-from tunewright.codegen.dtype import DType
+from tunewright.codegen.cuda.build import GpuArtifact
+from tunewright.codegen.cuda.build import build as gpu_build
+from tunewright.codegen.cuda.gpu import WIDEST_BYTES
 from tunewright.codegen.ir import Packing
 from tunewright.codegen.runtime.memory import aligned_block, room_bytes
 from tunewright.codegen.runtime.plan import Access, Memory, plan
 from tunewright.codegen.runtime.plan import View as MemoryView
 from tunewright.codegen.runtime.residence import trim_heap
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.fusion import Call, Fallback
 from tunewright.graph.ops import View
 from tunewright.graph.task import Tensor, in_place
@@ -27,7 +28,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import lower
 
 from ..models.model import Model
-from .image import Area, Array, Evaluation, Image, KernelCall, Port, Spot, Value
+from .image import Area, Array, Built, Copy, Evaluation, Image, KernelCall, Port, Spot, Step, Value, size_bytes
 
 TRIMMED_BYTES = 16 << 20
 """Of constants that were packed are given back to the system at once."""
@@ -35,15 +36,16 @@ TRIMMED_BYTES = 16 << 20
 
 def build_kernels(
     model: Model, schedules: Mapping[str, Schedule], target: Target, cache: ObjectCache | None
-) -> dict[str, Artifact]:
-    """Task key -> the object code of its schedule, the same that was measured."""
+) -> dict[str, Built]:
+    """Task key -> the code of its schedule, the same that was measured. For a GPU it raises NoCompiler, as `nvrtc`."""
+    built = gpu_build if target.kind == CUDA else build
     return {
-        key: build(lower(Candidate(task, target, schedules[key])), target, cache)
+        key: built(lower(Candidate(task, target, schedules[key])), target, cache)
         for key, (task, _) in model.tasks.items()
     }
 
 
-def compile_model(model: Model, artifacts: Mapping[str, Artifact], packers: int = 1) -> Image:
+def compile_model(model: Model, artifacts: Mapping[str, Built], packers: int = 1) -> Image:
     """Put the kernels (by task key), constants and memory of a model together. `packers` threads pack constants.
 
     A model in its `last_use` loses each constant that has been packed, so that memory does not hold all of them twice.
@@ -89,7 +91,7 @@ class _Release:
 class _Compiler:
     """Makes one image."""
 
-    def __init__(self, model: Model, artifacts: Mapping[str, Artifact]) -> None:
+    def __init__(self, model: Model, artifacts: Mapping[str, Built]) -> None:
         self._model, self._graph, self._artifacts = model, model.graph, artifacts
         self._memory = _memory(model, artifacts)
         self._plan = plan(self._memory)
@@ -103,7 +105,7 @@ class _Compiler:
 
     def image(self, packers: int) -> Image:
         graph = self._graph
-        steps = tuple(self._step(number, step) for number, step in enumerate(_executed(self._model)))
+        steps = tuple(one for number, step in enumerate(_executed(self._model)) for one in self._steps(number, step))
         inputs, outputs = (
             tuple(Port(value.label, value.tensor, self._value(value.tensor)) for value in values)
             for values in (graph.inputs, graph.outputs)
@@ -131,19 +133,35 @@ class _Compiler:
             list(threads.map(write, largest_first))
         return block
 
-    def _step(self, number: int, step: Call | Fallback) -> KernelCall | Evaluation:
+    def _steps(self, number: int, step: Call | Fallback) -> Iterator[Step]:
         match step:
-            case Call(task, inputs, outputs):
-                artifact = self._artifacts[task.key]
-                tensors = zip((*inputs, *outputs), task.inputs + task.outputs, strict=True)
-                spots = [self._operand(name, tensor, artifact) for name, tensor in tensors]
-                scratch = (Spot(Area.ARENA, offset_bytes) for offset_bytes in self._plan.scratch[number])
-                return KernelCall(artifact, (*spots, *scratch))
+            case Call():
+                yield from self._calls(number, step)
             case Fallback(node):
                 names = dict.fromkeys(name for name in (*node.inputs, *node.outputs) if name)
-                return Evaluation(node, {name: self._value(name) for name in names})
+                yield Evaluation(node, {name: self._value(name) for name in names})
 
-    def _operand(self, name: str, tensor: Tensor, artifact: Artifact) -> Spot:
+    def _calls(self, number: int, call: Call) -> Iterator[Step]:
+        """A kernel, and what has to be copied for it, in its scratch."""
+        task, names = call.task, (*call.inputs, *call.outputs)
+        artifact = self._artifacts[task.key]
+        tensors = zip(names, task.inputs + task.outputs, strict=True)
+        spots = [self._operand(name, tensor, artifact) for name, tensor in tensors]
+        scratch = [Spot(Area.ARENA, offset_bytes) for offset_bytes in self._plan.scratch[number]]
+        own = scratch[: len(artifact.scratch)]
+        before, after = [], []
+        for place, room in zip(_uneven(self._memory, names, artifact), scratch[len(own) :], strict=True):
+            there, of_bytes = spots[place], artifact.params[place].size_bytes
+            if place < len(call.inputs):
+                before.append(Copy(there, room, of_bytes))
+            else:
+                after.append(Copy(room, there, of_bytes))
+            spots[place] = room
+        yield from before
+        yield KernelCall(artifact, (*spots, *own))
+        yield from after
+
+    def _operand(self, name: str, tensor: Tensor, artifact: Built) -> Spot:
         root, offset_bytes = self._memory.locate(name)
         if root not in self._graph.constants:
             return self._spot(name)
@@ -183,7 +201,14 @@ def _executed(model: Model) -> list[Call | Fallback]:
     return [step for step in model.steps if not isinstance(step, View)]
 
 
-def _memory(model: Model, artifacts: Mapping[str, Artifact]) -> Memory:
+def _uneven(memory: Memory, names: Sequence[str], artifact: Built) -> list[int]:
+    """Which of its operands a kernel can't be given where they lie, in the midst of others. A processor's can be."""
+    if not isinstance(artifact, GpuArtifact):
+        return []
+    return [place for place, name in enumerate(names) if memory.locate(name)[1] % WIDEST_BYTES]
+
+
+def _memory(model: Model, artifacts: Mapping[str, Built]) -> Memory:
     """What there is to plan. Tensors whose size only running tells, or of types without kernels, stay outside."""
     graph = model.graph
     sizes = _sizes_bytes(model)
@@ -197,7 +222,9 @@ def _memory(model: Model, artifacts: Mapping[str, Artifact]) -> Memory:
         match step:
             case Call(task, inputs, outputs):
                 names = dict(zip((t.name for t in task.inputs + task.outputs), (*inputs, *outputs), strict=True))
-                scratch = tuple(b.size_bytes for b in artifacts[task.key].scratch)
+                artifact = artifacts[task.key]
+                staged = [artifact.params[place] for place in _uneven(unpinned, (*inputs, *outputs), artifact)]
+                scratch = tuple(buffer.size_bytes for buffer in (*artifact.scratch, *staged))
                 shared = tuple((names[write], names[read]) for write, read in pairs[task.key])
                 accesses.append(Access(tuple(inputs), tuple(outputs), scratch, shared))
             case Fallback(node):
@@ -210,9 +237,8 @@ def _sizes_bytes(model: Model) -> dict[str, int]:
     """What tensors take: those of the graph, and those that the calls of one node pass on to each other."""
     sizes = {}
     for name, kind in model.graph.types.items():
-        dtype = DType.of(kind.dtype)
-        if kind.shape is not None and dtype is not None and 0 not in kind.shape:
-            sizes[name] = prod(kind.shape) * dtype.size_bytes
+        if taken_bytes := size_bytes(kind):
+            sizes[name] = taken_bytes
     for step in model.steps:
         if isinstance(step, Call):
             tensors = zip((*step.inputs, *step.outputs), step.task.inputs + step.task.outputs, strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from math import prod
 from threading import Lock
 from typing import Any
 from weakref import WeakSet
@@ -18,7 +17,8 @@ from tunewright.codegen.runtime.native import Operand, Part, Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.ir import TensorType
 
-from .image import Area, Array, Evaluation, Image, KernelCall, Spot, Value
+from .evaluation import evaluated
+from .image import Area, Array, Evaluation, Image, KernelCall, Spot, Value, seen, size_bytes
 
 STAGED_BYTES = 16 << 10
 """Inputs and outputs up to here are copied through memory of the model's own: that costs less than binding theirs."""
@@ -50,6 +50,7 @@ class CompiledModel:
         for step in image.steps:
             match step:
                 case KernelCall(artifact, spots):
+                    assert isinstance(artifact, Artifact)
                     calls.append((artifact, [self._operand(spot) for spot in spots]))
                 case Evaluation():
                     self._close_program(calls, pool)
@@ -85,7 +86,7 @@ class CompiledModel:
         """An output in memory that is the same in every run, or the name of what each makes for it alone, or None."""
         block = None if value.spot is None else self._block(value.spot)
         if block is not None:
-            return _seen(block, value)
+            return seen(block, value)
         spot = value.spot
         if spot is not None and spot.area is Area.OUTPUT and value.kind == self.image.rooms[spot.number]:
             return _name(spot.area, spot.number)
@@ -135,20 +136,14 @@ class CompiledModel:
         return bound, addresses
 
     def _evaluate(self, step: Evaluation, bound: Mapping[str, Array], found: dict[str, Any]) -> None:
-        from tunewright.graph.fallback import EvaluationError, evaluate  # imports onnx
+        def value(name: str) -> Any:
+            return self._value(name, step.values[name], bound, found)
 
-        node, values = step.node, step.values
-        operands = [self._value(name, values[name], bound, found) if name else None for name in node.inputs]
-        for name, result in zip(node.outputs, evaluate(node, operands), strict=True):
-            if not name:
-                continue
-            if values[name].spot is None:
+        for name, result in evaluated(step, value):
+            if step.values[name].spot is None:
                 found[name] = result
-                continue
-            kind = values[name].kind
-            if result.shape != kind.shape or result.dtype != kind.dtype:
-                raise EvaluationError(f"{node.op} made {result.dtype}{list(result.shape)} where {kind} was inferred")
-            self._value(name, values[name], bound, found)[...] = result
+            else:
+                value(name)[...] = result
 
     def _value(self, name: str, value: Value, bound: Mapping[str, Array], found: Mapping[str, Any]) -> Any:
         """A tensor's value: an array in place, or what a fallback returned."""
@@ -157,7 +152,7 @@ class CompiledModel:
         block = self._block(value.spot)
         if block is None:
             block = bound[_name(value.spot.area, value.spot.number)]
-        return _seen(block, value)
+        return seen(block, value)
 
     def _result(self, number: int, bound: Mapping[str, Array], found: Mapping[str, Any]) -> Any:
         """An output that is the caller's alone from now on."""
@@ -206,25 +201,11 @@ def _named(addresses: Mapping[str, int], part: Program) -> Mapping[str, int]:
     return {name: addresses[name] for name in part.names}
 
 
-def _seen(block: Array, value: Value) -> Array:
-    """A tensor in a block of memory: bytes, or elements of its type."""
-    assert value.spot is not None
-    offset_bytes, shape = value.spot.offset_bytes, value.kind.shape or ()
-    if value.spot.area in (Area.ARENA, Area.CONSTANTS):
-        kind = DType(value.kind.dtype)
-        return block[offset_bytes : offset_bytes + prod(shape) * kind.size_bytes].view(kind.numpy).reshape(shape)
-    if not offset_bytes and block.shape == shape:
-        return block
-    first = offset_bytes // block.itemsize
-    return block.reshape(-1)[first : first + prod(shape)].reshape(shape)
-
-
 def _staging(kind: TensorType) -> Array | None:
     """Memory of the model's own for a small input or output."""
-    dtype = DType.of(kind.dtype)
-    if dtype is None or kind.shape is None or not 0 < prod(kind.shape) * dtype.size_bytes <= STAGED_BYTES:
+    if not 0 < size_bytes(kind) <= STAGED_BYTES:
         return None
-    return aligned_empty(kind.shape, dtype)
+    return aligned_empty(kind.shape or (), DType(kind.dtype))
 
 
 def _readable(array: Array) -> Array:

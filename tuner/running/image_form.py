@@ -18,7 +18,10 @@ from .image import Area, Image, KernelCall, Port, Spot, Value
 
 
 def to_form(image: Image) -> tuple[dict[str, Any], list[bytes]] | None:
-    """The image without its constants: JSON, and object code. None where it runs nodes that have no kernel."""
+    """The image without its constants: JSON, and object code.
+
+    None where it runs nodes that have no kernel, or runs on a GPU: these are not kept yet.
+    """
     calls = [step for step in image.steps if isinstance(step, KernelCall)]
     if len(calls) < len(image.steps) or image.kept:
         return None
@@ -26,9 +29,12 @@ def to_form(image: Image) -> tuple[dict[str, Any], list[bytes]] | None:
     artifacts: list[Artifact] = []
     steps = []
     for call in calls:
-        key = f"{call.artifact.sha256} {call.artifact.phases} {call.artifact.params} {call.artifact.scratch}"
+        artifact = call.artifact
+        if not isinstance(artifact, Artifact):
+            return None
+        key = f"{artifact.sha256} {artifact.phases} {artifact.params} {artifact.scratch}"
         if numbers.setdefault(key, len(artifacts)) == len(artifacts):
-            artifacts.append(call.artifact)
+            artifacts.append(artifact)
         steps.append([numbers[key], [_spot_form(spot) for spot in call.spots]])
     header = {
         "inputs": [_port_form(port) for port in image.inputs],

@@ -17,6 +17,7 @@ from tunewright.codegen.host import available_cores, detect
 from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.runtime.residence import trim_compiler, trim_heap
+from tunewright.codegen.target import CUDA
 from tunewright.graph.ir import TensorType
 
 from ..arguments import checked_dims, checked_threads
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # what a session that starts from an image does without, to s
 
     from ..lookup import Found
     from ..models.model import Model
+    from .device_model import DeviceModel
     from .starting import Started
 
 _schedule_log = logging.getLogger("tunewright.schedule")
@@ -62,11 +64,13 @@ class InferenceSession:
     Its methods are those of ONNX Runtime's class of that name. Threads may share a session; their runs take turns.
 
     `model` is a path or the ONNX bytes; `threads` what the kernels run on (all available processors where None); `dims`
-    binds dynamic dimensions by name. Schedules come from one of `db`, an SQLAlchemy URL (the default database where
-    nothing is given), `server`, the URL of a `tunewright serve`, and `lock`, a file that `tunewright lock` wrote. A
-    server that is down, slow or broken costs at most a moment: what was kept of its answers is used, else defaults.
-    `notes` says what went wrong there, what is to be known of a lock file, how many tasks run untuned, which nodes
-    have no kernel, and whether there are more threads than processors: a line each, none where there is nothing to say.
+    binds dynamic dimensions by name. With `target="cuda"` all kernels run on the first GPU of this machine, and what is
+    float16 or bfloat16 stays so; else on the processor. Schedules come from one of `db`, an SQLAlchemy URL (the default
+    database where nothing is given), `server`, the URL of a `tunewright serve`, and `lock`, a file that `tunewright
+    lock` wrote. A server that is down, slow or broken costs at most a moment: what was kept of its answers is used,
+    else defaults. `notes` says what went wrong there, what is to be known of a lock file, how many tasks run untuned,
+    which nodes have no kernel, and whether there are more threads than processors: a line each, none where there is
+    nothing to say.
 
     Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for arguments that
     mean nothing, for a lock file of another model, and where a task is left without a schedule that may work.
@@ -83,10 +87,12 @@ class InferenceSession:
         dims: Mapping[str, int] | None = None,
         server: str | None = None,
         lock: Path | str | None = None,
+        target: str = "auto",
     ) -> None:
         lock = Path(lock) if lock is not None else None
         dims, threads = checked_dims(dims), checked_threads(threads)
-        images = None if _schedule_log.isEnabledFor(logging.DEBUG) else image_store()  # who looks on sees it all made
+        is_kept = target != CUDA and not _schedule_log.isEnabledFor(logging.DEBUG)  # who looks on sees it all made
+        images = image_store() if is_kept else None
         asked = None
         if images is not None and server is None and (db is None or lock is None):
             asked = question(model, dims, detect(threads), db or settings().db, lock)
@@ -96,7 +102,7 @@ class InferenceSession:
         from ..lookup.place import Place
         from .starting import start
 
-        started = start(model, Place(db, server, lock), dims, threads, object_cache(), images)
+        started = start(model, Place(db, server, lock), dims, threads, target, object_cache(), images)
         self._start(started)
         trim_heap()  # the model as it was read
         trim_compiler()
@@ -139,13 +145,25 @@ class InferenceSession:
         return True
 
     def _start(self, started: Started) -> None:
-        self._load(started.image, started.answer)
+        if started.target.kind != CUDA:
+            self._load(started.image, started.answer)
+            return
+        from tunewright.codegen.cuda import driver
+
+        from .device_model import DeviceModel
+
+        self._take(DeviceModel(started.image, driver.driver()), started.answer)
 
     def _load(self, image: Image, answer: Answer) -> None:
-        self.notes = (*answer.notes, *_remarks(answer.coverage, answer.threads))
+        """Run it on the processor."""
+        self._take(CompiledModel(image, shared_pool(answer.threads)), answer)
+        self.notes += tuple(_crowded(answer.threads))
+
+    def _take(self, model: CompiledModel | DeviceModel, answer: Answer) -> None:
+        self._model = model
+        self.notes = (*answer.notes, *_remarks(answer.coverage))
         self._coverage, self._schedules = answer.coverage, answer.schedules
-        self._model = CompiledModel(image, shared_pool(answer.threads))
-        kinds = [(port, port.value.kind) for port in image.inputs]
+        kinds = [(port, port.value.kind) for port in model.image.inputs]
         self._wanted = [(port, _numpy_type(kind), kind.shape) for port, kind in kinds]
 
     @property
@@ -247,7 +265,7 @@ class InferenceSession:
         self.close()
 
 
-def _remarks(coverage: Coverage, threads: int) -> Iterator[str]:
+def _remarks(coverage: Coverage) -> Iterator[str]:
     """What keeps a session from being as fast as it can be, a line each."""
     tasks = coverage.tuned + coverage.transferred + coverage.untuned
     if coverage.untuned:
@@ -257,6 +275,9 @@ def _remarks(coverage: Coverage, threads: int) -> Iterator[str]:
         nodes = sum(coverage.fallback.values())
         have, are = counted(nodes, "node has", "nodes have"), "is" if nodes == 1 else "are"
         yield f"{have} no kernel and {are} run by ONNX's reference evaluator, slowly: {counted_ops(coverage.fallback)}"
+
+
+def _crowded(threads: int) -> Iterator[str]:
     cores = len(available_cores())
     if threads > cores:
         yield f"threads={threads} is more than the {counted(cores, 'processor')} that this process may use"

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tunewright.codegen.build import ObjectCache
+from tunewright.codegen.cuda.nvrtc import NoCompiler
+from tunewright.codegen.host import available_cores
 from tunewright.codegen.runtime.library import pool_object
 from tunewright.codegen.runtime.residence import trim_compiler, trim_heap
 from tunewright.codegen.target import Target
@@ -23,6 +25,7 @@ from ..errors import Refused
 from ..lookup import TRANSFERRED, Found, Match, measured_s
 from ..lookup.place import Place
 from ..models.model import Model
+from ..text import short
 from .compiling import build_kernels, compile_model
 from .coverage import Coverage
 from .image import Image
@@ -37,7 +40,7 @@ class Started:
     """What a session runs, and what it says of itself. `name` is that of the image in the store, empty if not there."""
 
     image: Image
-    threads: int
+    target: Target
     schedules: Mapping[str, Schedule]  # by task key
     coverage: Coverage
     notes: tuple[str, ...] = ()
@@ -47,7 +50,7 @@ class Started:
     def answer(self) -> Answer:
         """What another session needs to start the same."""
         schedules = {key: schedule.to_json() for key, schedule in self.schedules.items()}
-        return Answer(self.name, self.threads, self.notes, self.coverage, schedules)
+        return Answer(self.name, self.target.threads, self.notes, self.coverage, schedules)
 
 
 def start(
@@ -55,6 +58,7 @@ def start(
     place: Place,
     dims: Mapping[str, int],
     threads: int | None,
+    target: str,
     objects: ObjectCache | None,
     images: ImageStore | None,
 ) -> Started:
@@ -62,7 +66,7 @@ def start(
 
     Raises as `Place.prepare` does, and Refused where a task is left without a schedule that may work.
     """
-    prepared = place.prepare(source, dims, threads)
+    prepared = place.prepare(source, dims, threads, target)
     trim_heap()  # what reading took, before constants are packed beside those that were read
     kept = images if images is not None and is_whole(source) else None
     model = replace(prepared.model, last_use=True)
@@ -83,7 +87,7 @@ def start_found(
     for one in found.values():
         if one.match == Match.NONE:
             raise Refused(
-                f"task {one.task.key[:12]} ({one.task.op}): its default and all else that was tried fail on "
+                f"task {short(one.task.key)} ({one.task.op}): its default and all else that was tried fail on "
                 f"{target}; tunewright tune with more trials may find a schedule that works"
             )
     schedules = {key: one.schedule for key, one in found.items()}
@@ -115,14 +119,14 @@ def _started(
     used = {key: schedules.get(key) or default_schedule(task, target) for key, (task, _) in model.tasks.items()}
     for key, schedule in used.items():
         match = matches.get(key, Match.DEFAULT)
-        _log.debug("task %s: %s%s", key[:12], schedule, "" if match is Match.EXACT else f" by {match}")
+        _log.debug("task %s: %s%s", short(key), schedule, "" if match is Match.EXACT else f" by {match}")
     name = image_name(model.sha256, target, _plain_steps(model, used)) if images is not None else None
     image, name = _image(model, target, used, objects, images, name)
     tuned = sum(match is Match.EXACT for match in matches.values())
     transferred = sum(match in TRANSFERRED for match in matches.values())
     untuned = len(used) - tuned - transferred
     coverage = Coverage(model.native_nodes, model.fallback_ops, tuned, untuned, transferred)
-    return Started(image, target.threads, used, coverage, notes, name)
+    return Started(image, target, used, coverage, notes, name)
 
 
 def _image(
@@ -139,11 +143,14 @@ def _image(
         if kept is not None:
             return kept.image, name
     # Who times candidates on this machine is not disturbed. They share the folder of objects.
-    with HostLock(objects.folder).building() if objects else nullcontext():
-        artifacts = build_kernels(model, schedules, target, objects)
+    try:
+        with HostLock(objects.folder).building() if objects else nullcontext():
+            artifacts = build_kernels(model, schedules, target, objects)
+    except NoCompiler as error:
+        raise Refused(str(error)) from error
     trim_heap()  # what compiling took, before constants are packed
     trim_compiler()
-    image = compile_model(model, artifacts, target.threads)
+    image = compile_model(model, artifacts, min(target.threads, len(available_cores())))
     is_kept = images is not None and name is not None and images.put(name, image, pool_object())
     return image, name if name is not None and is_kept else ""
 

@@ -1,0 +1,203 @@
+"""Whole models on a GPU that the interpreter stands in for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import parser
+from onnx.reference import ReferenceEvaluator
+
+from tunewright.codegen.cuda import device, driver, interp
+from tunewright.codegen.cuda.build import GpuArtifact
+from tunewright.codegen.cuda.device import Device
+from tunewright.codegen.cuda.driver import DeviceFault
+from tunewright.codegen.cuda.driver import Memory as DeviceMemory
+from tunewright.codegen.cuda.gpu import KNOWN, WIDEST_BYTES
+from tunewright.codegen.cuda.source import emit
+from tunewright.codegen.ir import Kernel
+from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
+from tunewright.db.sql_store import open_store
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.sketches import spaces
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.jobs import whole_model
+from tunewright.tuner.jobs.whole_model import ModelTimes, Variant
+from tunewright.tuner.models.model import open_model
+from tunewright.tuner.running import compiling
+from tunewright.tuner.running.image import Copy, Evaluation
+from tunewright.tuner.running.session import InferenceSession
+
+from ..workers.simulated import TIME_S, Simulated, bytes_of
+from .conftest import small_model
+
+GPU = Target.of_gpu(KNOWN["sm_90a"])
+
+MODELS = {
+    "chain": """(float[9, 24] x, float[7] s) => (float[9, 7] y, float[9, 40] t)
+        <float[24, 40] w = {W}, float[40, 7] v = {V}>
+        { a = MatMul(x, w) t = Relu(a) b = MatMul(t, v) c = Mul(b, s) y = Softmax(c) }""",
+    "half": """(float16[16, 32] x, float16[32, 16] w) => (float16[16, 16] y)
+        { a = MatMul(x, w) b = Sigmoid(a) y = Add(a, b) }""",
+    "windows": """(float[1, 3, 9, 11] x) => (float[1, 8, 5, 6] y) <float[8, 3, 3, 3] w = {K}>
+        { a = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) y = Relu(a) }""",
+    "parts of odd sizes": """(float[10, 3] x) => (float[10, 3] y)
+        { a, b = Split<axis = 0, num_outputs = 2>(x) c = Softmax(a) d = Softmax<axis = 0>(b)
+          y = Concat<axis = 0>(c, d) }""",
+    "rounds of odd sizes": """(float[5, 1, 4] x) => (float[5, 1, 1, 3] y, float[1, 1, 3] h)
+        <float[1, 12, 4] w = {R}, float[1, 12, 3] r = {S}> { y, h, c = LSTM<hidden_size = 3>(x, w, r) }""",
+    "without a kernel": """(float[1, 1, 6, 6] x) => (float[1, 1, 6, 6] y, float[1, 1] b)
+        { a = Relu(x) b = Det(a) c = Mul(a, b) y = Softmax(c) }""",
+    "handed through": """(float[4, 5] x) => (float[4, 5] x2, float[20] r, float[4, 5] y) <int64[1] flat = {20}>
+        { x2 = Identity(x) r = Reshape(x, flat) y = Exp(x) }""",
+}  # fmt: skip
+
+
+def model_of(name: str) -> bytes:
+    rng = np.random.default_rng(0)
+    text = MODELS[name]
+    for key, count in {"{W}": 24 * 40, "{V}": 40 * 7, "{K}": 8 * 27, "{R}": 12 * 4, "{S}": 12 * 3}.items():
+        if key in text:
+            text = text.replace(key, "{" + ", ".join(f"{one:.4f}" for one in rng.uniform(-0.5, 0.5, count)) + "}")
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> m {text}')
+    return bytes(model.SerializeToString())
+
+
+class Interpreted(Simulated):
+    """A device that runs whatever was built here. `recordings` are how often graphs were made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: dict[bytes, Kernel] = {}
+        self.recordings = 0
+
+    def built(self, kernel: Kernel, target: Target, cache: object = None) -> GpuArtifact:
+        verify(kernel)
+        code = str(kernel).encode()
+        self.kernels[code] = kernel
+        launches, packings = emit(kernel, "kernel").launches, dict(kernel.packings)
+        sha256 = hashlib.sha256(code).hexdigest()
+        return GpuArtifact(code, sha256, launches, {}, kernel.params, kernel.scratch, packings)
+
+    def program(self, artifact: GpuArtifact, operands: Sequence[DeviceMemory]) -> Callable[[], None]:
+        kernel, given = self.kernels[artifact.code], [bytes_of(memory) for memory in operands]
+        assert all(one.ctypes.data % WIDEST_BYTES == 0 for one in given)
+        buffers = zip((*artifact.params, *artifact.scratch), given, strict=True)
+        arrays = [one.view(buffer.dtype.numpy).reshape(buffer.shape) for buffer, one in buffers]
+        return lambda: interp.run(kernel, arrays[: len(kernel.params)])
+
+    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+        self.recordings += 1
+        return run
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Interpreted:
+    """The only one of this machine."""
+    one = Interpreted()
+    monkeypatch.setattr(driver, "driver", lambda: one)
+    monkeypatch.setattr(compiling, "gpu_build", one.built)
+    monkeypatch.setattr(device, "devices", lambda: [Device(0, "simulated", KNOWN["sm_90a"])])
+    return one
+
+
+def feeds_of(session: InferenceSession, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+    return {one.name: rng.standard_normal(one.shape).astype(kinds[one.type]) for one in session.get_inputs()}
+
+
+def reference(data: bytes, feeds: dict[str, Any]) -> list[Any]:
+    """What ONNX's evaluator computes, which takes an exponential of -x in float16, however large that is."""
+    with np.errstate(all="ignore"):
+        return list(ReferenceEvaluator(data).run(None, feeds))
+
+
+def agree(found: Sequence[Any], wanted: Sequence[Any]) -> None:
+    for mine, right in zip(found, wanted, strict=True):
+        assert mine.dtype == right.dtype and mine.shape == right.shape
+        tolerance = 1e-2 if mine.dtype == np.float16 else 1e-5
+        np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_agrees_with_the_reference(gpu: Interpreted, name: str) -> None:
+    data = model_of(name)
+    with InferenceSession.of(open_model(data, widen=False), GPU, {}) as session:
+        earlier = []
+        for seed in range(2):
+            feeds = feeds_of(session, seed)
+            found = session.run(None, feeds)
+            agree(found, reference(data, feeds))
+            earlier.append((found, [array.copy() for array in found]))
+        for found, copies in earlier:  # no later run writes to what was given out
+            for one, copy in zip(found, copies, strict=True):
+                np.testing.assert_array_equal(one, copy)
+
+
+@pytest.mark.parametrize(("name", "graphs"), [("chain", 1), ("windows", 1), ("without a kernel", 2)])
+def test_kernels_between_nodes_without_one_are_one_graph(gpu: Interpreted, name: str, graphs: int) -> None:
+    with InferenceSession.of(open_model(model_of(name), widen=False), GPU, {}) as session:
+        steps = session._model.image.steps
+        assert sum(isinstance(step, Evaluation) for step in steps) == graphs - 1
+        assert gpu.recordings == graphs
+        assert session.kernels_s(feeds_of(session, 0)) == pytest.approx(graphs * TIME_S)
+
+
+def test_what_lies_unevenly_is_copied(gpu: Interpreted) -> None:
+    """Kernels of a GPU move 16 bytes at once, from even places alone."""
+    with InferenceSession.of(open_model(model_of("rounds of odd sizes"), widen=False), GPU, {}) as session:
+        assert any(isinstance(step, Copy) for step in session._model.image.steps)
+
+
+def test_constants_lie_on_the_device_alone(gpu: Interpreted) -> None:
+    with InferenceSession.of(open_model(model_of("chain"), widen=False), GPU, {}) as session:
+        assert session._model.image.constants.nbytes == 0
+
+
+def test_a_session_finds_what_was_measured(gpu: Interpreted, tmp_path: Path) -> None:
+    data, url = small_model().SerializeToString(), f"sqlite:///{tmp_path}/db"
+    chosen = {}
+    with open_store(url) as store:
+        store.add_target(GPU)
+        for task, _ in open_model(data, widen=False).tasks.values():
+            space = spaces(task, GPU)[-1]
+            chosen[task.key] = space.schedule(space.points[-1])
+            store.add_task(task)
+            measured = Measurement(Status.OK, (1e-6,), 1e-6, 9e-7, 1.1e-6, 1e-7)
+            store.record(Record(task.key, GPU.key, chosen[task.key], measured))
+    with InferenceSession(data, db=url, target="cuda") as session:
+        assert session.schedules == chosen
+        assert session.coverage().untuned == 0
+        assert session.notes == ()
+        feeds = feeds_of(session, 0)
+        agree(session.run(None, feeds), reference(data, feeds))
+
+
+def test_threads_are_for_processors(gpu: Interpreted) -> None:
+    with pytest.raises(Refused, match="threads=2: a GPU has threads of its own"):
+        InferenceSession(small_model().SerializeToString(), target="cuda", threads=2)
+
+
+def test_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "has_driver", lambda: False)
+    with pytest.raises(Refused, match="a GPU needs NVIDIA's driver"):
+        InferenceSession(small_model().SerializeToString(), target="cuda")
+
+
+def test_a_job_times_the_whole_model(gpu: Interpreted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = open_model(small_model().SerializeToString(), widen=False)
+    found = whole_model.time_sessions(model, GPU, tmp_path, {"default": Variant({})})
+    assert found.times_s["default"] > 0
+
+    def broken(*_: object) -> None:
+        raise DeviceFault("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
+
+    monkeypatch.setattr(Interpreted, "program", broken)
+    reason = "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
+    assert whole_model.time_sessions(model, GPU, tmp_path, {"default": Variant({})}) == ModelTimes(reason=reason)

@@ -1,0 +1,150 @@
+"""DeviceModel: an image on a GPU, ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from tunewright.codegen.cuda.build import GpuArtifact
+from tunewright.codegen.cuda.driver import Bytes, Driver, Memory
+from tunewright.codegen.dtype import DType
+
+from .evaluation import evaluated
+from .image import Area, Array, Copy, Evaluation, Image, KernelCall, Port, Spot, Step, Value, seen, size_bytes
+
+Place = tuple[Area, int]
+"""An area, and which of its kind."""
+
+
+class DeviceModel:
+    """Runs an image on a GPU: all kernels as one graph, which the device goes through by itself.
+
+    Where nodes have no kernel there are several graphs, and what those nodes read and make is brought to this machine's
+    memory and back; else only inputs and outputs are. Results are the caller's to keep. Threads may share a model:
+    their runs take turns. A forked child may not.
+
+    Raises MemoryError where the model does not fit into the device's memory, and what a driver raises.
+    """
+
+    def __init__(self, image: Image, device: Driver) -> None:
+        self._device = device
+        self._memory = {place: device.memory(size) for place, size in _sizes_bytes(image).items()}
+        if image.constants.nbytes:
+            self._memory[Area.CONSTANTS, 0].write(image.constants)
+        self.image = replace(image, constants=image.constants[:0])
+        self._turn = Lock()
+        self._parts: list[Callable[[], None] | Evaluation] = []
+        for is_node, steps in groupby(image.steps, lambda step: isinstance(step, Evaluation)):
+            if is_node:
+                self._parts += [step for step in steps if isinstance(step, Evaluation)]
+            else:
+                self._parts.append(device.recorded(self._queue(list(steps))))
+
+    def _queue(self, steps: Sequence[Step]) -> Callable[[], None]:
+        """What queues kernels and copies, in this order."""
+        runs: list[Callable[[], None]] = []
+        for step in steps:
+            match step:
+                case KernelCall(artifact, spots):
+                    assert isinstance(artifact, GpuArtifact)
+                    buffers = (*artifact.params, *artifact.scratch)
+                    operands = [self._at(s, b.size_bytes) for s, b in zip(spots, buffers, strict=True)]
+                    runs.append(self._device.program(artifact, operands))
+                case Copy(source, to, of_bytes):
+                    runs.append(partial(self._at(to, of_bytes).copy, self._at(source, of_bytes)))
+
+        def queue() -> None:
+            for run in runs:
+                run()
+
+        return queue
+
+    def _at(self, spot: Spot, of_bytes: int) -> Memory:
+        return self._memory[spot.area, spot.number].part(spot.offset_bytes, of_bytes)
+
+    def run(self, inputs: Sequence[Array]) -> list[Any]:
+        """The outputs, each of the type that the image gives it, for inputs of the types that it gives them, in order.
+
+        Raises EvaluationError where a node without a kernel can't be computed, DeviceFault where the device fails.
+        """
+        with self._turn:
+            self._feed(inputs)
+            found: dict[str, Any] = {}  # what nodes without kernels returned, where no memory was planned
+            for part in self._parts:
+                if isinstance(part, Evaluation):
+                    self._evaluate(part, inputs, found)
+                else:
+                    part()
+            return [self._result(port, inputs, found) for port in self.image.outputs]
+
+    def times_s(self, inputs: Sequence[Array], samples: int, repeats: int) -> list[float]:
+        """Seconds that the kernels take in a run like `run`: a sample is the mean of `repeats` runs in a row.
+
+        Neither transfers nor nodes without kernels are in it.
+        """
+        with self._turn:
+            self._feed(inputs)
+            graphs = [part for part in self._parts if not isinstance(part, Evaluation)]
+            taken = np.zeros((samples, repeats))
+            for graph in graphs:
+                times_s = self._device.time(graph, samples * repeats, is_cold=False)
+                taken += np.array(times_s).reshape(samples, repeats)
+            means: list[float] = taken.mean(axis=1).tolist()
+            return means
+
+    def _feed(self, inputs: Sequence[Array]) -> None:
+        for number, array in enumerate(inputs):
+            memory = self._memory.get((Area.INPUT, number))
+            if memory is not None:
+                memory.write(_bytes_of(array))
+
+    def _evaluate(self, step: Evaluation, inputs: Sequence[Array], found: dict[str, Any]) -> None:
+        for name, result in evaluated(step, lambda name: self._value(name, step.values[name], inputs, found)):
+            spot = step.values[name].spot
+            if spot is None:
+                found[name] = result
+            else:
+                self._at(spot, result.nbytes).write(_bytes_of(result))
+
+    def _value(self, name: str, value: Value, inputs: Sequence[Array], found: Mapping[str, Any]) -> Any:
+        """A tensor as this machine sees it."""
+        match value.spot:
+            case None:
+                return found[name]
+            case Spot(Area.INPUT, _, number):
+                return seen(np.ascontiguousarray(inputs[number]), value)
+            case Spot(Area.KEPT, _, number):
+                return seen(self.image.kept[number], value)
+            case spot:
+                read = self._at(spot, size_bytes(value.kind)).read()
+                return read.view(DType(value.kind.dtype).numpy).reshape(value.kind.shape or ())
+
+    def _result(self, port: Port, inputs: Sequence[Array], found: Mapping[str, Any]) -> Any:
+        """An output that is the caller's alone from now on."""
+        value, spot = self._value(port.tensor, port.value, inputs, found), port.value.spot
+        is_fresh = spot is not None and spot.area not in (Area.INPUT, Area.KEPT)
+        return value if is_fresh or not isinstance(value, np.ndarray) else value.copy()
+
+    def close(self) -> None:
+        """Let go of the code and the memory, when a run under way has ended."""
+        with self._turn:
+            self._parts = []
+            self._memory = {}
+
+
+def _sizes_bytes(image: Image) -> dict[Place, int]:
+    """What is needed of each area of the device's memory."""
+    sizes = {(Area.ARENA, 0): image.arena_bytes, (Area.CONSTANTS, 0): image.constants.nbytes}
+    sizes |= {(Area.INPUT, number): size_bytes(port.value.kind) for number, port in enumerate(image.inputs)}
+    sizes |= {(Area.OUTPUT, number): size_bytes(kind) for number, kind in image.rooms.items()}
+    return {place: size for place, size in sizes.items() if size}
+
+
+def _bytes_of(array: Array) -> Bytes:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,30 @@
+"""Targets: the devices of this machine, by the names that people give them. Light to import."""
+
+from __future__ import annotations
+
+from tunewright.codegen.host import detect
+from tunewright.codegen.target import CUDA, Target
+
+from .errors import Refused
+
+TARGETS = ("auto", "cpu", CUDA)
+"""What can be tuned for and run on: this machine's processor, which "auto" is too until kernels have met a GPU; or its
+first GPU.
+"""
+
+
+def local_target(name: str = "auto", threads: int | None = None) -> Target:
+    """The device of this machine of that name. Raises Refused if there is none."""
+    if name not in TARGETS:
+        raise Refused(f"no target is called {name!r}; there are {', '.join(TARGETS)}")
+    if name != CUDA:
+        return detect(threads)
+    if threads is not None:
+        raise Refused(f"threads={threads}: a GPU has threads of its own, which the search chooses; leave it out")
+    from tunewright.codegen.cuda.device import NoDevice, devices  # a processor's sessions start without
+    from tunewright.codegen.cuda.nvrtc import NoCompiler
+
+    try:
+        return Target.of_gpu(devices()[0].gpu)
+    except (NoDevice, NoCompiler) as error:
+        raise Refused(str(error)) from error
