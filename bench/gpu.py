@@ -1,10 +1,15 @@
-"""Kernels for GPUs, built on a machine that has none: `./dev bench gpu [NAME ...] [--again]`.
+"""Kernels for GPUs: `./dev bench gpu [builds|kernels|models|faults] [NAME ...] [--again] [--trials N]`.
 
-Of each workload the default schedule and 50 random ones of one sketch are lowered, verified and compiled by NVRTC, for
-several architectures, one after the other on one core. How many a second is what a search can build; registers written
-out to memory are what a schedule must not need. Results: bench/results/gpu.json, complete after each workload; what
-was built with this code and on this machine isn't built again. Takes up to a minute a case. Exit code 1 where a kernel
-writes out more than it may.
+  builds   kernels built on a machine that need not have a GPU                             a minute a case
+  kernels  on a GPU: products, softmax and layer norm, searched and timed beside PyTorch's   minutes a case
+  models   on a GPU: resnet50 and BERT in float16, each task searched, timed beside PyTorch    long
+  faults   on a GPU: a search with kernels planted in it that hang, crash and are wrong
+
+Without a part it is all that this machine can do. For `builds` the default schedule and 50 random ones of one sketch
+are lowered, verified and compiled by NVRTC, for several architectures, one after the other on one core: how many a
+second is what a search can build, and registers written out to memory are what a schedule must not need. The other
+parts take CuPy and PyTorch, but neither a database nor XGBoost. Results: bench/results/gpu.json, complete after each
+case; what was measured with this code, on this machine, isn't measured again. Exit code 1 where a bound is missed.
 """
 
 from __future__ import annotations
@@ -12,126 +17,159 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Mapping
-from statistics import median
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-import numpy as np
-import onnx.parser
-
-from tunewright.bench.entries import Entries, Entry, code_sha256
-from tunewright.bench.files import RESULTS, stay_in_folder
+from tunewright.bench.entries import Entries, Entry, code_sha256, mean
+from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder
+from tunewright.bench.gpus import faults, kernels, models, torch_peers
+from tunewright.bench.gpus.builds import MOST_SPILLED_BYTES, built
+from tunewright.bench.gpus.workloads import BUILT, TIMED
 from tunewright.codegen.cuda import nvrtc
-from tunewright.codegen.cuda.build import GpuArtifact, build
+from tunewright.codegen.cuda.device import NoDevice, devices
+from tunewright.codegen.cuda.driver import CupyDriver
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
-from tunewright.graph.fusion import Call, partition
-from tunewright.graph.onnx_import import load
-from tunewright.graph.rewrites import rewrite
-from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate
-from tunewright.search_space.sketches import lower, sketch
 from tunewright.tuner import cli
-
-BRAIN_DENSE = """(float[200, 768] x, float[3072, 768] w) => (float y) {
-  a = Cast<to = 16>(x) b = Cast<to = 16>(w) t = Gemm<transB = 1>(a, b) u = Gelu(t) y = Cast<to = 1>(u)
-}"""
-
-WORKLOADS: Mapping[str, tuple[str, str]] = {
-    "gemm float16 1024x1024x1024": (
-        "warp_tiles",
-        "(float16[1024, 1024] x, float16[1024, 1024] w) => (float16 y) { y = MatMul(x, w) }",
-    ),
-    "dense bfloat16 200x768x3072": ("warp_tiles", BRAIN_DENSE),
-    "conv float16 3x3 64-64 at 56x56": (
-        "warp_tiles",
-        "(float16[1, 64, 56, 56] x, float16[64, 64, 3, 3] w) => (float16 y) { y = Conv<pads = [1, 1, 1, 1]>(x, w) }",
-    ),
-    "gemm float32 1024x1024x1024": (
-        "product_tiles",
-        "(float[1024, 1024] x, float[1024, 1024] w) => (float y) { y = MatMul(x, w) }",
-    ),
-    "softmax float32 4096x1024": ("row_blocks", "(float[4096, 1024] x) => (float y) { y = Softmax(x) }"),
-    "layer norm float16 4096x768": (
-        "row_blocks",
-        "(float16[4096, 768] x, float16[768] s) => (float16 y) { y = LayerNormalization(x, s) }",
-    ),
-    "depthwise float32 3x3 96 at 56x56": (
-        "elements",
-        "(float[1, 96, 56, 56] x, float[96, 1, 3, 3] w) => (float y) { y = Conv<group=96, pads=[1, 1, 1, 1]>(x, w) }",
-    ),
-}
-"""Sketch and model of each."""
+from tunewright.workers.local import LocalPool
 
 ARCHITECTURES = ("sm_80", "sm_90a")
+"""That kernels are built for."""
 
-SCHEDULES = 50
+BUILDING, TIMING = ("codegen", "graph", "search_space"), ("codegen", "graph", "search_space", "workers", "tuner")
+"""The folders whose code decides what is built, and what is timed."""
 
-MOST_SPILLED_BYTES = 64
-"""That a thread of a kernel may write out, or read back, for want of registers."""
+LEAST_RATIO = 0.9
+"""Of the speed of cuBLAS and of a copy, in the geometric mean."""
+
+CASES: Mapping[str, Sequence[str]] = {
+    "builds": [f"{name} on {arch}" for name in BUILT for arch in ARCHITECTURES],
+    "kernels": list(TIMED),
+    "models": list(models.MODELS),
+    "faults": [faults.NAME],
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What is measured with."""
+
+    trials: int
+    stack: ExitStack
+
+    @cached_property
+    def target(self) -> Target:
+        return Target.of_gpu(devices()[0].gpu)
+
+    @cached_property
+    def driver(self) -> CupyDriver:
+        return CupyDriver()
+
+    @cached_property
+    def pool(self) -> LocalPool:
+        return self.stack.enter_context(LocalPool(self.target, FOLDER / "gpu" / "objects"))
+
+    def measured(self, part: str, name: str) -> Entry:
+        """An entry of a part."""
+        match part:
+            case "builds":
+                workload, _, arch = name.rpartition(" on ")
+                return built(workload, Target.of_gpu(KNOWN[arch]))
+            case "kernels":
+                return kernels.timed(name, self.target, self.pool, self.driver, self.trials)
+            case "models":
+                return models.timed(name, self.target, self.pool, self.driver, self.trials)
+            case _:
+                objects = FOLDER / "gpu" / "objects"
+                with LocalPool(self.target, objects, plugins=[faults.PLUGIN]) as pool:
+                    return faults.survived(self.target, pool, self.trials)
+
+    def settings(self, part: str) -> dict[str, Any]:
+        """What an entry depends on."""
+        folders = BUILDING if part == "builds" else TIMING
+        known = {"machine": machine(), "nvrtc": nvrtc.version(), "code_sha256": code_sha256(folders)}
+        if part == "builds":
+            return known
+        return known | {"gpu": self.driver.name, "trials": self.trials, "peers": torch_peers.versions()}
 
 
 def main() -> int:
-    """Build what is wanted and missing, then print the summary. 1 where a kernel writes out too much."""
-    parser = argparse.ArgumentParser(prog="./dev bench gpu", description=__doc__, allow_abbrev=False)
+    """Measure what is wanted and missing, then print the summary. 1 where a bound is missed."""
+    parser = argparse.ArgumentParser(
+        prog="./dev bench gpu", description=__doc__, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("part", nargs="?", choices=["all", *CASES], default="all", metavar="PART")
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
-    parser.add_argument("--again", action="store_true", help="build anew what is built")
+    parser.add_argument("--again", action="store_true", help="measure anew what is measured")
+    parser.add_argument("--trials", type=int, default=200, help="of each search (%(default)s)")
     given = parser.parse_args()
     stay_in_folder()
-    cases = {f"{name} on {arch}": (name, arch) for name in WORKLOADS for arch in ARCHITECTURES}
-    entries = Entries(RESULTS / "gpu.json", tuple(cases))
-    folders = ("codegen", "graph", "search_space")
-    wanted = {"machine": machine(), "nvrtc": nvrtc.version(), "code_sha256": code_sha256(folders)}
-    for case, (name, arch) in cases.items():
-        if any(text in case for text in given.names or cases) and (given.again or not entries.has(case, 1, wanted)):
-            entry = built(name, Target.of_gpu(KNOWN[arch]))
-            entries.put(case, 1, entry | wanted)
-            print(case, json.dumps(entry), flush=True)
-    found = [entry for _, entry in entries.of(1)]
-    summary = {
-        "builds_a_second": {case: round(entry["builds_a_second"], 2) for case, entry in entries.of(1)},
-        "most_spilled_bytes": max(entry["spilled_bytes"] for entry in found),
-    }
+    order = [_case(part, name) for part, names in CASES.items() for name in names]
+    entries = Entries(RESULTS / "gpu.json", order)
+    with ExitStack() as stack:
+        bench = Bench(given.trials, stack)
+        for part in _parts(given.part):
+            wanted = bench.settings(part)
+            for name in CASES[part]:
+                if given.names and not any(text in name for text in given.names):
+                    continue
+                if given.again or not entries.has(_case(part, name), 1, wanted):
+                    entry = bench.measured(part, name)
+                    entries.put(_case(part, name), 1, entry | wanted)
+                    print(_case(part, name), json.dumps(entry), flush=True)
+    summary, holds = concluded(dict(entries.of(1)))
     entries.write(summary)
     print(json.dumps(summary, indent=2))
-    return int(summary["most_spilled_bytes"] > MOST_SPILLED_BYTES)
+    return int(not holds)
 
 
-def built(name: str, target: Target) -> Entry:
-    """What a workload's schedules take to build, and what their kernels need."""
-    form, text = WORKLOADS[name]
-    task = task_of(text)
-    space = sketch(form).space(task, target)
-    rows = space.sample(SCHEDULES, np.random.default_rng(0))
-    started_s = time.perf_counter()
-    kernels = [
-        build(lower(Candidate(task, target, schedule)), target)
-        for schedule in (space.default, *map(space.schedule, rows))
-    ]
-    seconds = time.perf_counter() - started_s
-    return {
-        "sketch": form,
-        "target": str(target),
-        "builds": len(kernels),
-        "seconds": round(seconds, 3),
-        "builds_a_second": len(kernels) / seconds,
-        "registers": median(max(usage.registers for usage in kernel.usage.values()) for kernel in kernels),
-        "spilling": sum(spilled_bytes(kernel) > 0 for kernel in kernels),
-        "spilled_bytes": max(map(spilled_bytes, kernels)),
+def _parts(wanted: str) -> Iterator[str]:
+    """Those that are wanted; where it is all, those that this machine can do."""
+    if wanted != "all":
+        yield wanted
+        return
+    yield "builds"
+    try:
+        devices()
+    except NoDevice as error:
+        print(f"only builds: {error}", file=sys.stderr)
+        return
+    yield from ("faults", "kernels", "models")
+
+
+def _case(part: str, name: str) -> str:
+    return name if part == "builds" else f"{part}: {name}"
+
+
+def concluded(found: Mapping[str, Entry]) -> tuple[dict[str, Any], bool]:
+    """What there is to say of all entries together, and whether all bounds hold that something was measured for."""
+    builds = {case: entry for case, entry in found.items() if "builds_a_second" in entry}
+    summary: dict[str, Any] = {
+        "builds_a_second": {case: round(entry["builds_a_second"], 2) for case, entry in builds.items()},
+        "most_spilled_bytes": max((entry["spilled_bytes"] for entry in builds.values()), default=0),
     }
+    ratios = {
+        "narrow products to cuBLAS": _ratio(found, ("kernels: gemm float16", "kernels: gemm bfloat16"), "torch"),
+        "float32 products to cuBLAS": _ratio(found, ("kernels: gemm float32",), "torch"),
+        "softmax and layer norm to a copy": _ratio(found, ("kernels: softmax", "kernels: layer norm"), "copy"),
+        "models to PyTorch": _ratio(found, ("models: ",), "torch eager"),
+        "models to torch.compile": _ratio(found, ("models: ",), "torch.compile"),
+    }
+    summary["ratios"] = {name: round(ratio, 3) for name, ratio in ratios.items() if ratio is not None}
+    faulty = [entry for case, entry in found.items() if case.startswith("faults: ")]
+    least = {name: 1.0 if name.startswith("models") else LEAST_RATIO for name in ratios}
+    holds = summary["most_spilled_bytes"] <= MOST_SPILLED_BYTES and all(entry["holds"] for entry in faulty)
+    return summary, holds and all(ratio >= least[name] for name, ratio in summary["ratios"].items())
 
 
-def spilled_bytes(kernel: GpuArtifact) -> int:
-    """What a thread writes out or reads back for want of registers, in the launch where that is most."""
-    return max(max(usage.spill_store_bytes, usage.spill_load_bytes) for usage in kernel.usage.values())
-
-
-def task_of(text: str) -> Task:
-    """The heaviest task of a model in ONNX's text form."""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> m {text}')
-    graph = rewrite(load(model.SerializeToString()), widen=False)
-    return max((step.task for step in partition(graph) if isinstance(step, Call)), key=lambda task: task.flops)
+def _ratio(found: Mapping[str, Entry], begins: tuple[str, ...], peer: str) -> float | None:
+    """How many times as fast as a peer ours is, in the geometric mean of those cases."""
+    return mean([entry["ratios"][peer] for case, entry in found.items() if case.startswith(begins)])
 
 
 if __name__ == "__main__":

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from math import sqrt
 
-from .network import BRANCH_GAIN, Network
+from .network import BRANCH_GAIN, PLAIN, Form, Network
 
 
 def _classified(net: Network, x: str, features: int, classes: int = 1000) -> bytes:
     """The mean over all places, and a linear layer of it."""
-    pooled = net.reshape(net.mean(x, 2, 3), 1, features)
+    pooled = net.reshape(net.mean(x, 2, 3), net.form.batch, features)
     return net.onnx(net.gemm(pooled, features, classes))
 
 
 def _image(net: Network, height: int = 224, width: int = 224) -> str:
-    return net.input("image", (1, 3, height, width))
+    return net.input("image", (net.form.batch, 3, height, width))
 
 
 def _resnet_stem(net: Network) -> str:
@@ -39,9 +39,9 @@ def resnet18() -> bytes:
     return _classified(net, x, inputs)
 
 
-def resnet50() -> bytes:
+def resnet50(form: Form = PLAIN) -> bytes:
     """The same paper: blocks of 1x1, 3x3 and 1x1. Strides are those of the 3x3, as in all present implementations."""
-    net = Network("resnet50")
+    net = Network("resnet50", form=form)
     x, inputs = _resnet_stem(net), 64
     for stage, (inner, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
         for block in range(blocks):

@@ -8,6 +8,7 @@ normalisation is folded into the convolutions, as exporters do in evaluation mod
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
 
@@ -22,31 +23,49 @@ BRANCH_GAIN = 0.2
 """Of the last weights of a residual branch: what a deep network adds up would otherwise double from block to block."""
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How many samples a network takes at once, and the type of its numbers."""
+
+    batch: int = 1
+    dtype: type[np.floating[Any]] = np.float32
+
+    @property
+    def onnx_type(self) -> int:
+        """ONNX's number of the type."""
+        return int(helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype)))
+
+
+PLAIN = Form()
+
+
 class Network:
     """Collects nodes and weights; every method that adds some returns the name of the value they make.
 
     One seed always gives the same weights. Shapes are written in the order of ONNX: N C H W.
     """
 
-    def __init__(self, name: str, seed: int = 0) -> None:
-        self._name, self._seed = name, seed
+    def __init__(self, name: str, seed: int = 0, form: Form = PLAIN) -> None:
+        self._name, self._seed, self.form = name, seed, form
         self._nodes: list[NodeProto] = []
         self._weights: list[TensorProto] = []
         self._inputs: list[ValueInfoProto] = []
 
-    def input(self, name: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT) -> str:
-        """An input of the model."""
-        self._inputs.append(helper.make_tensor_value_info(name, dtype, shape))
+    def input(self, name: str, shape: Sequence[int], dtype: int | None = None) -> str:
+        """An input of the model, of its numbers' type unless another one is given."""
+        self._inputs.append(helper.make_tensor_value_info(name, dtype or self.form.onnx_type, shape))
         return name
 
     def constant(self, array: NDArray[Any]) -> str:
-        """A tensor of known values."""
+        """A tensor of known values; float32 ones get the type of the network's numbers."""
+        if array.dtype == np.float32:
+            array = array.astype(self.form.dtype, copy=False)
         name = f"c{len(self._weights)}"
         self._weights.append(numpy_helper.from_array(array, name))
         return name
 
     def scalar(self, value: float) -> str:
-        """A float32 of rank 0."""
+        """A number of rank 0."""
         return self.constant(np.array(value, np.float32))
 
     def integers(self, *values: int) -> str:

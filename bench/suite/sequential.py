@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 from onnx import TensorProto
 
-from .network import BRANCH_GAIN, Network
+from .network import BRANCH_GAIN, PLAIN, Form, Network
 
 
 def _attention(net: Network, x: str, tokens: int, features: int, heads: int, bias: str | None) -> str:
@@ -16,13 +16,13 @@ def _attention(net: Network, x: str, tokens: int, features: int, heads: int, bia
     size = features // heads
 
     def part(perm: tuple[int, ...]) -> str:
-        return net.transpose(net.reshape(net.linear(x, features, features), 1, tokens, heads, size), *perm)
+        return net.transpose(net.reshape(net.linear(x, features, features), net.form.batch, tokens, heads, size), *perm)
 
     query, key, value = part((0, 2, 1, 3)), part((0, 2, 3, 1)), part((0, 2, 1, 3))
     scores = net.add("Mul", net.add("MatMul", query, key), net.scalar(1 / sqrt(size)))
     scores = net.add("Add", scores, bias) if bias else scores
     mixed = net.add("MatMul", net.add("Softmax", scores, axis=-1), value)
-    mixed = net.reshape(net.transpose(mixed, 0, 2, 1, 3), 1, tokens, features)
+    mixed = net.reshape(net.transpose(mixed, 0, 2, 1, 3), net.form.batch, tokens, features)
     return net.linear(mixed, features, features, BRANCH_GAIN)
 
 
@@ -40,14 +40,14 @@ def _encoded(
     return net.layer_norm(x, features)
 
 
-def bert_base_s128() -> bytes:
+def bert_base_s128(form: Form = PLAIN) -> bytes:
     """Devlin et al., "BERT" (2018), the base size, 128 tokens and a mask of which of them count."""
-    net, tokens, features = Network("bert_base_s128"), 128, 768
-    ids, mask = (net.input(name, (1, tokens), TensorProto.INT64) for name in ("ids", "mask"))
+    net, tokens, features = Network("bert_base_s128", form=form), 128, 768
+    ids, mask = (net.input(name, (form.batch, tokens), TensorProto.INT64) for name in ("ids", "mask"))
     words = net.add("Gather", net.table(30522, features), ids, axis=0)
     places = net.constant(np.random.default_rng(0).standard_normal((1, tokens, features), dtype=np.float32))
     x = net.layer_norm(net.add("Add", words, places), features, 1e-12)
-    seen = net.add("Cast", net.reshape(mask, 1, 1, 1, tokens), to=TensorProto.FLOAT)
+    seen = net.add("Cast", net.reshape(mask, form.batch, 1, 1, tokens), to=form.onnx_type)
     bias = net.add("Mul", net.add("Sub", net.scalar(1), seen), net.scalar(-1e4))
     for _ in range(12):
         x = net.layer_norm(net.add("Add", x, _attention(net, x, tokens, features, 12, bias)), features, 1e-12)

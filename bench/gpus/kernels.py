@@ -1,0 +1,60 @@
+"""One kernel on a GPU of this machine: searched, then timed beside what PyTorch has for it."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from tunewright.bench.entries import Entry
+from tunewright.codegen.cuda.build import build
+from tunewright.codegen.cuda.driver import CupyDriver, Driver
+from tunewright.codegen.target import Target
+from tunewright.graph.oracle import example_inputs
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import lower
+from tunewright.workers.pool import Pool
+
+from . import torch_peers
+from .searching import searched
+from .side_by_side import Sample, side_by_side
+from .workloads import TIMED, task_of
+
+
+def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, trials: int) -> Entry:
+    """Milliseconds of a run of ours and of each peer, from a cold second-level cache, and how ours was found."""
+    workload = TIMED[name]
+    task = task_of(workload.text)
+    begun_s = time.perf_counter()
+    found = searched(pool, task, target, trials)
+    search_s = time.perf_counter() - begun_s
+    schedule, _ = found.best
+    peers = torch_peers.kernels(workload.kind, example_inputs(task, seed=0), driver)
+    times_s = side_by_side({"ours": sample(driver, task, target, schedule)} | peers)
+    ours_s = times_s.pop("ours")
+    return {
+        "schedule": schedule.to_json(),
+        "trials": len(found.tried),
+        "search_s": round(search_s, 1),
+        "statuses": found.statuses,
+        "ours_ms": 1e3 * ours_s,
+        "peers_ms": {peer: 1e3 * time_s for peer, time_s in times_s.items()},
+        "ratios": {peer: time_s / ours_s for peer, time_s in times_s.items()},
+        "tflops": task.flops / ours_s / 1e12,
+        "gb_s": task.traffic_bytes / ours_s / 1e9,
+        "clock_mhz": driver.clock().hz // 10**6,
+    }
+
+
+def sample(driver: Driver, task: Task, target: Target, schedule: Schedule) -> Sample:
+    """Of a schedule of ours, on made-up inputs."""
+    artifact = build(lower(Candidate(task, target, schedule)), target)
+    operands = [driver.memory(buffer.size_bytes) for buffer in (*artifact.params, *artifact.scratch)]
+    for tensor, array, memory in zip(task.inputs, example_inputs(task, seed=0), operands, strict=False):
+        packing = artifact.packings.get(tensor.name)
+        laid = np.ascontiguousarray(array if packing is None else packing.arranged(array))
+        memory.write(laid.reshape(-1).view(np.uint8))
+    run = driver.program(artifact, operands)
+    return lambda: driver.time(run, torch_peers.RUNS)

@@ -1,0 +1,5 @@
+"""The plugin `planted`, at work: see there."""
+
+from . import planted
+
+planted.install()

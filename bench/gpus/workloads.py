@@ -1,0 +1,99 @@
+"""What is built and timed, as models in ONNX's text form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx.parser
+
+from tunewright.graph.fusion import Call, partition
+from tunewright.graph.onnx_import import load
+from tunewright.graph.rewrites import rewrite
+from tunewright.graph.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A model of whose heaviest task kernels of one sketch are built."""
+
+    sketch: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A model whose heaviest task is searched and timed beside what others have for it: "product", "softmax", ..."""
+
+    kind: str
+    text: str
+
+
+BRAIN_DENSE = """(float[200, 768] x, float[3072, 768] w) => (float y) {
+  a = Cast<to = 16>(x) b = Cast<to = 16>(w) t = Gemm<transB = 1>(a, b) u = Gelu(t) y = Cast<to = 1>(u)
+}"""
+
+
+def _product(dtype: str, rows: int, depth: int, columns: int) -> str:
+    return f"({dtype}[{rows}, {depth}] x, {dtype}[{depth}, {columns}] w) => ({dtype} y) {{ y = MatMul(x, w) }}"
+
+
+def _softmax(dtype: str, rows: int, columns: int) -> str:
+    return f"({dtype}[{rows}, {columns}] x) => ({dtype} y) {{ y = Softmax(x) }}"
+
+
+def _layer_norm(dtype: str, rows: int, columns: int) -> str:
+    head = f"({dtype}[{rows}, {columns}] x, {dtype}[{columns}] s)"
+    return f"{head} => ({dtype} y) {{ y = LayerNormalization(x, s) }}"
+
+
+BUILT: Mapping[str, Built] = {
+    "gemm float16 1024x1024x1024": Built("warp_tiles", _product("float16", 1024, 1024, 1024)),
+    "dense bfloat16 200x768x3072": Built("warp_tiles", BRAIN_DENSE),
+    "conv float16 3x3 64-64 at 56x56": Built(
+        "warp_tiles",
+        "(float16[1, 64, 56, 56] x, float16[64, 64, 3, 3] w) => (float16 y) { y = Conv<pads = [1, 1, 1, 1]>(x, w) }",
+    ),
+    "gemm float32 1024x1024x1024": Built("product_tiles", _product("float", 1024, 1024, 1024)),
+    "softmax float32 4096x1024": Built("row_blocks", _softmax("float", 4096, 1024)),
+    "layer norm float16 4096x768": Built("row_blocks", _layer_norm("float16", 4096, 768)),
+    "depthwise float32 3x3 96 at 56x56": Built(
+        "elements",
+        "(float[1, 96, 56, 56] x, float[96, 1, 3, 3] w) => (float y) { y = Conv<group=96, pads=[1, 1, 1, 1]>(x, w) }",
+    ),
+}
+
+SQUARES = (1024, 2048, 4096, 8192)
+
+BERT = ((128, 768, 768), (128, 768, 3072), (128, 3072, 768), (2048, 768, 3072), (2048, 3072, 768))
+"""Rows, depth and columns of the layers of BERT base, of 1 and of 16 texts of 128 tokens."""
+
+LLAMA = ((16, 4096, 4096), (16, 4096, 14336), (2048, 4096, 6144), (2048, 4096, 14336), (2048, 14336, 4096))
+"""The same of Llama 3 of 8 billion weights, of 16 and of 2,048 tokens."""
+
+
+def _products() -> dict[str, Timed]:
+    narrow = [(n, n, n) for n in SQUARES] + [*BERT, *LLAMA]
+    wide = [(n, n, n) for n in SQUARES[:3]]
+    found: dict[str, Timed] = {}
+    for dtype, shapes in (("float16", narrow), ("bfloat16", narrow), ("float", wide)):
+        name = "float32" if dtype == "float" else dtype
+        found |= {f"gemm {name} {r}x{d}x{c}": Timed("product", _product(dtype, r, d, c)) for r, d, c in shapes}
+    return found
+
+
+TIMED: Mapping[str, Timed] = {
+    **_products(),
+    "softmax float32 4096x1024": Timed("softmax", _softmax("float", 4096, 1024)),
+    "softmax float16 16384x4096": Timed("softmax", _softmax("float16", 16384, 4096)),
+    "layer norm float16 4096x768": Timed("layer norm", _layer_norm("float16", 4096, 768)),
+    "layer norm float16 16384x4096": Timed("layer norm", _layer_norm("float16", 16384, 4096)),
+}
+
+
+def task_of(text: str) -> Task:
+    """The heaviest task of a model."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> m {text}')
+    graph = rewrite(load(model.SerializeToString()), widen=False)
+    tasks = [step.task for step in partition(graph) if isinstance(step, Call)]
+    return max(tasks, key=lambda task: (task.flops, task.traffic_bytes))
