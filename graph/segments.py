@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from math import prod
 
 from tunewright.codegen.expr import Load, Var, free_vars, loads
 
@@ -27,9 +28,10 @@ SMALLEST_BYTES = 256 << 10
 """What passes between two calls of a segment is larger: what fits into a second-level cache, of this size or more on
 today's cores, costs little to pass."""
 
-MOST_FLOPS_BYTE = 128.0
-"""Operations a segment does for each byte that passes between its calls. Where it does more, what passing them through
-memory takes is lost in the computing, on all of today's machines."""
+MOST_FLOPS_ELEMENT = 512.0
+"""Operations a segment does for each element that passes between its calls. Where it does more, what passing them
+through memory takes is lost in the computing, on all of today's machines: these do so many the faster, the fewer bytes
+an element has."""
 
 
 class Role(StrEnum):
@@ -132,8 +134,8 @@ def _segments(graph: Graph, members: Sequence[Call], roles: Roles) -> Iterator[S
 
 def _is_worth_it(tasks: Sequence[Task]) -> bool:
     """Whether tasks that feed each other spend a part of their time on what passes between them."""
-    passed_bytes = sum(tensor.size_bytes for task in tasks[:-1] for tensor in task.outputs)
-    return sum(task.flops for task in tasks) <= MOST_FLOPS_BYTE * passed_bytes
+    passed = sum(prod(tensor.shape) for task in tasks[:-1] for tensor in task.outputs)
+    return sum(task.flops for task in tasks) <= MOST_FLOPS_ELEMENT * passed
 
 
 def _joined(groups: Sequence[Group | None]) -> Group | None:

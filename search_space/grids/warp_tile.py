@@ -1,50 +1,34 @@
 """Warp tiles: a sum of products of narrow floats as a launch in which tensor cores multiply.
 
-    block                              batch, tile of rows, tile of columns
-      thread
-        rounds along the reduction     stages of them under way as asynchronous copies
-          left, right = operands       into shared memory, where what a warp reads together lies in different banks
-          barrier
-          warp: sums += left x right   fragments of 16 x 16 and 16 x 8 by `ldmatrix` and `mma`
-        output = finish(sums)
-
-An operand lies in shared memory as in global memory: with neighbours along the reduction or along its own axes. Where
-its memory has no 2, 4 or 8 neighbours on an even place, elements are copied one by one.
+block                              batch, tile of rows, tile of columns
+  thread
+    rounds along the reduction     stages of them under way as asynchronous copies
+      left, right = operands       into shared memory, where what a warp reads together lies in different banks
+      barrier
+      warp: sums += left x right   fragments of 16 x 16 and 16 x 8 by `ldmatrix` and `mma`
+    output = finish(sums)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import gcd, log2, prod
+from math import prod
 
 from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Var, const, op
-from tunewright.codegen.index import form
-from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Scope, Stmt, Store, Swizzle
+from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Scope, Stmt, Store
 from tunewright.codegen.lanes import lined
 
 from ..nests.digits import digits, places
 from ..products.product import Product
-from .operand_tile import Operand, OperandTile, operands
+from .operand_tile import OperandTile, operands
 from .parts import stored_part
+from .shared_tile import COLUMNS, DEPTH, PRODUCTS, ROWS, THREAD, SharedTile, unrolled, width
 from .sides import Sides, finished, size, within
 
-ROWS, COLUMNS, DEPTH = 16, 8, 16
-"""Of one product of a warp."""
-
-CHUNK = 8
-"""Elements of 16 bytes: a row of a matrix that `ldmatrix` reads, and the widest copy."""
-
-BANKS_BYTES = 128
-"""Of shared memory that are read at once."""
-
-PRODUCTS = {DType.F16: "mma.m16n8k16.f32.f16", DType.BF16: "mma.m16n8k16.f32.bf16"}
-"""The instruction for each type of operands."""
-
-LEFT, RIGHT, SUMS = "left", "right", "sums"
-ROUND, THREAD = "round", "thread"
+SUMS, ROUND = "sums", "round"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +81,16 @@ class WarpTile:
             stmt = Alloc(copy.buffer(self.stages), stmt)
         return For("block", prod(counts), stmt, LoopKind.BLOCK)
 
-    def _copies(self, sides: Sides, batch: Expr, row: Expr, column: Expr) -> tuple[_Copy, _Copy]:
+    def _copies(self, sides: Sides, batch: Expr, row: Expr, column: Expr) -> tuple[SharedTile, SharedTile]:
         shared = self.block_depth, places(sides.batch, batch), self.threads
         left, right = operands(self.found)
-        wide = widths(self.found, self.shapes)
+        rows, columns = (
+            OperandTile(left, row, self.block_rows, *shared),
+            OperandTile(right, column, self.block_columns, *shared),
+        )
         return (
-            _Copy(LEFT, OperandTile(left, row, self.block_rows, *shared), wide[0]),
-            _Copy(RIGHT, OperandTile(right, column, self.block_columns, *shared), wide[1]),
+            SharedTile("left", rows, is_left=True, wide=width(left, self.shapes)),
+            SharedTile("right", columns, is_left=False, wide=width(right, self.shapes)),
         )
 
     @property
@@ -119,7 +106,7 @@ class WarpTile:
             Buffer("own_right", (across // 2, 2 * DEPTH * COLUMNS // WARP), self.dtype, Scope.REGISTER),
         )
 
-    def _summed(self, sides: Sides, copies: tuple[_Copy, _Copy], part: Expr) -> tuple[Stmt, ...]:
+    def _summed(self, sides: Sides, copies: tuple[SharedTile, SharedTile], part: Expr) -> tuple[Stmt, ...]:
         """All rounds. What a round needs is copied `stages - 1` rounds ahead, to where the round before has been."""
         rounds, ahead, step = self.rounds // self.splits, self.stages - 1, Var(ROUND)
         begin = part * rounds
@@ -147,9 +134,9 @@ class WarpTile:
 
     def _cleared(self) -> Stmt:
         stmt: Stmt = Store(SUMS, (Var("r"), Var("c"), Var("e")), const(0.0))
-        return _unrolled(stmt, r=self._tiles[0], c=self._tiles[1], e=ROWS * COLUMNS // WARP)
+        return unrolled(stmt, r=self._tiles[0], c=self._tiles[1], e=ROWS * COLUMNS // WARP)
 
-    def _multiplied(self, copies: tuple[_Copy, _Copy], stage: Expr) -> Stmt:
+    def _multiplied(self, copies: tuple[SharedTile, SharedTile], stage: Expr) -> Stmt:
         """Add what one round brought. Of the right operand, what two neighbouring products need is read together."""
         row, column = self._own()
         down, pairs = self._tiles[0], self._tiles[1] // 2
@@ -162,11 +149,11 @@ class WarpTile:
         sums = Load(SUMS, (r, c * 2 + p, lined(const(0), 4)), DType.F32)
         factor = replace(own[1], index=(c, lined(p * 4, 4)))
         body = (
-            _unrolled(left.fragment(own[0], stage, row + r * ROWS, deep), r=down),
-            _unrolled(right.fragment(own[1], stage, column + c * 2 * COLUMNS, deep), c=pairs),
-            _unrolled(Do(PRODUCTS[self.dtype], (sums,), (own[0], factor, sums)), r=down, c=pairs, p=2),
+            unrolled(left.fragment(own[0], stage, row + r * ROWS, deep), r=down),
+            unrolled(right.fragment(own[1], stage, column + c * 2 * COLUMNS, deep), c=pairs),
+            unrolled(Do(PRODUCTS[self.dtype], (sums,), (own[0], factor, sums)), r=down, c=pairs, p=2),
         )
-        return _unrolled(Block(body), k=self.block_depth // DEPTH)
+        return unrolled(Block(body), k=self.block_depth // DEPTH)
 
     def _finished(self, sides: Sides, part: Expr, batch: Expr, row: Expr, column: Expr) -> Stmt:
         """Write a thread's sums: those of a product are two neighbours in one row, and two 8 rows below."""
@@ -186,96 +173,5 @@ class WarpTile:
             else stored_part(self.found, part, at, wide, total)
         )
         stmt = within(at_column, size(sides.columns), self.block_columns, stmt)
-        stmt = within(at_row, size(sides.rows), self.block_rows, _unrolled(stmt, c=self._tiles[1], e=2 // wide))
-        return _unrolled(stmt, r=self._tiles[0], h=2)
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """An operand's tile on its way: into shared memory, and from there into the registers of a warp."""
-
-    name: str
-    tile: OperandTile
-    wide: int  # elements of one copy
-
-    def buffer(self, stages: int) -> Buffer:
-        """Rows of neighbours, whose chunks are exchanged so that those of eight rows are in different banks."""
-        tile = self.tile
-        rows, columns = (tile.extent, tile.block_depth) if tile.operand.is_deep else (tile.block_depth, tile.extent)
-        dtype = tile.operand.load.dtype
-        swizzle = _swizzle(columns, dtype)
-        return Buffer(self.name, (stages, rows, columns), dtype, Scope.SHARED, swizzle)
-
-    def _place(self, stage: Expr, along: Expr, deep: Expr, wide: int) -> Load:
-        """Neighbours in shared memory."""
-        row, column = (along, deep) if self.tile.operand.is_deep else (deep, along)
-        return Load(self.name, (stage, row, lined(column, wide)), self.tile.operand.load.dtype)
-
-    def filled(self, step: Expr, stage: Expr) -> Stmt:
-        """Bring what a round needs; zeros beyond the edges."""
-        wide, tile = self.wide, self.tile
-        dtype = tile.operand.load.dtype
-
-        def one(n: Expr, along: Expr, deep: Expr) -> Stmt:
-            to, element = self._place(stage, along, deep, wide), tile.element(step, along, deep, wide)
-            moved: Stmt = Store(to.tensor, to.index, element)
-            if wide > 1:
-                assert isinstance(element, Load)
-                moved = Do(f"cp.async.{wide * dtype.size_bytes}", (to,), (element,))
-            stmt = tile.inside(step, along, deep, moved)
-            if stmt is moved:
-                return stmt
-            zeros = Store(to.tensor, to.index, const(0.0, dtype))
-            return Block((stmt, tile.outside(step, along, deep, zeros)))
-
-        return tile.each(wide, one)
-
-    def fragment(self, to: Load, stage: Expr, along: Expr, deep: Expr) -> Stmt:
-        """Four matrices of 8 x 8: 16 places along the operand by 16 in depth, each lane naming a row of one of them.
-
-        They come in the order of the registers: of the left operand, of which they make one 16 x 16, its own axis moves
-        first; of the right one, of which they make two 16 x 8, depth does.
-        """
-        lane = Var(THREAD) % WARP
-        row, second, third = lane % 8, lane // 8 % 2 * 8, lane // 16 * 8
-        more_along, more_deep = (second, third) if self.name == LEFT else (third, second)
-        if self.tile.operand.is_deep:
-            source = self._place(stage, along + more_along + row, deep + more_deep, CHUNK)
-            return Do("ldmatrix.x4", (to,), (source,))
-        source = self._place(stage, along + more_along, deep + more_deep + row, CHUNK)
-        return Do("ldmatrix.x4.trans", (to,), (source,))
-
-
-def _unrolled(stmt: Stmt, **extents: int) -> Stmt:
-    """The statement in unrolled loops, by variable, the outermost first."""
-    for name, extent in reversed(extents.items()):
-        stmt = For(name, extent, stmt, LoopKind.UNROLL)
-    return stmt
-
-
-def _swizzle(columns: int, dtype: DType) -> Swizzle:
-    """For rows of so many elements, a power of two, of which eight below each other are read at once."""
-    bits, base = int(log2(columns)), int(log2(CHUNK))
-    most = int(log2(BANKS_BYTES // (CHUNK * dtype.size_bytes)))
-    return Swizzle(min(most, bits - base), base, max(most, bits - base))
-
-
-def widths(found: Product, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
-    """Elements of one copy of each operand: as many as lie on a multiple of their size wherever they are read."""
-    left, right = operands(found)
-    return _width(left, shapes[left.load.tensor]), _width(right, shapes[right.load.tensor])
-
-
-def _width(operand: Operand, shape: tuple[int, ...]) -> int:
-    aligned = _aligned(operand.load, shape, operand.last.name)
-    return operand.wide([wide for wide in (CHUNK, 4, 2) if aligned % wide == 0])
-
-
-def _aligned(operand: Load, shape: tuple[int, ...], last: str) -> int:
-    """What divides the number of any element that is read, but for its place along the axis `last`; 0 of 0 alone."""
-    found = 0
-    for d, at in enumerate(operand.index):
-        known, stride = form(at), prod(shape[d + 1 :])
-        terms = [coefficient for atom, coefficient in known.terms.items() if atom != Var(last)]
-        found = gcd(found, *(number * stride for number in (known.constant, *terms)))
-    return found
+        stmt = within(at_row, size(sides.rows), self.block_rows, unrolled(stmt, c=self._tiles[1], e=2 // wide))
+        return unrolled(stmt, r=self._tiles[0], h=2)

@@ -13,6 +13,7 @@ from ..measurement import Candidate
 from ..schedule import Illegal, Schedule
 from ..sketch import Sketch
 from ..space import Space
+from .attention_tiles import AttentionTilesSketch
 from .chain import ChainSketch
 from .contraction import ContractionSketch
 from .elements import ElementsSketch
@@ -29,7 +30,7 @@ from .window import WindowSketch
 from .winograd import WinogradSketch
 
 GROUPS: tuple[tuple[Sketch, ...], ...] = (
-    (ChainSketch(), JointSketch()),  # for several products or windows
+    (ChainSketch(), JointSketch(), AttentionTilesSketch()),  # for several products or windows
     (PlaneSketch(),),  # for windows of planes
     (
         WinogradSketch(4),

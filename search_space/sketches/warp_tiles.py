@@ -16,10 +16,11 @@ from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
-from ..grids.operand_tile import ADDRESS_REGISTERS, accesses
+from ..grids.operand_tile import ADDRESS_REGISTERS, accesses, operands
 from ..grids.parts import kernel, may_split
+from ..grids.shared_tile import DEPTH, PRODUCTS, width
 from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
-from ..grids.warp_tile import DEPTH, PRODUCTS, WarpTile, widths
+from ..grids.warp_tile import WarpTile
 from ..products.product import NARROW_TOO, Product, product
 from ..schedule import Schedule
 from ..sketch import remembered
@@ -59,7 +60,8 @@ class WarpTilesSketch:
     @remembered
     def space(self, task: Task, target: Target) -> Space:
         found = _product(task)
-        wide = widths(found, _shapes(task, found))
+        left, right = operands(found)
+        wide = width(left, _shapes(task, found)), width(right, _shapes(task, found))
 
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(found, wide, target, columns)
@@ -113,10 +115,10 @@ def _legal(found: Product, wide: tuple[int, int], target: Target, columns: Colum
     rows, across, depth = columns["block_rows"], columns["block_columns"], columns["block_depth"]
     smem_bytes = found.panel.dtype.size_bytes * columns["stages"] * depth * (rows + across)
     warp_rows, warp_across = columns["warp_rows"], columns["warp_columns"]
-    sums, operands = warp_rows * warp_across // WARP, (warp_rows + warp_across) * DEPTH // (2 * WARP)
+    sums, fragments = warp_rows * warp_across // WARP, (warp_rows + warp_across) * DEPTH // (2 * WARP)
     shared_by = np.maximum(threads, WARP)
     copies = accesses(rows, depth, wide[0], shared_by) + accesses(across, depth, wide[1], shared_by)
-    registers = sums + operands + ADDRESS_REGISTERS * copies + OTHER_REGISTERS
+    registers = sums + fragments + ADDRESS_REGISTERS * copies + OTHER_REGISTERS
     legal = -(-size(Sides.of(found).rows) // rows) % columns["group"] == 0
     legal &= held(target, threads, registers, smem_bytes)
     return np.asarray(legal & fill(found, columns, DEPTH) & may_split(found, target, columns))

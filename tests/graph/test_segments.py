@@ -99,8 +99,8 @@ def test_what_is_small_is_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_computing_takes_it_all_it_is_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All three do 16 * 50 operations a pixel and a few, 128 bytes pass; the last two do 16 * 34, and 64 bytes pass."""
-    monkeypatch.setattr(segments, "MOST_FLOPS_BYTE", 8.0)
+    """All three do 16 * 50 operations a pixel and a few, and 32 numbers pass; the last two 16 * 34, and 16 pass."""
+    monkeypatch.setattr(segments, "MOST_FLOPS_ELEMENT", 32.0)
     assert offered(SEPARABLE, SEPARABLE_WEIGHTS) == [[(0, 3)]]
 
 

@@ -105,6 +105,9 @@ MODELS = {
     "half_turned": "float16: x[{8d}, {8a}] w[{8a}, {8d}] | y = Gemm<transA=1, transB=1>(x, w) | y ; w",
     "half_conv": "float16: x[1, {8d}, {a}, {b}] w[{c}, {8d}, 3, 3] z[{c}] | t = Conv<pads=[1, 1, 1, 1]>(x, w, z)"
     " y = Relu(t) | y ; w z",
+    "half_attended": "float16: q[{d}, {a}, {b}] k[{d}, {c}, {b}] m[{a}, {c}] v[{d}, {c}, {2b}]"
+    " | t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) s = Add(r, m) p = Softmax(s) y = MatMul(p, v)"
+    " | y[{d}, {a}, {2b}] ; m",
     "half_pool": "float16: x[1, {c}, {a}, {b}] | y = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(x) | y",
     "half_softmax": "float16: x[{d}, {a}, {c}] | y = Softmax(x) | y",
     "half_concat": "float16: x[{a}, {b}] z[{a}, {c}] | t = Concat<axis=1>(x, z) y = Neg(t) | y",

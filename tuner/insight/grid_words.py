@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from tunewright.codegen.cuda.gpu import WARP
+from tunewright.search_space.grids.shared_tile import ROWS
 from tunewright.search_space.rows.steps import plan as rows_plan
 
 from ..text import counted
@@ -82,8 +83,18 @@ def _turned_tiles(point: Point) -> Iterator[str]:
     yield f"A block turns {extent} by {extent} elements in shared memory, a thread {counted(each, 'element')} of them."
 
 
+def _attention_tiles(point: Point) -> Iterator[str]:
+    yield "Attention in one launch on tensor cores: scores and weights are in registers, and nowhere else."
+    yield from work(point)
+    warps, places, stages = (point.values[name] for name in ("warps", "block_places", "stages"))
+    yield from _blocks(point, warps * WARP)
+    yield f"A block has {grouped(ROWS * warps)} rows of scores, {ROWS} a warp, for {places} keys and values a round."
+    yield f"What a round needs is copied {counted(stages - 1, 'round')} ahead."
+
+
 GRID_FORMS: Mapping[str, Callable[[Point], Iterator[str]]] = {
     "elements": _elements,
+    "attention_tiles": _attention_tiles,
     "product_tiles": _product_tiles,
     "warp_tiles": _warp_tiles,
     "row_blocks": _row_blocks,

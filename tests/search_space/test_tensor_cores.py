@@ -1,4 +1,4 @@
-"""Tiles for tensor cores: how they lie in shared memory, and what their code is made of."""
+"""Tiles for tensor cores: how they lie in shared memory, what their code is made of, and attention by them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.interp import RaceError
 from tunewright.codegen.ir import Alloc, Barrier, Block, Do, For, If, Kernel, Stmt
 from tunewright.graph.oracle import example_inputs, reference
-from tunewright.search_space.grids import warp_tile
+from tunewright.search_space.grids import shared_tile
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower, sketch
@@ -24,7 +24,7 @@ from .test_sketches import MODELS, tasks_of
 
 @pytest.mark.parametrize("columns", [16, 32, 64, 128, 256])
 def test_rows_that_are_read_together_lie_in_different_banks(columns):
-    swizzle = warp_tile._swizzle(columns, DType.F16)
+    swizzle = shared_tile._swizzle(columns, DType.F16)
     row, chunk = np.meshgrid(np.arange(64), np.arange(columns // 8), indexing="ij")
     place = swizzle.place(row * columns + chunk * 8)
     assert sorted(place.reshape(-1)) == list(range(0, 64 * columns, 8))  # each its own
@@ -62,10 +62,24 @@ def without(stmt: Stmt, gone: type | str) -> Stmt:
     return stmt
 
 
+@pytest.fixture(scope="module")
+def attended():
+    sizes = {"a": 20, "b": 16, "c": 70, "d": 1}
+    return next(t for t in tasks_of(MODELS["half_attended"], sizes) if sketch("attention_tiles").applies(t, GPU))
+
+
+THREE_STAGES = {
+    "warp_tiles": {"stages": 3, "block_depth": 16},
+    "attention_tiles": {"warps": 2, "block_places": 16, "stages": 3},
+}
+
+
 @pytest.mark.parametrize("gone", [Barrier, "cp.async.wait.1"])
-def test_what_is_left_out_is_found(task, gone):
-    values = dict(sketch("warp_tiles").space(task, GPU).default.values) | {"stages": 3, "block_depth": 16}
-    kernel = lower(Candidate(task, GPU, Schedule("warp_tiles", 1, tuple(values.items()))))
+@pytest.mark.parametrize("name", THREE_STAGES)
+def test_what_is_left_out_is_found(task, attended, name, gone):
+    task = task if name == "warp_tiles" else attended
+    values = dict(sketch(name).space(task, GPU).default.values) | THREE_STAGES[name]
+    kernel = lower(Candidate(task, GPU, Schedule(name, 1, tuple(values.items()))))
     inputs = example_inputs(task, 0)
     [right] = reference(task, inputs)
     found = np.zeros_like(right)
@@ -76,3 +90,32 @@ def test_what_is_left_out_is_found(task, gone):
     spoilt = Kernel(kernel.params, kernel.scratch, body)
     with pytest.raises(RaceError):
         interp.run(spoilt, [*inputs, found])
+
+
+def test_places_that_a_mask_leaves_out_weigh_nothing(attended):
+    """Also where all places of the first rounds are left out, and nothing else is known of a row yet."""
+    queries, keys, mask, values = example_inputs(attended, 0)
+    mask[:7, :40] = -np.inf
+    mask[7:, 50:] = -np.inf
+    inputs = [queries, keys, mask, values]
+    [right] = reference(attended, inputs)
+    assert np.isfinite(right).all()
+    values = {"warps": 2, "block_places": 16, "stages": 2}
+    kernel = lower(Candidate(attended, GPU, Schedule("attention_tiles", 1, tuple(values.items()))))
+    found = np.zeros_like(right)
+    interp.run(kernel, [*inputs, found])
+    np.testing.assert_allclose(found.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "p = Softmax<axis = 1>(s)",  # of columns
+        "p = LogSoftmax(s)",
+        "e = Softmax(s) p = Mul(e, s)",  # the scores are needed again
+    ],
+)
+def test_what_is_no_attention(other):
+    sizes = {"a": 20, "b": 16, "c": 20, "d": 1}
+    found = tasks_of(MODELS["half_attended"].replace("p = Softmax(s)", other), sizes)
+    assert not any(sketch("attention_tiles").applies(task, GPU) for task in found)
