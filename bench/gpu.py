@@ -1,7 +1,7 @@
 """Kernels for GPUs: `./dev bench gpu [builds|kernels|models|faults] [NAME ...] [--again] [--trials N]`.
 
   builds   kernels built on a machine that need not have a GPU                             a minute a case
-  kernels  on a GPU: products, softmax and layer norm, searched and timed beside PyTorch's   minutes a case
+  kernels  on a GPU: products, attention, rows, searched and timed beside PyTorch's          minutes a case
   models   on a GPU: resnet50 and BERT in float16, each task searched, timed beside PyTorch    long
   faults   on a GPU: a search with kernels planted in it that hang, crash and are wrong
 
@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tunewright.bench.entries import Entries, Entry, code_sha256, mean
+from tunewright.bench.entries import SHAPING, Entries, Entry, code_sha256, mean
 from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder
 from tunewright.bench.gpus import faults, kernels, models, torch_peers
 from tunewright.bench.gpus.builds import MOST_SPILLED_BYTES, built
 from tunewright.bench.gpus.workloads import BUILT, TIMED
+from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.device import NoDevice, devices
 from tunewright.codegen.cuda.driver import CupyDriver
@@ -37,11 +38,16 @@ from tunewright.codegen.target import Target
 from tunewright.tuner import cli
 from tunewright.workers.local import LocalPool
 
+OBJECTS = FOLDER / "gpu" / "objects"
+"""Where kernels are kept that were built."""
+
 ARCHITECTURES = ("sm_80", "sm_90a")
 """That kernels are built for."""
 
-BUILDING, TIMING = ("codegen", "graph", "search_space"), ("codegen", "graph", "search_space", "workers", "tuner")
-"""The folders whose code decides what is built, and what is timed."""
+BUILDING = ("codegen", "graph", "search_space")
+"""The folders whose code decides what is built."""
+
+LEAST_TRIALS = 16
 
 LEAST_RATIO = 0.9
 """Of the speed of cuBLAS and of a copy, in the geometric mean."""
@@ -71,7 +77,11 @@ class Bench:
 
     @cached_property
     def pool(self) -> LocalPool:
-        return self.stack.enter_context(LocalPool(self.target, FOLDER / "gpu" / "objects"))
+        return self.stack.enter_context(LocalPool(self.target, OBJECTS))
+
+    @cached_property
+    def objects(self) -> ObjectCache:
+        return ObjectCache(OBJECTS)
 
     def measured(self, part: str, name: str) -> Entry:
         """An entry of a part."""
@@ -80,17 +90,16 @@ class Bench:
                 workload, _, arch = name.rpartition(" on ")
                 return built(workload, Target.of_gpu(KNOWN[arch]))
             case "kernels":
-                return kernels.timed(name, self.target, self.pool, self.driver, self.trials)
+                return kernels.timed(name, self.target, self.pool, self.driver, self.objects, self.trials)
             case "models":
-                return models.timed(name, self.target, self.pool, self.driver, self.trials)
+                return models.timed(name, self.target, self.pool, self.driver, self.objects, self.trials)
             case _:
-                objects = FOLDER / "gpu" / "objects"
-                with LocalPool(self.target, objects, plugins=[faults.PLUGIN]) as pool:
+                with LocalPool(self.target, OBJECTS, plugins=[faults.PLUGIN]) as pool:
                     return faults.survived(self.target, pool, self.trials)
 
     def settings(self, part: str) -> dict[str, Any]:
         """What an entry depends on."""
-        folders = BUILDING if part == "builds" else TIMING
+        folders = BUILDING if part == "builds" else (*SHAPING, "bench/gpus")
         known = {"machine": machine(), "nvrtc": nvrtc.version(), "code_sha256": code_sha256(folders)}
         if part == "builds":
             return known
@@ -108,6 +117,8 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
     parser.add_argument("--trials", type=int, default=200, help="of each search (%(default)s)")
     given = parser.parse_args()
+    if given.trials < LEAST_TRIALS:
+        parser.error(f"--trials {given.trials}: at least {LEAST_TRIALS}")
     stay_in_folder()
     order = [_case(part, name) for part, names in CASES.items() for name in names]
     entries = Entries(RESULTS / "gpu.json", order)
@@ -156,6 +167,7 @@ def concluded(found: Mapping[str, Entry]) -> tuple[dict[str, Any], bool]:
     ratios = {
         "narrow products to cuBLAS": _ratio(found, ("kernels: gemm float16", "kernels: gemm bfloat16"), "torch"),
         "float32 products to cuBLAS": _ratio(found, ("kernels: gemm float32",), "torch"),
+        "attention to PyTorch's": _ratio(found, ("kernels: attention",), "torch"),
         "softmax and layer norm to a copy": _ratio(found, ("kernels: softmax", "kernels: layer norm"), "copy"),
         "models to PyTorch": _ratio(found, ("models: ",), "torch eager"),
         "models to torch.compile": _ratio(found, ("models: ",), "torch.compile"),

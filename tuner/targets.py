@@ -13,11 +13,16 @@ first GPU.
 """
 
 
-def local_target(name: str = "auto", threads: int | None = None) -> Target:
-    """The device of this machine of that name. Raises Refused if there is none."""
+def checked_target(name: str) -> str:
+    """The name given. Raises Refused if no device has it."""
     if name not in TARGETS:
         raise Refused(f"no target is called {name!r}; there are {', '.join(TARGETS)}")
-    if name != CUDA:
+    return name
+
+
+def local_target(name: str = "auto", threads: int | None = None) -> Target:
+    """The device of this machine of that name. Raises Refused if there is none."""
+    if checked_target(name) != CUDA:
         return detect(threads)
     if threads is not None:
         raise Refused(f"threads={threads}: a GPU has threads of its own, which the search chooses; leave it out")

@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from tunewright.bench.entries import Entry
+from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.cuda.build import build
 from tunewright.codegen.cuda.driver import CupyDriver, Driver
 from tunewright.codegen.target import Target
@@ -23,7 +24,7 @@ from .side_by_side import Sample, side_by_side
 from .workloads import TIMED, task_of
 
 
-def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, trials: int) -> Entry:
+def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: ObjectCache, trials: int) -> Entry:
     """Milliseconds of a run of ours and of each peer, from a cold second-level cache, and how ours was found."""
     workload = TIMED[name]
     task = task_of(workload.text)
@@ -32,7 +33,7 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, trials: int
     search_s = time.perf_counter() - begun_s
     schedule, _ = found.best
     peers = torch_peers.kernels(workload.kind, example_inputs(task, seed=0), driver)
-    times_s = side_by_side({"ours": sample(driver, task, target, schedule)} | peers)
+    times_s = side_by_side({"ours": sample(driver, objects, task, target, schedule)} | peers)
     ours_s = times_s.pop("ours")
     return {
         "schedule": schedule.to_json(),
@@ -48,13 +49,13 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, trials: int
     }
 
 
-def sample(driver: Driver, task: Task, target: Target, schedule: Schedule) -> Sample:
+def sample(driver: Driver, objects: ObjectCache, task: Task, target: Target, schedule: Schedule) -> Sample:
     """Of a schedule of ours, on made-up inputs."""
-    artifact = build(lower(Candidate(task, target, schedule)), target)
+    artifact = build(lower(Candidate(task, target, schedule)), target, objects)
     operands = [driver.memory(buffer.size_bytes) for buffer in (*artifact.params, *artifact.scratch)]
     for tensor, array, memory in zip(task.inputs, example_inputs(task, seed=0), operands, strict=False):
         packing = artifact.packings.get(tensor.name)
         laid = np.ascontiguousarray(array if packing is None else packing.arranged(array))
         memory.write(laid.reshape(-1).view(np.uint8))
-    run = driver.program(artifact, operands)
+    run = driver.recorded(driver.program(artifact, operands))
     return lambda: driver.time(run, torch_peers.RUNS)

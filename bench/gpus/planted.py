@@ -90,8 +90,3 @@ def install() -> None:
 
     setattr(measure, "lower", lower)  # noqa: B010 - names that it imports
     setattr(build, "source", source)  # noqa: B010
-
-
-def make_known() -> None:
-    """Have this process know the sketches too, so that it can ask for them."""
-    sketches.SKETCHES = (*REAL, *PLANTED)

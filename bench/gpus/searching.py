@@ -12,7 +12,6 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
-from tunewright.search_space.space import Space
 from tunewright.tuner.jobs.strategies.evolutionary import Evolutionary
 from tunewright.tuner.jobs.strategies.problem import Problem
 from tunewright.workers.pool import Pool
@@ -43,12 +42,7 @@ class Searched:
 
 def searched(pool: Pool, task: Task, target: Target, trials: int, *, seed: int = 0) -> Searched:
     """So many trials of a task, fewer where there are no more schedules."""
-    return searched_in(spaces(task, target), pool, task, target, trials, seed)
-
-
-def searched_in(offered: Sequence[Space], pool: Pool, task: Task, target: Target, trials: int, seed: int) -> Searched:
-    """The same in these spaces."""
-    strategy = Evolutionary(Problem.of(task, target, offered, AnalyticModel(), seed))
+    strategy = Evolutionary(Problem.of(task, target, spaces(task, target), AnalyticModel(), seed))
     tried: list[tuple[Schedule, Measurement]] = []
     best_s = inf
     while len(tried) < trials:

@@ -20,6 +20,9 @@ from .side_by_side import Sample
 RUNS = 20
 """Of a sample."""
 
+WARMING = 3
+"""Runs before one is recorded: they compile, choose algorithms and take memory."""
+
 COMPILED: Mapping[str, Mapping[str, Any]] = {
     "inductor": {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,TRITON"},
     "triton": {"max_autotune": True, "max_autotune_gemm_backends": "TRITON"},
@@ -42,6 +45,7 @@ def kernels(kind: str, arrays: Sequence[NDArray[Any]], driver: CupyDriver) -> di
     operations: Mapping[str, Callable[..., Any]] = {
         "product": torch.matmul,
         "softmax": lambda x: functional.softmax(x, -1),
+        "attention": lambda q, k, v: functional.scaled_dot_product_attention(q[None], k[None], v[None], scale=1.0),
         "layer norm": lambda x, scale: functional.layer_norm(x, scale.shape, scale),
     }
     operation, operands = operations[kind], [_tensor(torch, array) for array in arrays]
@@ -54,8 +58,10 @@ def kernels(kind: str, arrays: Sequence[NDArray[Any]], driver: CupyDriver) -> di
     return found
 
 
-def models(data: bytes, feeds: Sequence[NDArray[Any]], driver: CupyDriver) -> dict[str, Sample]:
-    """By name, samples of a model: op by op, and compiled, its graphs replayed."""
+def models(
+    data: bytes, feeds: Sequence[NDArray[Any]], driver: CupyDriver
+) -> tuple[list[NDArray[Any]], dict[str, Sample]]:
+    """Outputs of a model, and by name samples of it: op by op, and compiled, each replayed as a graph."""
     import torch
 
     from tunewright.tuner.peers.torch_module import translate
@@ -63,22 +69,31 @@ def models(data: bytes, feeds: Sequence[NDArray[Any]], driver: CupyDriver) -> di
     module = translate(load(data, {})).cuda()
     inputs = [_tensor(torch, array) for array in feeds]
     inputs = [one.contiguous(memory_format=torch.channels_last) if one.ndim == 4 else one for one in inputs]
-    compiled = torch.compile(module, mode="max-autotune", dynamic=False)
-    return {
+    compiled = torch.compile(module, mode="max-autotune-no-cudagraphs", dynamic=False)
+    with torch.no_grad():
+        outputs = [one.float().cpu().numpy() for one in module(*inputs)]
+    return outputs, {
         "torch eager": _sample(torch, driver, lambda: module(*inputs), is_cold=False),
         "torch.compile": _sample(torch, driver, lambda: compiled(*inputs), is_cold=False),
     }
 
 
 def _sample(torch: Any, driver: CupyDriver, run: Callable[[], Any], *, is_cold: bool) -> Sample:
-    """On the driver's stream and by its events, so that all programs are timed alike."""
+    """As one graph on the driver's stream and by its events: all programs are timed alike, and no Python is in it."""
+    with torch.no_grad():
+        for _ in range(WARMING):
+            run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
     stream = torch.cuda.ExternalStream(driver.stream_pointer)
 
-    def once() -> None:
-        with torch.cuda.stream(stream), torch.no_grad():
-            run()
+    def replay() -> None:
+        with torch.cuda.stream(stream):
+            graph.replay()
 
-    return lambda: driver.time(once, RUNS, is_cold=is_cold)
+    return lambda: driver.time(replay, RUNS, is_cold=is_cold)
 
 
 def _tensor(torch: Any, array: NDArray[Any]) -> Any:

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import onnx.parser
 
-from tunewright.graph.fusion import Call, partition
-from tunewright.graph.onnx_import import load
-from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
+from tunewright.tuner.models.model import open_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,12 @@ def _layer_norm(dtype: str, rows: int, columns: int) -> str:
     return f"{head} => ({dtype} y) {{ y = LayerNormalization(x, s) }}"
 
 
+def _attention(dtype: str, heads: int, tokens: int, features: int) -> str:
+    head = ", ".join(f"{dtype}[{heads}, {tokens}, {features}] {name}" for name in "qkv")
+    turned = "t = Transpose<perm = [0, 2, 1]>(k) r = MatMul(q, t)"
+    return f"({head}) => ({dtype} y) {{ {turned} p = Softmax(r) y = MatMul(p, v) }}"
+
+
 BUILT: Mapping[str, Built] = {
     "gemm float16 1024x1024x1024": Built("warp_tiles", _product("float16", 1024, 1024, 1024)),
     "dense bfloat16 200x768x3072": Built("warp_tiles", BRAIN_DENSE),
@@ -57,6 +61,11 @@ BUILT: Mapping[str, Built] = {
     "gemm float32 1024x1024x1024": Built("product_tiles", _product("float", 1024, 1024, 1024)),
     "softmax float32 4096x1024": Built("row_blocks", _softmax("float", 4096, 1024)),
     "layer norm float16 4096x768": Built("row_blocks", _layer_norm("float16", 4096, 768)),
+    "attention float16 12x512x64": Built("attention_tiles", _attention("float16", 12, 512, 64)),
+    "attention bfloat16 32x2048x128": Built("attention_tiles", _attention("bfloat16", 32, 2048, 128)),
+    "transpose float32 1024x1024": Built(
+        "turned_tiles", "(float[1024, 1024] x) => (float y) { y = Transpose<perm = [1, 0]>(x) }"
+    ),
     "depthwise float32 3x3 96 at 56x56": Built(
         "elements",
         "(float[1, 96, 56, 56] x, float[96, 1, 3, 3] w) => (float y) { y = Conv<group=96, pads=[1, 1, 1, 1]>(x, w) }",
@@ -87,13 +96,14 @@ TIMED: Mapping[str, Timed] = {
     "softmax float32 4096x1024": Timed("softmax", _softmax("float", 4096, 1024)),
     "softmax float16 16384x4096": Timed("softmax", _softmax("float16", 16384, 4096)),
     "layer norm float16 4096x768": Timed("layer norm", _layer_norm("float16", 4096, 768)),
+    "attention float16 192x512x64": Timed("attention", _attention("float16", 192, 512, 64)),
+    "attention float16 32x2048x128": Timed("attention", _attention("float16", 32, 2048, 128)),
     "layer norm float16 16384x4096": Timed("layer norm", _layer_norm("float16", 16384, 4096)),
 }
 
 
 def task_of(text: str) -> Task:
-    """The heaviest task of a model."""
+    """The heaviest task of a model: the one that stands for others where there is such a one."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> m {text}')
-    graph = rewrite(load(model.SerializeToString()), widen=False)
-    tasks = [step.task for step in partition(graph) if isinstance(step, Call)]
-    return max(tasks, key=lambda task: (task.flops, task.traffic_bytes))
+    tasks = open_model(model.SerializeToString(), widen=False).tasks.values()
+    return max((task for task, _ in tasks), key=lambda task: (task.flops, task.traffic_bytes))

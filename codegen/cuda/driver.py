@@ -1,14 +1,17 @@
 """Driver: kernels run and timed on a GPU of this machine. Read `Driver`, then `CupyDriver`, which does it through CuPy.
 
-Times are the device's own, of one run at a time from a cold second-level cache: before each the cache is filled with
-something else. That keeps the device busy until the run has been queued, so that no time of this process is in it.
+Times are the device's own, of one run at a time. From a cold second-level cache: before each the cache is filled with
+something else, which keeps the device busy until the run has been queued, so that no time of this process is in it. As
+it comes: what this process takes to queue a run is in it, unless that is recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, cached_property
+from threading import RLock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -34,6 +37,10 @@ class DeviceFault(Exception):
     """A kernel or the device broke the context of this process: nothing runs in it any more. One line for people."""
 
 
+class Unloadable(RuntimeError):
+    """Code that the device does not take. One line for people."""
+
+
 class Clock(NamedTuple):
     """How fast the multiprocessors run at the moment."""
 
@@ -56,10 +63,14 @@ class Memory(Protocol):
 
 
 class Driver(Protocol):
-    """What runs kernels, one after the other, in the order in which they are queued. Several threads may not share it.
+    """What runs kernels, one after the other, in the order in which they are queued.
 
-    All that fails but for want of memory (MemoryError) is a DeviceFault, or a RuntimeError where code can't be loaded.
+    Threads may share it: who queues what belongs together holds `turn`, and so does each method. All that fails but for
+    want of memory (MemoryError) is a DeviceFault, or Unloadable.
     """
+
+    @property
+    def turn(self) -> AbstractContextManager[object]: ...
 
     @property
     def name(self) -> str:
@@ -72,7 +83,7 @@ class Driver(Protocol):
         """What queues all launches of an artifact, on its params and then its scratch. For `time` and `recorded`."""
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
-        """What queues all that a run does at once, as often as it is called."""
+        """What queues all that a run does at once, as often as it is called. It keeps what the run needs."""
 
     def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
         """Seconds that each of so many runs takes on the device, from a cold second-level cache or as it comes."""
@@ -89,12 +100,23 @@ class CupyDriver:
         import cupy
 
         self._cupy = cupy
+        self._turn = RLock()
         with _faults(cupy):
             cupy.cuda.Device(number).use()
             self._stream = cupy.cuda.Stream()
-        with self.queueing():
-            self._flushed = cupy.empty(FLUSHES * self.device.gpu.l2_bytes, cupy.uint8)
-        self._sensors = _Sensors(cupy.cuda.runtime.deviceGetPCIBusId(number))
+
+    @cached_property
+    def _flushed(self) -> Any:
+        """What the second-level cache is filled with."""
+        return self._cupy.empty(FLUSHES * self.device.gpu.l2_bytes, self._cupy.uint8)
+
+    @cached_property
+    def _sensors(self) -> _Sensors:
+        return _Sensors(self._cupy.cuda.runtime.deviceGetPCIBusId(self.device.number))
+
+    @property
+    def turn(self) -> AbstractContextManager[object]:
+        return self._turn
 
     @property
     def name(self) -> str:
@@ -108,8 +130,8 @@ class CupyDriver:
 
     @contextmanager
     def queueing(self) -> Iterator[None]:
-        """All that is done meanwhile is queued on the one stream of this driver."""
-        with _faults(self._cupy), self._stream:
+        """All that is done meanwhile is queued on the one stream of this driver, by this thread alone."""
+        with self._turn, _faults(self._cupy), self._stream:
             yield
 
     def wait(self) -> None:
@@ -122,14 +144,17 @@ class CupyDriver:
 
     def program(self, artifact: GpuArtifact, operands: Sequence[Memory]) -> Callable[[], None]:
         driver, module = self._cupy.cuda.driver, self._cupy.cuda.function.Module()
-        module.load(artifact.code)
         arrays = tuple(memory.array for memory in operands if isinstance(memory, _CupyMemory))
         functions = []
-        for launch in artifact.launches:
-            function = module.get_function(launch.symbol)
-            if launch.smem_bytes > STATIC_SMEM_BYTES:
-                driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SMEM, launch.smem_bytes)
-            functions.append((function, launch))
+        try:
+            module.load(artifact.code)
+            for launch in artifact.launches:
+                function = module.get_function(launch.symbol)
+                if launch.smem_bytes > STATIC_SMEM_BYTES:
+                    driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SMEM, launch.smem_bytes)
+                functions.append((function, launch))
+        except driver.CUDADriverError as error:
+            raise Unloadable(_line(error)) from error
 
         def run() -> None:
             for function, launch in functions:
@@ -140,14 +165,15 @@ class CupyDriver:
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
         with self.queueing():
             self._stream.begin_capture()
-            run()
+            try:
+                run()
+            except BaseException:
+                with suppress(self._cupy.cuda.runtime.CUDARuntimeError):
+                    self._stream.end_capture()
+                raise
             graph = self._stream.end_capture()
 
-        def launch() -> None:
-            with self.queueing():
-                graph.launch()
-
-        return launch
+        return _Recorded(self, graph, run)
 
     def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
         cuda = self._cupy.cuda
@@ -166,13 +192,35 @@ class CupyDriver:
         return times_s
 
     def clock(self) -> Clock:
-        return self._sensors.clock()
+        with self._turn:
+            return self._sensors.clock()
+
+
+_opening = RLock()
+
+
+def driver() -> Driver:
+    """That of the first GPU of this machine, for this process. Raises as `CupyDriver`."""
+    with _opening:
+        return _opened()
 
 
 @cache
-def driver() -> Driver:
-    """That of the first GPU of this machine, for this process. Raises as `CupyDriver`."""
+def _opened() -> Driver:
     return CupyDriver()
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A graph, with the code and memory that it goes by: CUDA keeps neither for it."""
+
+    driver: CupyDriver
+    graph: Any
+    run: Callable[[], None]
+
+    def __call__(self) -> None:
+        with self.driver.queueing():
+            self.graph.launch()
 
 
 class _CupyMemory:
@@ -206,8 +254,11 @@ class _Sensors:
         import pynvml
 
         self._nvml = pynvml
-        pynvml.nvmlInit()
-        self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
+        try:
+            pynvml.nvmlInit()
+            self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
+        except pynvml.NVMLError as error:
+            raise DeviceFault(f"NVIDIA's management library, which tells clocks: {_line(error)}") from error
         self._slowing = (
             pynvml.nvmlClocksEventReasonHwSlowdown
             | pynvml.nvmlClocksEventReasonHwThermalSlowdown
@@ -227,4 +278,8 @@ def _faults(cupy: Any) -> Iterator[None]:
     try:
         yield
     except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-        raise DeviceFault(" ".join(str(error).split())[:300]) from error
+        raise DeviceFault(_line(error)) from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

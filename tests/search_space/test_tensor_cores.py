@@ -100,8 +100,8 @@ def test_places_that_a_mask_leaves_out_weigh_nothing(attended):
     inputs = [queries, keys, mask, values]
     [right] = reference(attended, inputs)
     assert np.isfinite(right).all()
-    values = {"warps": 2, "block_places": 16, "stages": 2}
-    kernel = lower(Candidate(attended, GPU, Schedule("attention_tiles", 1, tuple(values.items()))))
+    numbers = ("warps", 2), ("block_places", 16), ("stages", 2)
+    kernel = lower(Candidate(attended, GPU, Schedule("attention_tiles", 1, numbers)))
     found = np.zeros_like(right)
     interp.run(kernel, [*inputs, found])
     np.testing.assert_allclose(found.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.jobs import whole_model
 from tunewright.tuner.jobs.whole_model import ModelTimes, Variant
+from tunewright.tuner.lookup.lockfile import write_lock
+from tunewright.tuner.lookup.place import Place
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.running import compiling
 from tunewright.tuner.running.image import Copy, Evaluation
@@ -89,7 +92,13 @@ class Interpreted(Simulated):
         assert all(one.ctypes.data % WIDEST_BYTES == 0 for one in given)
         buffers = zip((*artifact.params, *artifact.scratch), given, strict=True)
         arrays = [one.view(buffer.dtype.numpy).reshape(buffer.shape) for buffer, one in buffers]
-        return lambda: interp.run(kernel, arrays[: len(kernel.params)])
+
+        def run() -> None:
+            for scratch in given[len(kernel.params) :]:
+                scratch[...] = 0xFF  # where nothing else may live now
+            interp.run(kernel, arrays[: len(kernel.params)])
+
+        return run
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
         self.recordings += 1
@@ -152,12 +161,52 @@ def test_kernels_between_nodes_without_one_are_one_graph(gpu: Interpreted, name:
 def test_what_lies_unevenly_is_copied(gpu: Interpreted) -> None:
     """Kernels of a GPU move 16 bytes at once, from even places alone."""
     with InferenceSession.of(open_model(model_of("rounds of odd sizes"), widen=False), GPU, {}) as session:
-        assert any(isinstance(step, Copy) for step in session._model.image.steps)
+        copies = [step for step in session._model.image.steps if isinstance(step, Copy)]
+        assert any(step.source.offset_bytes % WIDEST_BYTES for step in copies)
+        assert any(step.to.offset_bytes % WIDEST_BYTES for step in copies)
 
 
 def test_constants_lie_on_the_device_alone(gpu: Interpreted) -> None:
     with InferenceSession.of(open_model(model_of("chain"), widen=False), GPU, {}) as session:
-        assert session._model.image.constants.nbytes == 0
+        constants = session._model.image.constants
+        assert constants.nbytes == 0 and constants.base is None
+
+
+def test_a_closed_session(gpu: Interpreted) -> None:
+    session = InferenceSession.of(open_model(model_of("handed through"), widen=False), GPU, {})
+    feeds = feeds_of(session, 0)
+    session.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        session.run(None, feeds)
+
+
+def test_runs_on_a_device_take_turns(gpu: Interpreted) -> None:
+    """Also those of different sessions."""
+    with InferenceSession.of(open_model(model_of("handed through"), widen=False), GPU, {}) as session:
+        feeds = feeds_of(session, 0)
+        done = threading.Event()
+
+        def run() -> None:
+            session.run(None, feeds)
+            done.set()
+
+        other = threading.Thread(target=run)
+        with gpu.turn:
+            other.start()
+            assert not done.wait(0.1)
+        other.join()
+        assert done.is_set()
+
+
+def test_a_lock_file_of_another_device(gpu: Interpreted, tmp_path: Path) -> None:
+    data, path = small_model().SerializeToString(), tmp_path / "lock.json"
+    with open_store(url := f"sqlite:///{tmp_path}/db"):
+        prepared = Place(url).prepare(data, target_name="cuda")
+    write_lock(path, prepared.model, prepared.target, {}, prepared.found)
+    with InferenceSession(data, lock=path, target="cuda") as session:
+        assert len(session.schedules) == 2
+    with pytest.raises(Refused, match="its target is cuda"):
+        InferenceSession(data, lock=path)
 
 
 def test_a_session_finds_what_was_measured(gpu: Interpreted, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tunewright.codegen.host import detect
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup.place import Place
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.running import question as questions
@@ -55,6 +56,13 @@ def outputs(path: Path | bytes, **options: Any) -> tuple[Any, ...]:
     with InferenceSession(path, threads=1, **options) as session:
         [array] = session.run(None, {"x": np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)})
         return array.tolist(), session.coverage(), session.schedules, session.get_inputs(), session.get_outputs()
+
+
+def test_a_target_is_looked_at_before_what_is_remembered(home: Path) -> None:
+    outputs(home / "small.onnx")
+    outputs(home / "small.onnx")
+    with pytest.raises(Refused, match="no target is called 'gpu'; there are auto, cpu, cuda"):
+        InferenceSession(home / "small.onnx", target="gpu")
 
 
 def test_the_second_session_is_the_same(home: Path, starts: list[Any]) -> None:

@@ -21,6 +21,7 @@ from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.lookup.place import Place
 from tunewright.tuner.models.model import open_model
+from tunewright.tuner.running.execution import CompiledModel
 from tunewright.tuner.running.session import InferenceSession
 
 from .conftest import small_model
@@ -51,7 +52,9 @@ def test_a_fork_during_a_run(session: InferenceSession) -> None:
     """The child runs the session too, although the thread that had its turn is not there."""
     array = np.ones((4, 8), np.float32)
     [right] = session.run(None, {"x": array})
-    turn = session._model._turn
+    model = session._model
+    assert isinstance(model, CompiledModel)
+    turn = model._turn
     with turn:
         child = os.fork()
         if not child:

@@ -71,6 +71,11 @@ class Simulated:
 
     def __init__(self, clocks: Sequence[Clock] = (Clock(10**9, is_slowed=False),)) -> None:
         self._clocks = list(clocks)
+        self._turn = threading.RLock()
+
+    @property
+    def turn(self) -> threading.RLock:
+        return self._turn
 
     def memory(self, size_bytes: int) -> Memory:
         return Memory(np.zeros(size_bytes, np.uint8))

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunewright.codegen.build import ObjectCache
-from tunewright.codegen.cuda.driver import DeviceFault
+from tunewright.codegen.cuda.driver import DeviceFault, Unloadable
 from tunewright.codegen.host import available_cores, detect
 from tunewright.codegen.target import Target
 from tunewright.db.errors import NotFound
@@ -96,8 +96,8 @@ def time_sessions(model: Model, target: Target, objects: Path, wanted: Wanted) -
             calls = _calls(stack, model, target, ObjectCache(objects), wanted)
             with HostLock(objects).timing():
                 return ModelTimes(_times_s(calls, model.fallback_ops), model.fallback_ops)
-    except DeviceFault as fault:  # of a GPU: the findings of the job stand
-        return ModelTimes(reason=_line(str(fault)))
+    except (DeviceFault, Unloadable, MemoryError) as fault:  # the findings of the job stand
+        return ModelTimes(reason=_line(message(fault)))
 
 
 def _calls(

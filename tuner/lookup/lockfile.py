@@ -43,7 +43,10 @@ class Lock:
 
     @property
     def threads(self) -> int | None:
-        """What to run on where nobody says: as many threads as the schedules were chosen for, if there are cores."""
+        """What to run on where nobody says: as many threads as the schedules were chosen for, if there are cores.
+
+        None too where they are for a GPU.
+        """
         is_enough = self.target.kind != CUDA and self.target.threads <= len(available_cores())
         return self.target.threads if is_enough else None
 

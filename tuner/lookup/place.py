@@ -76,6 +76,9 @@ class Place:
             dims = dims or dict(lock.dims)
             threads = threads or (lock.threads if target_name != CUDA else None)
         target = local_target(target_name, threads)
+        if lock is not None and lock.target.kind != target.kind:
+            made = f"{str(lock.path)!r} was made for {lock.target}, this is {target}"
+            raise Refused(f"{made}; its target is {CUDA if lock.target.kind == CUDA else 'cpu'}")
         model = open_model(source, dims, widen=target.kind != CUDA)
         if lock is not None:
             model = lock.chosen(model)

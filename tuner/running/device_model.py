@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,8 @@ class DeviceModel:
     """Runs an image on a GPU: all kernels as one graph, which the device goes through by itself.
 
     Where nodes have no kernel there are several graphs, and what those nodes read and make is brought to this machine's
-    memory and back; else only inputs and outputs are. Results are the caller's to keep. Threads may share a model:
-    their runs take turns. A forked child may not.
+    memory and back; else only inputs and outputs are. Results are the caller's to keep. Threads may share models: all
+    runs on a device take turns. A forked child may not.
 
     Raises MemoryError where the model does not fit into the device's memory, and what a driver raises.
     """
@@ -37,8 +36,8 @@ class DeviceModel:
         self._memory = {place: device.memory(size) for place, size in _sizes_bytes(image).items()}
         if image.constants.nbytes:
             self._memory[Area.CONSTANTS, 0].write(image.constants)
-        self.image = replace(image, constants=image.constants[:0])
-        self._turn = Lock()
+        self.image = replace(image, constants=np.empty(0, np.uint8))
+        self._is_open = True
         self._parts: list[Callable[[], None] | Evaluation] = []
         for is_node, steps in groupby(image.steps, lambda step: isinstance(step, Evaluation)):
             if is_node:
@@ -73,7 +72,7 @@ class DeviceModel:
 
         Raises EvaluationError where a node without a kernel can't be computed, DeviceFault where the device fails.
         """
-        with self._turn:
+        with self._device.turn:
             self._feed(inputs)
             found: dict[str, Any] = {}  # what nodes without kernels returned, where no memory was planned
             for part in self._parts:
@@ -88,7 +87,7 @@ class DeviceModel:
 
         Neither transfers nor nodes without kernels are in it.
         """
-        with self._turn:
+        with self._device.turn:
             self._feed(inputs)
             graphs = [part for part in self._parts if not isinstance(part, Evaluation)]
             taken = np.zeros((samples, repeats))
@@ -99,6 +98,8 @@ class DeviceModel:
             return means
 
     def _feed(self, inputs: Sequence[Array]) -> None:
+        if not self._is_open:
+            raise RuntimeError("the program is closed")
         for number, array in enumerate(inputs):
             memory = self._memory.get((Area.INPUT, number))
             if memory is not None:
@@ -133,7 +134,8 @@ class DeviceModel:
 
     def close(self) -> None:
         """Let go of the code and the memory, when a run under way has ended."""
-        with self._turn:
+        with self._device.turn:
+            self._is_open = False
             self._parts = []
             self._memory = {}
 

@@ -23,6 +23,7 @@ from tunewright.graph.ir import TensorType
 from ..arguments import checked_dims, checked_threads
 from ..errors import InputError
 from ..settings import settings
+from ..targets import checked_target
 from ..text import counted, counted_ops, printable
 from .coverage import Coverage
 from .execution import CompiledModel
@@ -73,7 +74,8 @@ class InferenceSession:
     nothing to say.
 
     Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for arguments that
-    mean nothing, for a lock file of another model, and where a task is left without a schedule that may work.
+    mean nothing, for a lock file of another model, and where a task is left without a schedule that may work. On a GPU
+    also DeviceFault and Unloadable, from any method: what broke the device is not used any more by this process.
     """
 
     notes: tuple[str, ...] = ()
@@ -91,8 +93,8 @@ class InferenceSession:
     ) -> None:
         lock = Path(lock) if lock is not None else None
         dims, threads = checked_dims(dims), checked_threads(threads)
-        is_kept = target != CUDA and not _schedule_log.isEnabledFor(logging.DEBUG)  # who looks on sees it all made
-        images = image_store() if is_kept else None
+        is_watched = _schedule_log.isEnabledFor(logging.DEBUG)  # who looks on sees it all made
+        images = None if checked_target(target) == CUDA or is_watched else image_store()
         asked = None
         if images is not None and server is None and (db is None or lock is None):
             asked = question(model, dims, detect(threads), db or settings().db, lock)
@@ -199,7 +201,9 @@ class InferenceSession:
         return [results[number] for number in numbers]
 
     def kernels_s(self, input_feed: Mapping[str, Any]) -> float:
-        """Seconds of a run that its kernels take: the median of samples from a native loop, with warm caches.
+        """Seconds of a run that its kernels take, with warm caches: the median of samples.
+
+        From a native loop; on a GPU by its events, without what is brought there and back.
 
         Raises InputError where inputs are missing, or of another type or shape than the model's.
         """
