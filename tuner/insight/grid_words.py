@@ -88,7 +88,8 @@ def _attention_tiles(point: Point) -> Iterator[str]:
     yield from work(point)
     warps, places, stages = (point.values[name] for name in ("warps", "block_places", "stages"))
     yield from _blocks(point, warps * WARP)
-    yield f"A block has {grouped(ROWS * warps)} rows of scores, {ROWS} a warp, for {places} keys and values a round."
+    rows = f"{counted(ROWS * warps, 'row')} of scores, {ROWS} a warp"
+    yield f"A block has {rows}, for {counted(places, 'key')} a round and as many values."
     yield f"What a round needs is copied {counted(stages - 1, 'round')} ahead."
 
 
