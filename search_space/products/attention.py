@@ -60,7 +60,7 @@ def attention(task: Task) -> Attention | None:
     made = [part.output for part in parts]
     alone = not set(made[:-1]) & {tensor.name for tensor in task.outputs} and len(set(made)) == len(made)
     found = Attention(Product.of(first, keys[1], keys[0], scores.name), values)
-    return found if alone and made[-1] not in reads and _alike(found, weights) else None
+    return found if alone and made[-1] not in reads and _alike(found) else None
 
 
 def _softmax(first: Piece, between: Sequence[Piece]) -> tuple[Var | None, str | None]:
@@ -130,11 +130,14 @@ def _mixed(last: Piece, weights: str) -> Product | None:
     return Product.of(last, values, weight, vector)
 
 
-def _alike(found: Attention, weights: str) -> bool:
+def _alike(found: Attention) -> bool:
     """Whether both products go through the same rows of the same batches, and keys and values have no axes beside."""
     scores, mixed = found.scores, found.mixed
-    mine = {e.name: e2.name for e, e2 in zip(scores.piece.index, mixed.other.index, strict=True)
-            if isinstance(e, Var) and isinstance(e2, Var)}  # fmt: skip
+    mine = dict(zip(_names(scores.piece.index), _names(mixed.other.index), strict=True))
     rows, batch = (tuple(mine.get(name) for name in names) for names in (scores.rows, scores.batch))
     same = rows == mixed.rows and batch == mixed.batch
-    return same and not scores.columns and not mixed.columns and mixed.other.tensor == weights and bool(rows)
+    return same and not scores.columns and not mixed.columns and bool(rows)
+
+
+def _names(index: Sequence[Expr]) -> list[str]:
+    return [place.name for place in index if isinstance(place, Var)]
