@@ -9,7 +9,8 @@ Without a part it is all that this machine can do. For `builds` the default sche
 are lowered, verified and compiled by NVRTC, for several architectures, one after the other on one core: how many a
 second is what a search can build, and registers written out to memory are what a schedule must not need. The other
 parts take CuPy and PyTorch, but neither a database nor XGBoost. Results: bench/results/gpu.json, complete after each
-case; what was measured with this code, on this machine, isn't measured again. Exit code 1 where a bound is missed.
+case; what was measured with this code, on this machine, isn't measured again. Exit code 1 where a bound is missed or a
+case failed.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Bench:
 
 
 def main() -> int:
-    """Measure what is wanted and missing, then print the summary. 1 where a bound is missed."""
+    """Measure what is wanted and missing, then print the summary. 1 where a bound is missed or a case failed."""
     parser = argparse.ArgumentParser(
         prog="./dev bench gpu", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -122,6 +123,7 @@ def main() -> int:
     stay_in_folder()
     order = [_case(part, name) for part, names in CASES.items() for name in names]
     entries = Entries(RESULTS / "gpu.json", order)
+    failed = 0
     with ExitStack() as stack:
         bench = Bench(given.trials, stack)
         for part in _parts(given.part):
@@ -131,12 +133,13 @@ def main() -> int:
                     continue
                 if given.again or not entries.has(_case(part, name), 1, wanted):
                     entry = bench.measured(part, name)
+                    failed += "error" in entry
                     entries.put(_case(part, name), 1, entry | wanted)
                     print(_case(part, name), json.dumps(entry), flush=True)
     summary, holds = concluded(dict(entries.of(1)))
     entries.write(summary)
     print(json.dumps(summary, indent=2))
-    return int(not holds)
+    return int(failed > 0 or not holds)
 
 
 def _parts(wanted: str) -> Iterator[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 
 import numpy as np
 
 from tunewright.bench.entries import Entry
+from tunewright.bench.turns import Sample, in_turn
 from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.cuda.build import build
 from tunewright.codegen.cuda.driver import CupyDriver, Driver
@@ -20,7 +22,6 @@ from tunewright.workers.pool import Pool
 
 from . import torch_peers
 from .searching import searched
-from .side_by_side import Sample, side_by_side
 from .workloads import TIMED, task_of
 
 
@@ -33,7 +34,8 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: Ob
     search_s = time.perf_counter() - begun_s
     schedule, _ = found.best
     peers = torch_peers.kernels(workload.kind, example_inputs(task, seed=0), driver)
-    times_s = side_by_side({"ours": sample(driver, objects, task, target, schedule)} | peers)
+    samples = {"ours": sample(driver, objects, task, target, schedule)} | peers
+    times_s = {name: median(taken) for name, taken in in_turn(samples, torch_peers.ROUNDS).items()}
     ours_s = times_s.pop("ours")
     return {
         "schedule": schedule.to_json(),
@@ -58,4 +60,4 @@ def sample(driver: Driver, objects: ObjectCache, task: Task, target: Target, sch
         laid = np.ascontiguousarray(array if packing is None else packing.arranged(array))
         memory.write(laid.reshape(-1).view(np.uint8))
     run = driver.recorded(driver.program(artifact, operands))
-    return lambda: driver.time(run, torch_peers.RUNS)
+    return lambda: median(driver.time(run, torch_peers.RUNS))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tunewright.bench.entries import Entry
 from tunewright.bench.suite.convolutional import resnet50
 from tunewright.bench.suite.network import Form
 from tunewright.bench.suite.sequential import bert_base_s128
+from tunewright.bench.turns import in_turn
 from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.cuda.driver import CupyDriver
 from tunewright.codegen.target import Target
@@ -26,7 +28,6 @@ from tunewright.workers.pool import Pool
 
 from . import torch_peers
 from .searching import searched
-from .side_by_side import side_by_side
 
 MODELS: Mapping[str, Callable[[], bytes]] = {
     f"{build.__name__} float16 batch {batch}": partial(build, Form(batch, np.float16))
@@ -59,7 +60,8 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: Ob
     error = max(map(relative_error, ours.run(arrays), wanted))
     if not error <= MOST_ERROR:
         return {"error": f"outputs are off by {error:.3g} of the largest magnitude; {MOST_ERROR} is tolerated"}
-    times_s = side_by_side({"ours": lambda: ours.times_s(arrays, torch_peers.RUNS, 1)} | samples)
+    samples = {"ours": lambda: median(ours.times_s(arrays, torch_peers.RUNS, 1))} | samples
+    times_s = {name: median(taken) for name, taken in in_turn(samples, torch_peers.ROUNDS).items()}
     ours_s = times_s.pop("ours")
     return {
         "tasks": len(chosen.tasks),

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.bench.turns import Sample
 from tunewright.codegen.cuda.driver import CupyDriver
 from tunewright.graph.onnx_import import load
 
-from .side_by_side import Sample
-
-RUNS = 20
-"""Of a sample."""
+RUNS, ROUNDS = 20, 15
+"""Runs of a sample, which is their median, and samples of each program."""
 
 WARMING = 3
 """Runs before one is recorded: they compile, choose algorithms and take memory."""
@@ -93,7 +93,7 @@ def _sample(torch: Any, driver: CupyDriver, run: Callable[[], Any], *, is_cold: 
         with torch.cuda.stream(stream):
             graph.replay()
 
-    return lambda: driver.time(replay, RUNS, is_cold=is_cold)
+    return lambda: median(driver.time(replay, RUNS, is_cold=is_cold))
 
 
 def _tensor(torch: Any, array: NDArray[Any]) -> Any:

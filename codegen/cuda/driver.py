@@ -147,12 +147,13 @@ class CupyDriver:
         arrays = tuple(memory.array for memory in operands if isinstance(memory, _CupyMemory))
         functions = []
         try:
-            module.load(artifact.code)
-            for launch in artifact.launches:
-                function = module.get_function(launch.symbol)
-                if launch.smem_bytes > STATIC_SMEM_BYTES:
-                    driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SMEM, launch.smem_bytes)
-                functions.append((function, launch))
+            with self._turn:
+                module.load(artifact.code)
+                for launch in artifact.launches:
+                    function = module.get_function(launch.symbol)
+                    if launch.smem_bytes > STATIC_SMEM_BYTES:
+                        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SMEM, launch.smem_bytes)
+                    functions.append((function, launch))
         except driver.CUDADriverError as error:
             raise Unloadable(_line(error)) from error
 

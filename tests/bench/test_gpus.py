@@ -11,7 +11,6 @@ import pytest
 from tunewright.bench import gpu
 from tunewright.bench.gpus import planted
 from tunewright.bench.gpus.searching import searched
-from tunewright.bench.gpus.side_by_side import side_by_side
 from tunewright.bench.gpus.workloads import BUILT, TIMED, task_of
 from tunewright.bench.suite.convolutional import resnet50
 from tunewright.bench.suite.network import Form
@@ -43,21 +42,6 @@ def test_workloads_are_one_task(name):
     task = task_of(TIMED[name].text)
     assert task.flops > 0
     assert len(task.outputs) == 1
-
-
-def test_programs_take_turns():
-    order = []
-
-    def sample(name, time_s):
-        def run():
-            order.append(name)
-            return [time_s, 3 * time_s, 2 * time_s]
-
-        return run
-
-    times_s = side_by_side({"a": sample("a", 1.0), "b": sample("b", 10.0)}, rounds=2)
-    assert times_s == {"a": 2.0, "b": 20.0}
-    assert order == ["a", "b", "a", "b", "b", "a"]
 
 
 @pytest.mark.parametrize("fault", planted.FAULTS)
