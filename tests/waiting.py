@@ -11,8 +11,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(look: Callable[[], T | None], timeout_s: float = 30.0) -> T:
-    """What it sees as soon as it sees anything."""
+def wait_for(look: Callable[[], T | None], timeout_s: float = 120.0) -> T:
+    """What it sees as soon as it sees anything. The limit only ends what hangs: a busy machine may take a minute."""
     deadline_s = time.monotonic() + timeout_s
     while not (seen := look()):
         assert time.monotonic() < deadline_s

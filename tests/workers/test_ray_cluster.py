@@ -76,6 +76,11 @@ class SecondNode:
     def is_dead(self) -> bool:
         return self._starter.poll() is not None
 
+    def wait_until_there(self, cluster: RayCluster) -> None:
+        """Until its device is one of the cluster's, or fail as soon as it has ended."""
+        wait_for(lambda: self.is_dead or OTHER in names(cluster))
+        assert not self.is_dead, f"the second node ended with {self._starter.returncode}"
+
 
 @contextmanager
 def second_node(cluster: RayCluster) -> Iterator[SecondNode]:
@@ -93,7 +98,7 @@ def second_node(cluster: RayCluster) -> Iterator[SecondNode]:
 @pytest.fixture
 def node(ray_cluster: RayCluster) -> Iterator[SecondNode]:
     with second_node(ray_cluster) as one:
-        wait_for(lambda: OTHER in names(ray_cluster))
+        one.wait_until_there(ray_cluster)
         yield one
 
 
@@ -139,7 +144,7 @@ def test_a_node_joins_and_dies_while_batches_run(ray_cluster: RayCluster, make, 
     hanging = [leaving.planted("hang"), leaving.planted("hang_longer")]
     with ray_cluster.pool(make.target) as pool, second_node(ray_cluster) as node:
         assert make.sound(make.measured(pool, make.default()))
-        wait_for(lambda: OTHER in names(ray_cluster))
+        node.wait_until_there(ray_cluster)
         wait_for(lambda: len(ray_cluster.nodes.keepers(make.target)) == 2)
         make_ready(pool, make.of_other_task("Ready" * 3), as_it_times)
         with as_it_times(OTHER, node.kill):
@@ -151,7 +156,7 @@ def test_a_node_joins_and_dies_while_batches_run(ray_cluster: RayCluster, make, 
 def test_a_node_that_is_gone_does_not_answer(ray_cluster: RayCluster) -> None:
     """So that what was lost with it is put down to it, before Ray has missed it."""
     with second_node(ray_cluster) as node:
-        wait_for(lambda: OTHER in names(ray_cluster))
+        node.wait_until_there(ray_cluster)
         both = ray_cluster.nodes.ids()
         assert len(both) == 2 and ray_cluster.nodes.are_there(both)
         node.kill()
