@@ -42,9 +42,6 @@ from tunewright.workers.local import LocalPool
 OBJECTS = FOLDER / "gpu" / "objects"
 """Where kernels are kept that were built."""
 
-ARCHITECTURES = ("sm_80", "sm_90a")
-"""That kernels are built for."""
-
 BUILDING = ("codegen", "graph", "search_space")
 """The folders whose code decides what is built."""
 
@@ -54,7 +51,7 @@ LEAST_RATIO = 0.9
 """Of the speed of cuBLAS and of a copy, in the geometric mean."""
 
 CASES: Mapping[str, Sequence[str]] = {
-    "builds": [f"{name} on {arch}" for name in BUILT for arch in ARCHITECTURES],
+    "builds": [f"{name} on {arch}" for name, one in BUILT.items() for arch in one.archs],
     "kernels": list(TIMED),
     "models": list(models.MODELS),
     "faults": [faults.NAME],

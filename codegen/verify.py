@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from .cuda.gpu import BLOCK_THREADS, WARP
-from .cuda.instructions import INSTRUCTIONS, Operand
+from .cuda.gpu import BLOCK_THREADS
+from .cuda.instruction import Operand
+from .cuda.instructions import INSTRUCTIONS
 from .dtype import DType
 from .expr import (
     COMPARISONS,
@@ -227,8 +228,8 @@ class _Place:
             raise self.fail(stmt.name, "there is no such instruction")
         if not self.threads:
             raise self.fail(stmt.name, "instructions are for threads of a GPU")
-        if not one.is_alone and (self.threads[-1].extent % WARP or self.threads[-1].var in self.apart):
-            raise self.fail(stmt.name, f"not all {WARP} lanes of a warp come here")
+        if not one.is_alone and (self.threads[-1].extent % one.group or self.threads[-1].var in self.apart):
+            raise self.fail(stmt.name, f"not all {one.group} threads that execute it together come here")
         if len(stmt.outs) != len(one.outs) or len(stmt.ins) != len(one.ins):
             raise self.fail(stmt.name, f"{len(stmt.outs)} results of {len(stmt.ins)} operands")
         for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):

@@ -10,6 +10,9 @@ import onnx.parser
 from tunewright.graph.task import Task
 from tunewright.tuner.models.model import open_model
 
+ARCHITECTURES = ("sm_80", "sm_90a")
+"""That kernels are built for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Built:
@@ -17,6 +20,7 @@ class Built:
 
     sketch: str
     text: str
+    archs: tuple[str, ...] = ARCHITECTURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,9 @@ def _attention(dtype: str, heads: int, tokens: int, features: int) -> str:
 
 BUILT: Mapping[str, Built] = {
     "gemm float16 1024x1024x1024": Built("warp_tiles", _product("float16", 1024, 1024, 1024)),
+    "gemm float16 1024x1024x1024 by warpgroups": Built(
+        "warpgroup_tiles", _product("float16", 1024, 1024, 1024), ("sm_90a",)
+    ),
     "dense bfloat16 200x768x3072": Built("warp_tiles", BRAIN_DENSE),
     "conv float16 3x3 64-64 at 56x56": Built(
         "warp_tiles",
@@ -67,9 +74,15 @@ BUILT: Mapping[str, Built] = {
         "turned_tiles", "(float[1024, 1024] x) => (float y) { y = Transpose<perm = [1, 0]>(x) }"
     ),
     "depthwise float32 3x3 96 at 56x56": Built(
-        "elements",
+        "thread_windows",
         "(float[1, 96, 56, 56] x, float[96, 1, 3, 3] w) => (float y) { y = Conv<group=96, pads=[1, 1, 1, 1]>(x, w) }",
     ),
+    "depthwise float16 5x5 240 at 28x28": Built(
+        "thread_windows",
+        "(float16[1, 240, 28, 28] x, float16[240, 1, 5, 5] w) => (float16 y)"
+        " { y = Conv<group=240, pads=[2, 2, 2, 2]>(x, w) }",
+    ),
+    "gelu float16 4096x3072": Built("elements", "(float16[4096, 3072] x) => (float16 y) { y = Gelu(x) }"),
 }
 
 SQUARES = (1024, 2048, 4096, 8192)

@@ -25,6 +25,9 @@ SM_REGISTERS, THREAD_REGISTERS = 65536, 255
 WIDEST_BYTES = 16
 """Of one access of a thread to memory."""
 
+EXCHANGED_ALIGN = 1024
+"""Of swizzled buffers in shared memory, in bytes: eight rows of its banks, over which matrices are laid out."""
+
 STATIC_SMEM_BYTES = 48 << 10
 """Shared memory that a block gets without asking for more at its launch."""
 

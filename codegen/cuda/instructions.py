@@ -1,87 +1,22 @@
-"""Instructions of NVIDIA GPUs that no expression stands for: what they are in CUDA C, and what they mean in numpy.
-
-One entry of `INSTRUCTIONS` is one instruction: its operands, the device function that emits it, the same on arrays, and
-where it is specified. An operand is some consecutive elements, of each thread's own registers or at a place in memory
-that each thread names. Meanings see all warps of a block at once: an operand is an array (warps, 32, elements).
+"""Instructions of NVIDIA GPUs: the table. Those of a warp and of a thread are here, of four warps in `warpgroup.py`.
 
 The figures of section numbers are those of "PTX ISA", release 9.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import Scope
 from .gpu import WARP
-
-Array = NDArray[Any]
-
-F16, BF16, F32, S8, S32 = (np.dtype(name) for name in (np.float16, ml_dtypes.bfloat16, np.float32, np.int8, np.int32))
-
-
-class Operand(NamedTuple):
-    """Consecutive elements: in registers, from a multiple of four bytes on; in memory, of the size of them all."""
-
-    scope: Scope
-    dtype: np.dtype[Any] | None  # None: any
-    size_bytes: int
-
-    def takes(self, dtype: np.dtype[Any], count: int) -> bool:
-        """Whether so many elements of a type are what it wants."""
-        return self.dtype in (None, dtype) and count * dtype.itemsize == self.size_bytes
-
-    def __str__(self) -> str:
-        return f"{self.size_bytes} bytes of {self.dtype or 'any type'} in {self.scope}"
-
-
-class Order(StrEnum):
-    """When its results are there."""
-
-    AT_ONCE = "at once"
-    COMMITTED = "committed"  # they may come at any time until the group that they are committed to was waited for
-    COMMIT = "commit"  # what was started and not committed is a group
-    WAIT = "wait"  # until all but the newest `pending` groups are there
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """See the module. `meaning` takes the arrays of `ins` and gives those of `outs`."""
-
-    name: str
-    outs: tuple[Operand, ...]
-    ins: tuple[Operand, ...]
-    pointers: tuple[str, ...]  # types and names of the parameters of a device function: places of outs, then of ins
-    body: str  # of that function, in CUDA C
-    meaning: Callable[..., tuple[Array, ...]]
-    reference: str
-    capability: int  # the least compute capability
-    order: Order = Order.AT_ONCE
-    pending: int = 0
-    is_alone: bool = False  # each thread by itself; else all lanes of a warp together
-
-    @property
-    def definition(self) -> str:
-        """The device function."""
-        return f"static __device__ __forceinline__ void {self._symbol}({', '.join(self.pointers)}) {{\n{self.body}}}\n"
-
-    def call(self, places: Sequence[str]) -> str:
-        """A call of it, with pointers to whatever types."""
-        kinds = (pointer.rpartition(" ")[0] for pointer in self.pointers)
-        given = ", ".join(f"reinterpret_cast<{kind}>({place})" for kind, place in zip(kinds, places, strict=True))
-        return f"{self._symbol}({given});"
-
-    @property
-    def _symbol(self) -> str:
-        return self.name.replace(".", "_")
-
+from .instruction import BF16, F16, F32, S8, S32, Array, Instruction, Operand, Order
+from .warpgroup import PRELUDE as MATRICES
+from .warpgroup import WARPGROUP
 
 # Matrix products of a warp. Rows and columns of the elements that each lane has, as arrays (32, count).
 
@@ -281,6 +216,7 @@ INSTRUCTIONS: Mapping[str, Instruction] = {
         _commit(),
         *(_wait(pending) for pending in range(MOST_PENDING + 1)),
         *(_shuffle(1 << bit) for bit in range(5)),
+        *WARPGROUP,
     )
 }
 """By name."""
@@ -299,4 +235,5 @@ static __device__ __forceinline__ unsigned long long global_place(const void* pl
 def definitions(names: Collection[str]) -> str:
     """The device functions of some instructions, in the order of the table; nothing where there are none."""
     texts = [one.definition for name, one in INSTRUCTIONS.items() if name in names]
-    return PRELUDE + "".join(texts) if texts else ""
+    matrices = MATRICES if any(one.name in names for one in WARPGROUP) else ""
+    return PRELUDE + matrices + "".join(texts) if texts else ""

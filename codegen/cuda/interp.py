@@ -2,7 +2,8 @@
 
 Each statement is run by all threads of many blocks before the next one is. Real ones run in any order between two
 barriers; so an element that one thread wrote may be touched by another only behind a barrier, and this is what is
-checked. What an asynchronous copy writes may not be touched until it was waited for, by whomever.
+checked. What an asynchronous copy writes may not be touched until it was waited for, by whomever; no more may the sums
+of a product that goes on by itself, nor what it reads be written. It sees what threads wrote once they said so.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,8 @@ from ..ir import (
     written_in,
 )
 from .gpu import WARP
-from .instructions import INSTRUCTIONS, Operand, Order
+from .instruction import Instruction, Operand, Order, Queue, exchanged
+from .instructions import INSTRUCTIONS
 
 NOBODY, SEVERAL = -1, -2
 """In the place of a thread or a block."""
@@ -105,6 +107,11 @@ class _Notes:
             raise RaceError(f"{does}, which {self.what} {which} {did}")
 
 
+WRITTEN, SHOWN = 2, 1
+"""What threads did to an element that products, which are apart from them, have not seen yet; shown it is, once all of
+a block have met. 0: nothing."""
+
+
 @dataclass(slots=True)
 class _Memory:
     """A buffer's elements, flat: those of each owner, which is the device, a block or a thread."""
@@ -112,13 +119,30 @@ class _Memory:
     buffer: Buffer
     data: Array
     undefined: NDArray[np.bool_]
-    arriving: NDArray[np.bool_]  # asynchronous copies are under way to them
+    arriving: NDArray[np.bool_]  # asynchronous copies are under way to them, or products
+    lent: NDArray[np.bool_]  # products read them
+    unseen: NDArray[np.uint8]  # by products: see WRITTEN
+    is_shown: bool = False  # some of it, since all met last
     threads: _Notes | None = None
     blocks: _Notes | None = None
 
     @staticmethod
     def of(buffer: Buffer, data: Array, *, defined: bool = False) -> _Memory:
-        return _Memory(buffer, data, np.full(data.shape, not defined), np.zeros(data.shape, np.bool_))
+        none = np.zeros(data.shape, np.bool_)
+        return _Memory(buffer, data, np.full(data.shape, not defined), none, none.copy(), none.astype(np.uint8))
+
+    def show(self) -> None:
+        """What was written so far is to be seen by products."""
+        self.is_shown = self.buffer.scope is not Scope.REGISTER
+        self.unseen[self.unseen == WRITTEN] = SHOWN if self.is_shown else 0
+
+    def meet(self) -> None:
+        """All threads of a block have met."""
+        if self.is_shown:
+            self.unseen[self.unseen == SHOWN] = 0
+        self.is_shown = False
+        if self.threads is not None:
+            self.threads.forget()
 
 
 class _Places(NamedTuple):
@@ -141,6 +165,37 @@ class _Copy(NamedTuple):
     memory: _Memory
     places: _Places
     values: Array
+
+
+class _Product(NamedTuple):
+    """A product under way: its sums, and what it reads of shared memory."""
+
+    sums: Sequence[tuple[_Memory, _Places]]
+    reads: Sequence[tuple[_Memory, _Places]]
+
+
+Work = TypeVar("Work")
+
+
+@dataclass(slots=True)
+class _UnderWay(Generic[Work]):
+    """What was started and is not known to be done: not committed yet, and in groups."""
+
+    started: list[Work] = field(default_factory=list)
+    groups: list[list[Work]] = field(default_factory=list)
+
+    def commit(self) -> None:
+        self.groups.append(self.started)
+        self.started = []
+
+    def wait(self, pending: int) -> list[Work]:
+        """What is done when all groups but the newest `pending` are."""
+        done, self.groups = self.groups[: -pending or None], self.groups[len(self.groups) - pending :]
+        return [work for group in done for work in group]
+
+    @property
+    def left(self) -> list[Work]:
+        return [work for group in (*self.groups, self.started) for work in group]
 
 
 def _launch(phase: Stmt, memories: Mapping[str, _Memory]) -> None:
@@ -175,8 +230,8 @@ class _Team:
     names: dict[str, Any] = field(default_factory=dict)  # values of variables; where threads differ, a column of them
     block: NDArray[np.int64] = field(init=False)  # of each thread, counted from the first one here
     active: NDArray[np.int64] = field(init=False)  # the threads that come here
-    started: list[_Copy] = field(default_factory=list)
-    groups: list[list[_Copy]] = field(default_factory=list)
+    copies: _UnderWay[_Copy] = field(default_factory=_UnderWay)
+    products: _UnderWay[_Product] = field(default_factory=_UnderWay)
 
     @property
     def count(self) -> int:
@@ -196,8 +251,8 @@ class _Team:
         inner, stmt = nested(stmt, LoopKind.THREAD)
         self._count(inner, self.active % threads)
         self.statement(stmt)
-        if self.started or any(self.groups):
-            raise RaceError("a block ends before its asynchronous copies were waited for")
+        if self.copies.left or self.products.left:
+            raise RaceError("a block ends before its asynchronous copies and products were waited for")
 
     def _count(self, loops: Sequence[For], number: NDArray[np.int64]) -> None:
         """Variables of nested loops, by the number that they count."""
@@ -234,8 +289,7 @@ class _Team:
                 self._write(self.memories[stmt.tensor], places, values[self.active, :lanes])
             case Barrier():
                 for memory in self.memories.values():
-                    if memory.threads is not None:
-                        memory.threads.forget()
+                    memory.meet()
             case Do():
                 self._do(stmt)
             case Prefetch():
@@ -290,23 +344,36 @@ class _Team:
 
     def _read(self, memory: _Memory, places: _Places) -> Array:
         self._refuse_arriving(memory, places)
+        found = self._defined(memory, places)
+        self._note(memory, places, is_write=False)
+        return found
+
+    @staticmethod
+    def _defined(memory: _Memory, places: _Places) -> Array:
         undefined = memory.undefined[places.where]
         if undefined.any():
             raise UndefinedRead(f"{places.element(undefined)} is read before anything wrote it")
-        self._note(memory, places, is_write=False)
         return memory.data[places.where]
 
     def _write(self, memory: _Memory, places: _Places, values: Array) -> None:
         self._refuse_arriving(memory, places)
+        self._refuse_lent(memory, places)
         self._note(memory, places, is_write=True)
         memory.data[places.where] = values
         memory.undefined[places.where] = False
+        memory.unseen[places.where] = WRITTEN
+
+    @staticmethod
+    def _refuse_lent(memory: _Memory, places: _Places) -> None:
+        lent = memory.lent[places.where]
+        if lent.any():
+            raise RaceError(f"{places.element(lent)} is written before the product that reads it was waited for")
 
     @staticmethod
     def _refuse_arriving(memory: _Memory, places: _Places) -> None:
         arriving = memory.arriving[places.where]
         if arriving.any():
-            raise RaceError(f"{places.element(arriving)} is touched before the copy to it was waited for")
+            raise RaceError(f"{places.element(arriving)} is touched before what comes to it was waited for")
 
     def _note(self, memory: _Memory, places: _Places, *, is_write: bool) -> None:
         if memory.buffer.scope is Scope.REGISTER or not len(places.threads):
@@ -322,16 +389,33 @@ class _Team:
     def _do(self, stmt: Do) -> None:
         one = INSTRUCTIONS[stmt.name]
         if one.order is Order.COMMIT:
-            self.groups.append(self.started)
-            self.started = []
-            return
-        if one.order is Order.WAIT:
-            done, self.groups = self.groups[: -one.pending or None], self.groups[len(self.groups) - one.pending :]
-            for copy in [copy for group in done for copy in group]:
+            (self.products if one.queue is Queue.PRODUCTS else self.copies).commit()
+        elif one.order is Order.WAIT:
+            self._wait(one)
+        elif one.order is Order.SHOW:
+            for memory in self.memories.values():
+                if memory.buffer.scope is one.shows:
+                    memory.show()
+        else:
+            for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
+                self._refuse_uneven(stmt.name, self._places(node), operand)
+            (self._multiply if one.queue is Queue.PRODUCTS else self._execute)(stmt, one)
+
+    def _wait(self, one: Instruction) -> None:
+        if one.queue is Queue.COPIES:
+            for copy in self.copies.wait(one.pending):
                 self._arrive(copy)
             return
-        for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
-            self._refuse_uneven(stmt.name, self._places(node), operand)
+        for product in self.products.wait(one.pending):
+            for memory, places in product.sums:
+                memory.arriving[places.where] = False
+            for memory, places in product.reads:
+                memory.lent[places.where] = False
+                self._note(memory, places, is_write=False)  # up to now, for those who did not wait for it
+        self._lend()
+
+    def _execute(self, stmt: Do, one: Instruction) -> None:
+        """What is done by the threads themselves, but for copies: these only begin."""
         ins = [self._warps(self._load(node, [self._value(index) for index in node.index])) for node in stmt.ins]
         for node, values in zip(stmt.outs, one.meaning(*ins), strict=True):
             memory, places = self.memories[node.tensor], self._places(node)
@@ -340,6 +424,54 @@ class _Team:
                 self._start(_Copy(memory, places, flat))
             else:
                 self._write(memory, places, flat)
+
+    def _multiply(self, stmt: Do, one: Instruction) -> None:
+        """A product, which goes on by itself: it sees what was shown, and what products before it come to."""
+        ins, reads = [], []
+        for node, operand in zip(stmt.ins, one.ins, strict=True):
+            memory, places = self.memories[node.tensor], self._places(node)
+            unseen = memory.unseen[places.where] > 0
+            if unseen.any():
+                raise RaceError(f"{one.name} reads {places.element(unseen)}, which was not shown to it")
+            if operand.scope is Scope.SHARED:
+                reads.append((memory, places))
+                found = self._read(memory, places)
+            else:
+                found = self._defined(memory, places)
+            ins.append(self._warps(self._of_all(found)))
+        self._refuse_elsewhere(one, reads)
+        sums = [(self.memories[node.tensor], self._places(node)) for node in stmt.outs]
+        for (memory, places), values in zip(sums, one.meaning(*ins), strict=True):
+            memory.data[places.where] = values.reshape(-1, values.shape[-1])[self.active]
+        self.products.started.append(_Product(sums, reads))
+        self._lend()
+
+    def _of_all(self, values: Array) -> Array:
+        """Values of the threads that come here, as of all."""
+        found = np.zeros((self.count, values.shape[1]), values.dtype)
+        found[self.active] = values
+        return found
+
+    def _lend(self) -> None:
+        """What products under way read and write."""
+        for product in self.products.left:
+            for memory, places in product.sums:
+                memory.arriving[places.where] = True
+            for memory, places in product.reads:
+                memory.lent[places.where] = True
+
+    @staticmethod
+    def _refuse_elsewhere(one: Instruction, reads: Sequence[tuple[_Memory, _Places]]) -> None:
+        """What threads name of a matrix lies where the unit that reads it looks, which is told where it begins."""
+        matrices = [operand.matrix for operand in one.ins if operand.matrix is not None]
+        for matrix, (memory, places) in zip(matrices, reads, strict=True):
+            size, each = prod(memory.buffer.shape), memory.buffer.dtype.size_bytes
+            begin = reads[matrix.begin][1].where[:: one.group, :1] % size * each
+            wanted = exchanged(begin + np.array(matrix.places)).reshape(-1, 1)
+            wrong = np.zeros(places.where.shape, np.bool_)
+            wrong[:, :1] = places.where[:, :1] % size * each != wanted
+            if wrong.any():
+                raise BoundsError(f"{one.name}: {places.element(wrong)} is not where the matrix has it")
 
     @staticmethod
     def _refuse_uneven(name: str, places: _Places, operand: Operand) -> None:
@@ -361,9 +493,10 @@ class _Team:
     def _start(self, copy: _Copy) -> None:
         """It may write at any time from now on."""
         self._refuse_arriving(copy.memory, copy.places)
+        self._refuse_lent(copy.memory, copy.places)
         self._note(copy.memory, copy.places, is_write=True)
         copy.memory.arriving[copy.places.where] = True
-        self.started.append(copy)
+        self.copies.started.append(copy)
 
     def _arrive(self, copy: _Copy) -> None:
         copy.memory.arriving[copy.places.where] = False

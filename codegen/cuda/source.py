@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import gcd, isinf, isnan, prod
 from typing import NamedTuple
 
 from ..dtype import DType
-from ..expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var, walk
+from ..expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var, substitute, walk
 from ..index import contiguous, form
 from ..ir import (
     Alloc,
@@ -36,7 +37,7 @@ from ..ir import (
     nested,
     written_in,
 )
-from .gpu import WIDEST_BYTES
+from .gpu import EXCHANGED_ALIGN, WIDEST_BYTES
 from .instructions import INSTRUCTIONS, definitions
 
 TYPES = {
@@ -180,6 +181,7 @@ class _Function:
         ]
         self._vars: dict[str, str] = {}
         self._smem_bytes = 0
+        self._innermost = ""  # variable of the innermost loop of threads
         self._memo: dict[Expr, list[str]] = {}  # of the statement that is written: the lanes of values
         self._shared: set[Expr] = set()  # of it, what is used more than once
         self._index = "long long" if any(prod(b.shape) > MOST_COUNTED for b in buffers) else "int"
@@ -198,6 +200,7 @@ class _Function:
             self._share(stmt.buffer)
             stmt = stmt.body
         threads, body = nested(stmt, LoopKind.THREAD)
+        self._innermost = threads[-1].var if threads else ""
         count = left = prod(loop.extent for loop in threads)
         for loop in threads:
             inner = left // loop.extent
@@ -207,7 +210,7 @@ class _Function:
         self._statement(body)
         head = f'extern "C" __global__ void __launch_bounds__({count}) {symbol}({", ".join(self._params)}) {{'
         if self._smem_bytes:
-            head += f"\n  extern __shared__ __align__({SMEM_ALIGN}) unsigned char smem[];"
+            head += f"\n  extern __shared__ __align__({EXCHANGED_ALIGN}) unsigned char smem[];"
         launch = Launch(symbol, (grid[0], grid[1], grid[2]), count, self._smem_bytes)
         return launch, "\n".join([head, *self._lines, "}\n"])
 
@@ -224,8 +227,10 @@ class _Function:
         name = self._pointers[buffer.name] = self._fresh("s")
         self._buffers[buffer.name] = buffer
         kind = self._used.type_name(buffer.dtype)
-        self._emit(f"{kind}* {name} = reinterpret_cast<{kind}*>(smem + {self._smem_bytes});")
-        self._smem_bytes += -(-buffer.size_bytes // SMEM_ALIGN) * SMEM_ALIGN
+        align = EXCHANGED_ALIGN if buffer.swizzle else SMEM_ALIGN
+        begin = -(-self._smem_bytes // align) * align
+        self._emit(f"{kind}* {name} = reinterpret_cast<{kind}*>(smem + {begin});")
+        self._smem_bytes = begin + -(-buffer.size_bytes // SMEM_ALIGN) * SMEM_ALIGN
 
     def _emit(self, line: str) -> None:
         self._lines.append("  " * self._depth + line)
@@ -274,10 +279,21 @@ class _Function:
                 pass  # other threads run while one waits
             case Barrier():
                 self._emit("__syncthreads();")
-            case Do(name, outs, ins):
+            case Do(name):
                 self._used.instructions.add(name)
-                self._begin(*(index for operand in (*outs, *ins) for index in operand.index))
-                self._emit(INSTRUCTIONS[name].call([self._place(operand, 0) for operand in (*outs, *ins)]))
+                operands = self._named_by_threads(stmt)
+                self._begin(*(index for operand in operands for index in operand.index))
+                self._emit(INSTRUCTIONS[name].call([self._place(operand, 0) for operand in operands]))
+
+    def _named_by_threads(self, stmt: Do) -> list[Load]:
+        """The operands of an instruction; of a matrix what the first thread of its group names, where it begins."""
+        one = INSTRUCTIONS[stmt.name]
+        first = {self._innermost: Var(self._innermost) // one.group * one.group}
+        found = []
+        for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
+            index = tuple(substitute(at, first) for at in node.index) if operand.matrix else node.index
+            found.append(replace(node, index=index))
+        return found
 
     def _store(self, stmt: Store) -> None:
         self._begin(stmt.value, *stmt.index)

@@ -13,7 +13,7 @@ one access to memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -47,6 +47,15 @@ def spread(value: Expr, at: Mapping[str, Expr], last: str, wide: int) -> Expr:
     return vectorize(substitute(value, rest), last, at[last], wide)
 
 
+def launch(body: Callable[[Expr], Stmt], total: int, threads: int) -> Stmt:
+    """So many threads, each with a number, in blocks of `threads`: the last has threads to spare."""
+    number = Var("block") * threads + Var("thread")
+    blocks, stmt = -(-total // threads), body(number)
+    if blocks * threads > total:
+        stmt = If(op("lt", number, total), stmt)
+    return For("block", blocks, For("thread", threads, stmt, LoopKind.THREAD), LoopKind.BLOCK)
+
+
 @dataclass(frozen=True, slots=True)
 class Elements:
     """A piece and the numbers of its launch. `vector` divides the extent of the last of `axes`."""
@@ -68,12 +77,7 @@ class Elements:
 
     def lower(self) -> Stmt:
         """The launch."""
-        number = Var("block") * self.threads + Var("thread")
-        body = self._thread(places(self.axes, number, self.vector))
-        blocks = -(-self.total // self.threads)
-        if blocks * self.threads > self.total:
-            body = If(op("lt", number, self.total), body)
-        return For("block", blocks, For("thread", self.threads, body, LoopKind.THREAD), LoopKind.BLOCK)
+        return launch(lambda n: self._thread(places(self.axes, n, self.vector)), self.total, self.threads)
 
     def _thread(self, at: Mapping[str, Expr]) -> Stmt:
         stage = self.piece.stage

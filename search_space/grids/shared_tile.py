@@ -42,19 +42,27 @@ class SharedTile:
     tile: OperandTile
     is_left: bool  # of the products of warps
     wide: int  # elements of one copy
+    panel: int = 0  # elements of a row, if rows are cut into panels, which lie after each other; a power of two
 
     def buffer(self, stages: int) -> Buffer:
         """Rows of neighbours, whose chunks are exchanged so that those of eight rows are in different banks."""
         tile = self.tile
         rows, columns = (tile.extent, tile.block_depth) if tile.operand.is_deep else (tile.block_depth, tile.extent)
         dtype = tile.operand.load.dtype
-        swizzle = _swizzle(columns, dtype)
-        return Buffer(self.name, (stages, rows, columns), dtype, Scope.SHARED, swizzle)
+        shape = (columns // self.panel, rows, self.panel) if self.panel else (rows, columns)
+        return Buffer(self.name, (stages, *shape), dtype, Scope.SHARED, _swizzle(shape[-1], dtype))
 
     def _place(self, stage: Expr, along: Expr, deep: Expr, wide: int) -> Load:
         """Neighbours in shared memory."""
         row, column = (along, deep) if self.tile.operand.is_deep else (deep, along)
-        return Load(self.name, (stage, row, lined(column, wide)), self.tile.operand.load.dtype)
+        if not self.panel:
+            return self.at(stage, row, lined(column, wide))
+        chunk, chunks = column // wide, self.panel // wide
+        return self.at(stage, chunk // chunks, row, lined(chunk % chunks * wide, wide))
+
+    def at(self, *index: Expr) -> Load:
+        """A place in shared memory, by the indices of the buffer."""
+        return Load(self.name, index, self.tile.operand.load.dtype)
 
     def filled(self, step: Expr, stage: Expr) -> Stmt:
         """Bring what a round needs; zeros beyond the edges."""

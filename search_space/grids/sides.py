@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.cuda.gpu import BLOCK_THREADS, SM_REGISTERS, THREAD_REGISTERS, WARP
+from tunewright.codegen.cuda.gpu import BLOCK_THREADS, EXCHANGED_ALIGN, SM_REGISTERS, THREAD_REGISTERS, WARP
 from tunewright.codegen.expr import Expr, op, transform
 from tunewright.codegen.ir import If, Stmt, Store
 from tunewright.codegen.target import Target
@@ -86,7 +86,8 @@ def fill(found: Product, columns: Columns, least_depth: int) -> NDArray[np.bool_
 def held(target: Target, threads: Sizes, registers: Sizes, smem_bytes: Sizes) -> NDArray[np.bool_]:
     """Whether a multiprocessor holds a block of so many threads, with so many registers each and such shared memory."""
     assert target.gpu is not None
-    is_held = (threads >= WARP) & (threads <= BLOCK_THREADS) & (smem_bytes <= target.gpu.block_smem_bytes)
+    is_held = (threads >= WARP) & (threads <= BLOCK_THREADS)
+    is_held &= smem_bytes + EXCHANGED_ALIGN <= target.gpu.block_smem_bytes  # some lies idle between buffers
     return np.asarray(is_held & (registers <= THREAD_REGISTERS) & (registers * threads <= SM_REGISTERS))
 
 

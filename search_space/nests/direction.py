@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tunewright.codegen.expr import Expr
+from tunewright.codegen.expr import Expr, const, op
 from tunewright.codegen.index import linear
 
 from .pieces import Piece
@@ -38,6 +38,15 @@ class Direction:
     def offset(self, place: int, tap: int) -> int:
         """How far the tap of a window is from position 0."""
         return place * self.stride + tap * self.dilation + self.start
+
+    def guard(self, position: Expr, least: int, most: int) -> Expr:
+        """Whether a position is no padding, of which the least and the most that it comes to are known."""
+        found: Expr = const(True)
+        if least < self.inside.start:
+            found = op("and", found, op("le", self.inside.start, position))
+        if most >= self.inside.stop:
+            found = op("and", found, op("lt", position, self.inside.stop))
+        return found
 
     def within(self, place: int, tap: int) -> bool:
         """Whether the tap of a window is no padding."""

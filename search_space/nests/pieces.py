@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Var, loads, substitute, transform
 from tunewright.graph.task import Stage, Task
+
+FLOAT32 = frozenset({DType.F32})
+
+NARROW_TOO = frozenset({DType.F32, DType.F16, DType.BF16})
+"""Types of what is read that is folded in float32."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars, op
 from tunewright.graph.task import Axis, Task
 
-from ..nests.pieces import Piece, pieces
-from .product import NARROW_TOO, Product, factors
+from ..nests.pieces import NARROW_TOO, Piece, pieces
+from .product import Product, factors
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ..nests.direction import direction_along
 from ..nests.nest import Edge
 from ..nests.padding import Padded, source
 from ..nests.phases import contiguous
-from ..nests.pieces import Piece, pieces
+from ..nests.pieces import FLOAT32, Piece, pieces
 from ..nests.tile import INNER, TILE
 
 FEW = 4
@@ -104,12 +104,6 @@ def ahead(width: int) -> int:
 def apart(size: int) -> int:
     """Floats of a row that has so many: an odd number of lines, so that neighbours never meet in a set of a cache."""
     return (-(-size // LINE) | 1) * LINE
-
-
-FLOAT32 = frozenset({DType.F32})
-
-NARROW_TOO = frozenset({DType.F32, DType.F16, DType.BF16})
-"""Types of operands whose products are of float32."""
 
 
 @lru_cache(maxsize=256)

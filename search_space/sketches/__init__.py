@@ -24,8 +24,10 @@ from .product_tiles import ProductTilesSketch
 from .row_blocks import RowBlocksSketch
 from .rows import RowsSketch
 from .split import SplitSketch
+from .thread_windows import ThreadWindowsSketch
 from .turned_tiles import TurnedTilesSketch
 from .warp_tiles import WarpTilesSketch
+from .warpgroup_tiles import WarpgroupTilesSketch
 from .window import WindowSketch
 from .winograd import WinogradSketch
 
@@ -42,11 +44,13 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         SplitSketch(),
     ),  # for one product, window or pass over rows
     (
+        WarpgroupTilesSketch(),
         WarpTilesSketch(),
         ProductTilesSketch(),
+        ThreadWindowsSketch(),
         RowBlocksSketch(),
         TurnedTilesSketch(),
-    ),  # for one product, pass over rows or change of order, on GPUs
+    ),  # for one product, fold over windows, pass over rows or change of order, on GPUs
     (GenericSketch(), ElementsSketch()),  # for any task, on processors and on GPUs
 )
 """The sketches, the most special first. Where some of a group apply, none of the groups after it is worth trying."""

@@ -20,7 +20,8 @@ from ..grids.operand_tile import ADDRESS_REGISTERS, accesses, operands
 from ..grids.parts import kernel, may_split
 from ..grids.product_tile import PAD, WIDE, ProductTile
 from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
-from ..products.product import NARROW_TOO, Product, product
+from ..nests.pieces import NARROW_TOO
+from ..products.product import Product, product
 from ..schedule import Schedule
 from ..sketch import remembered
 from ..space import Columns, Knob, Space

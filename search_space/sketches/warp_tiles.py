@@ -6,7 +6,6 @@ Everything pointwise after the sum is applied to the registers. Pieces before an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +15,13 @@ from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
+from ..grids.block_tile import narrow_product, shapes
 from ..grids.operand_tile import ADDRESS_REGISTERS, accesses, operands
 from ..grids.parts import kernel, may_split
-from ..grids.shared_tile import DEPTH, PRODUCTS, width
+from ..grids.shared_tile import DEPTH, width
 from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
 from ..grids.warp_tile import WarpTile
-from ..products.product import NARROW_TOO, Product, product
+from ..products.product import Product
 from ..schedule import Schedule
 from ..sketch import remembered
 from ..space import Columns, Knob, Space
@@ -39,15 +39,6 @@ DEFAULTS = (
 """From the largest tiles to the smallest: the first that gives each multiprocessor a block is taken."""
 
 
-@lru_cache(maxsize=256)
-def _seen(task: Task) -> Product | None:
-    """The task's product, if there is one of two operands of one type that tensor cores multiply."""
-    found = product(task, NARROW_TOO)
-    if found is None or not found.rows or found.panel.dtype not in PRODUCTS:
-        return None
-    return found if found.other.dtype is found.panel.dtype else None
-
-
 class WarpTilesSketch:
     """See the module."""
 
@@ -55,13 +46,13 @@ class WarpTilesSketch:
     version = 1
 
     def applies(self, task: Task, target: Target) -> bool:
-        return target.kind == CUDA and _seen(task) is not None
+        return target.kind == CUDA and narrow_product(task) is not None
 
     @remembered
     def space(self, task: Task, target: Target) -> Space:
         found = _product(task)
         left, right = operands(found)
-        wide = width(left, _shapes(task, found)), width(right, _shapes(task, found))
+        wide = width(left, shapes(task, found)), width(right, shapes(task, found))
 
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(found, wide, target, columns)
@@ -88,19 +79,14 @@ class WarpTilesSketch:
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
         found, values = _product(task), dict(schedule.values)
-        main = WarpTile(found, _shapes(task, found), **values).lower()
+        main = WarpTile(found, shapes(task, found), **values).lower()
         return kernel(task, found, main, values["splits"])
 
 
 def _product(task: Task) -> Product:
-    found = _seen(task)
+    found = narrow_product(task)
     assert found is not None
     return found
-
-
-def _shapes(task: Task, found: Product) -> Mapping[str, tuple[int, ...]]:
-    """Of the tensors that are read."""
-    return {load.tensor: task.tensor(load.tensor).shape for load in (found.panel, found.other)}
 
 
 def _threads(columns: Columns) -> Sizes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 
@@ -48,6 +48,28 @@ class Line:
     offset: int  # of its row, from the tile's first
     windows: tuple[tuple[int, int], ...]  # row in the tile, tap
 
+    @staticmethod
+    def all(plan: Plan, height: int) -> list[Line]:
+        """The rows of the input under a tile of so many rows."""
+        offsets = touching(plan.rows, [range(plan.rows.taps)] * height)
+        return [
+            Line(taps, offset, tuple(places))
+            for taps in product(*(range(d.taps) for d in plan.others))
+            for offset, places in offsets.items()
+        ]
+
+
+def touching(direction: Direction, taps: Sequence[Iterable[int]]) -> dict[int, list[tuple[int, int]]]:
+    """What a tile reads along a direction, from its first place on: windows and taps that each position is of.
+
+    Given the taps of each place of the tile that are to be read.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    for place, read in enumerate(taps):
+        for tap in read:
+            found.setdefault(direction.offset(place, tap), []).append((place, tap))
+    return dict(sorted(found.items()))
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -87,7 +109,7 @@ class WindowTile:
         self.height, self.width = values["tile_rows"], values["tile_columns"]
         *self.others, row, column = tiles
         self.row, self.column = row * self.height, column * self.width
-        self.touched = self._touched()
+        self.touched = touching(plan.columns, run.taps)
         across = len(self.touched) if self.found.plain else len(run.taps)
         self.around = around(self.stage.body, self.found.read)
         self.laid: dict[tuple[int, ...], Expr] = {}  # of `around`, by taps and vector
@@ -101,18 +123,9 @@ class WindowTile:
         self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
         self.slots = {place: self._slot(*place) for place in product(*map(range, shape[:-1]))}
 
-    def _touched(self) -> dict[int, list[tuple[int, int]]]:
-        """The columns of the input that the tile reads, from its first place on: windows and taps that each is of."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        along = self.plan.columns
-        for place, taps in enumerate(self.run.taps):
-            for tap in taps:
-                found.setdefault(along.offset(place, tap), []).append((place, tap))
-        return dict(sorted(found.items()))
-
     def lower(self) -> Stmt:
         empty = set(self.slots.values())
-        lines = [(line, self._guard(line)) for line in self._lines()]
+        lines = [(line, self._guard(line)) for line in Line.all(self.plan, self.height)]
         steps: list[Stmt] = []
         for line, guard in lines:
             if guard == const(True):
@@ -134,18 +147,6 @@ class WindowTile:
         index = const(row), const(column), const(number), Ramp(const(0), self.parts[number].lanes)
         return Load(ACC, index, self.acc.dtype)
 
-    def _lines(self) -> list[Line]:
-        """The rows of the input that the tile reads."""
-        rows = self.plan.rows
-        offsets: dict[int, list[tuple[int, int]]] = {}
-        for place, tap in product(range(self.height), range(rows.taps)):
-            offsets.setdefault(rows.offset(place, tap), []).append((place, tap))
-        return [
-            Line(taps, offset, tuple(places))
-            for taps in product(*(range(d.taps) for d in self.plan.others))
-            for offset, places in sorted(offsets.items())
-        ]
-
     def _positions(self, line: Line) -> list[tuple[Direction, Expr, tuple[int, int]]]:
         """Of each direction but the columns, where the line is, and the least and the most that this comes to."""
         found = []
@@ -160,10 +161,7 @@ class WindowTile:
         """Whether the line is no padding."""
         guard: Expr = const(True)
         for along, position, (least, most) in self._positions(line):
-            if least < along.inside.start:
-                guard = op("and", guard, op("le", along.inside.start, position))
-            if most >= along.inside.stop:
-                guard = op("and", guard, op("lt", position, along.inside.stop))
+            guard = op("and", guard, along.guard(position, least, most))
         return guard
 
     def _folds(self, line: Line, empty: set[Load]) -> list[Stmt]:

@@ -29,6 +29,7 @@ from tunewright.codegen.expr import (
     rebuilt,
     transform,
     walk,
+    widened,
 )
 from tunewright.codegen.index import linear
 from tunewright.codegen.nodes import fact
@@ -36,7 +37,7 @@ from tunewright.graph.task import Axis, Stage, Task, identity
 
 from ..nests.direction import AT, Direction, direction_along
 from ..nests.padding import source
-from ..nests.pieces import Piece, pieces
+from ..nests.pieces import FLOAT32, Piece, pieces
 from ..nests.tile import ACC, folded
 
 
@@ -114,9 +115,9 @@ def touched(direction: Direction, places: NDArray[np.int64]) -> NDArray[np.int64
 
 
 @lru_cache(maxsize=256)
-def windows(task: Task) -> Windows | None:
-    """The task's fold over windows of float32, or None if it has none."""
-    fold = only_fold(task)
+def windows(task: Task, dtypes: frozenset[DType] = FLOAT32) -> Windows | None:
+    """The task's fold of what is of these types over windows, or None if it has none."""
+    fold = only_fold(task, dtypes)
     if fold is None:
         return None
     parts, main = fold
@@ -141,15 +142,19 @@ def windows(task: Task) -> Windows | None:
     return Windows(before, piece, tuple(parts[main + 1 :]), channels, directions, read, element)
 
 
-def only_fold(task: Task) -> tuple[list[Piece], int] | None:
-    """The task's pieces, and the number of the one that folds; None unless most of the work is there, in float32."""
+def only_fold(task: Task, dtypes: frozenset[DType] = FLOAT32) -> tuple[list[Piece], int] | None:
+    """The task's pieces, and the number of the one that folds, in float32, what is of these types.
+
+    None unless most of the work is there.
+    """
     parts = pieces(task)
     main = max(range(len(parts)), key=lambda n: parts[n].stage.points)
     folds = [n for n, piece in enumerate(parts) if piece.stage.reduce]
     if folds != [main]:
         return None
     body = parts[main].stage.body
-    return (parts, main) if {body.dtype, *(x.dtype for x in loads(body))} == {DType.F32} else None
+    is_of_them = body.dtype is DType.F32 and {x.dtype for x in loads(body)} <= dtypes
+    return (parts, main) if is_of_them else None
 
 
 def around(body: Expr, read: Load) -> Expr:
@@ -251,10 +256,10 @@ def _never_outside(place: Expr, inside: range, whole: range) -> bool:
 def neutral(piece: Piece, read: Load) -> float | None:
     """What in place of the element leaves the fold as it is; None if nothing is known to."""
     stage = piece.stage
+    if widened(stage.body) == read:
+        return identity(stage.combiner, DType.F32)
     match stage.body:
-        case Load() as load if load == read:
-            return identity(stage.combiner, DType.F32)
-        case Op("mul", args) if stage.combiner == "sum" and read in args:
+        case Op("mul", args) if stage.combiner == "sum" and read in map(widened, args):
             return 0.0
     return None
 

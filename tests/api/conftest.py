@@ -9,7 +9,6 @@ import json
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +42,7 @@ from tunewright.tuner.lookup import experience
 from tunewright.tuner.models.assembly import Assembly
 
 from ..postgres import own_schema
+from ..waiting import wait_for
 from .page import PAGE_BYTES, Page, whole
 from .shown import PlainShower
 
@@ -181,7 +181,7 @@ class Running:
         """A client that shows this key; none where it is empty."""
         shown = self.token if token is None else token
         headers = settings.pop("headers", {}) | ({"Authorization": f"Bearer {shown}"} if shown else {})
-        made = httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, verify=TLS, **settings)
+        made = httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False, verify=TLS, **settings)
         self._clients.append(made)
         return made
 
@@ -208,15 +208,6 @@ def problem(answer: httpx.Response, name: str, status: int) -> dict[str, Any]:
     return data
 
 
-def soon(condition: Callable[[], Any], timeout_s: float = 15.0) -> Any:
-    """What a condition comes to when it is met."""
-    deadline_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, "it did not happen"
-        time.sleep(0.02)  # nothing tells when it is met, so it is asked again
-    return found
-
-
 @contextmanager
 def running(
     url: str, options: Options | None = None, make_reader: Callable[[], Any] | None = PlainReader
@@ -231,7 +222,7 @@ def running(
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
-        soon(lambda: server.started or not thread.is_alive())
+        wait_for(lambda: server.started or not thread.is_alive())
         assert server.started
         one = Running(app, f"http://127.0.0.1:{listening.getsockname()[1]}", token, server)
         yield one
@@ -239,7 +230,7 @@ def running(
     finally:
         app.state.service.drain()
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -346,7 +337,6 @@ class Kit:
     send = staticmethod(send)
     enlist = staticmethod(enlist)
     problem = staticmethod(problem)
-    soon = staticmethod(soon)
 
 
 @pytest.fixture(scope="session")

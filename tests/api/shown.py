@@ -136,7 +136,7 @@ class PlainShower:
 
     def _wait(self, what: str) -> None:
         self.asked.append(what)
-        assert self.may.wait(20)
+        assert self.may.wait(60)
         if self.why:
             raise NotShown(self.why)
 

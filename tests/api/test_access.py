@@ -13,7 +13,8 @@ from tunewright.db.access import Scope
 from tunewright.tuner.commands import keys
 from tunewright.tuner.errors import Refused
 
-from .conftest import problem, soon
+from ..waiting import wait_for
+from .conftest import problem
 
 UNKNOWN = ["/", "/v1", "/v1/nothing", "/static/style.css", "/problems/no-key", "/docs", "/openapi.json", "/favicon.ico"]
 
@@ -78,7 +79,7 @@ def test_keys_end(one, monkeypatch):
     assert one.client(token).get("/v1/jobs").status_code == 200
     one.store.keys.revoke(token.split("_")[1])
     ending = one.client(expiring), one.client(token)
-    soon(lambda: {client.get("/v1/jobs").status_code for client in ending} == {401})
+    wait_for(lambda: {client.get("/v1/jobs").status_code for client in ending} == {401})
     problem(one.client(expiring).get("/v1/jobs"), "no-key", 401)
     problem(one.client(token).get("/v1/jobs"), "no-key", 401)
 

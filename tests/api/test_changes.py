@@ -10,7 +10,8 @@ from tunewright.api.routes import changes
 from tunewright.api.service import Options
 from tunewright.db.access import Scope
 
-from .conftest import problem, soon
+from ..waiting import wait_for
+from .conftest import problem
 
 
 def listen(lines, most=None):
@@ -78,7 +79,7 @@ def test_it_ends_with_the_service_and_takes_a_place(serve):
             assert "tunewright_event_streams 1.0" in client.get("/metrics").text
             one.service.drain()
             assert listen(lines) == []
-        soon(lambda: one.service.following.borrowed_tokens == 0)
+        wait_for(lambda: one.service.following.borrowed_tokens == 0)
         problem(client.get("/v1/changes"), "busy", 503)
 
 

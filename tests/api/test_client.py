@@ -23,6 +23,8 @@ from tunewright.db.access import Scope
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
 from tunewright.tuner.errors import Refused
 
+from ..waiting import wait_for
+
 JOB = {
     "id": 7, "state": "running", "model": "a" * 64, "label": "m.onnx", "target": "b" * 64,
     "tasks": [{"key": "c" * 64, "op": "Conv", "occurrences": 2}], "trials": 100, "minutes": None, "until": None,
@@ -98,9 +100,9 @@ def test_events_are_followed_to_the_end(one: Any, kit: Any, mine: Client) -> Non
     lease = jobs.lease([kit.target().key], "tester")
     improved = {"task_key": kit.task().key, "op": "R\u2028elu", "best_ms": 1.0, "default_ms": 2.0, "trial": 1}
     jobs.renew(lease, events=[NewEvent(EventKind.IMPROVED, improved)])
-    kit.soon(lambda: any(event.kind == "improved" for event in seen))
+    wait_for(lambda: any(event.kind == "improved" for event in seen))
     jobs.finish(lease, JobState.SUCCEEDED, result={"tasks": []})
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert [event.number for event in seen] == list(range(1, len(seen) + 1))
     assert [event.kind for event in seen] == ["queued", "started", "improved", "succeeded"]

@@ -70,7 +70,7 @@ def try_out(operation, mode, headers):
     )
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
     def answers(case):
-        case.call_and_validate(excluded_checks=excluded, headers=headers, timeout=20)
+        case.call_and_validate(excluded_checks=excluded, headers=headers, timeout=60)
 
     try:
         answers()

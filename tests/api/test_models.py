@@ -12,7 +12,8 @@ from tunewright.api.service import Options
 from tunewright.db.access import Scope
 from tunewright.tuner.models.reading import Reader
 
-from .conftest import problem, soon
+from ..waiting import wait_for
+from .conftest import problem
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -173,7 +174,7 @@ def test_large_bodies_are_few_at_once(serve):
         one.line() as line,
     ):
         begin_put(one, line, digest(b"[8]"), 3, "[")
-        soon(lambda: one.service.receiving.borrowed_tokens == 1)
+        wait_for(lambda: one.service.receiving.borrowed_tokens == 1)
         answer = put(one.client(), b"[9]")
         problem(answer, "busy", 503)
         line.sendall(b"8]")
@@ -192,7 +193,7 @@ class SlowReader:
         with self._gate.lock:
             self._gate.at_work += 1
             self._gate.most = max(self._gate.most, self._gate.at_work)
-        self._gate.go.wait(20)
+        self._gate.go.wait(60)
         with self._gate.lock:
             self._gate.at_work -= 1
         return self._reader.describe(path)
@@ -208,10 +209,10 @@ def test_readers_are_few(serve, kit):
         threads = [threading.Thread(target=put, args=(one.client(), f"[{n}]".encode())) for n in range(5)]
         for thread in threads:
             thread.start()
-        soon(lambda: gate.most == 2)
+        wait_for(lambda: gate.most == 2)
         assert one.client().get("/v1/jobs").status_code == 200
         gate.go.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         assert gate.most == 2
         assert len(one.store.uploads.list()) == 5

@@ -24,7 +24,7 @@ from tunewright.db.translate import measured_values
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
-from .conftest import soon
+from ..waiting import wait_for
 
 
 def numbers(client):
@@ -188,7 +188,7 @@ def test_a_server_that_is_cut_off_and_comes_back(serve, postgres_url, kit):
             client = one.client()
             assert client.get("/v1/jobs").status_code == 200
             server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
-            kit.soon(lambda: client.get("/v1/jobs").status_code == 200, 10)
+            wait_for(lambda: client.get("/v1/jobs").status_code == 200)
             assert one.client(token="").get("/readyz").status_code == 200
         server.execute("SET client_min_messages = warning; DROP SCHEMA cut CASCADE")
 
@@ -302,19 +302,19 @@ def test_health_answers_while_all_threads_wait(one, client, monkeypatch):
 
     def wait(job_id):
         begun.append(job_id)
-        return go.wait(20)
+        return go.wait(60)
 
     monkeypatch.setattr("tunewright.api.health.FRESH_S", 0.0)
     monkeypatch.setattr(one.store.jobs, "get", wait)
     threads = [threading.Thread(target=one.client().get, args=("/v1/jobs/1",)) for _ in range(45)]
     for thread in threads:
         thread.start()
-    soon(lambda: len(begun) == 40)  # all the threads there are
+    wait_for(lambda: len(begun) == 40)  # all the threads there are
     health = one.client(token="")
     started_s = time.monotonic()
     assert health.get("/livez").status_code == 200
     assert health.get("/readyz").status_code == 200
-    assert time.monotonic() - started_s < 3
+    assert time.monotonic() - started_s < 30
     go.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)

@@ -15,6 +15,7 @@ from tunewright.search_space.measurement import Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
 
+from ..waiting import wait_for
 from .shown import HOSTILE, failed, good, others, product, tried
 
 
@@ -138,7 +139,7 @@ def test_nobody_waits_long(one, look, kit, shower, monkeypatch):
     assert view["text"]["difference"] is None and view["text"]["why"] == ""
     assert page.words.count("Look again") >= 2
     shower.may.set()
-    kit.soon(lambda: look(path, text="ir", against="default")[1]["text"]["difference"])
+    wait_for(lambda: look(path, text="ir", against="default")[1]["text"]["difference"])
 
 
 def test_one_that_failed(one, look, kit):

@@ -24,7 +24,8 @@ from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.lookup import Ladder
 from tunewright.tuner.lookup.ladder import Pick
 
-from .conftest import CRASHED, TARGET, make_target, make_task, points, problem, soon, store_best
+from ..waiting import wait_for
+from .conftest import CRASHED, TARGET, make_target, make_task, points, problem, store_best
 from .page import Page, whole
 
 
@@ -296,7 +297,7 @@ def test_who_goes_away_gives_the_place_back(filled, client, monkeypatch):
     with client.stream("GET", "/v1/records") as answer:
         next(answer.iter_bytes())
         assert filled.service.exporting.borrowed_tokens == 1
-    soon(lambda: filled.service.exporting.borrowed_tokens == 0)
+    wait_for(lambda: filled.service.exporting.borrowed_tokens == 0)
 
 
 def test_the_page_leads_to_the_export_of_what_it_shows(filled, client):

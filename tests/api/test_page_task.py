@@ -12,6 +12,7 @@ from tunewright.db.jobs import Budget, JobSpec, JobState, JobTask
 from tunewright.search_space.measurement import Record, Status
 from tunewright.tuner.insight.calibration import Calibration, Pair
 
+from ..waiting import wait_for
 from .shown import HOSTILE, failed, good, others, product, tried
 
 
@@ -258,8 +259,8 @@ def test_nobody_waits_long_for_pictures(one, look, kit, shower, monkeypatch):
     assert view["form"] == {"words": [], "parts": [], "is_pending": True, "why": ""}
     assert "It is being looked at" in page.words and "Look again" in page.words
     shower.may.set()
-    kit.soon(lambda: look(made.path())[1]["form"]["parts"])
-    kit.soon(lambda: look(made.path())[1]["judged"])
+    wait_for(lambda: look(made.path())[1]["form"]["parts"])
+    wait_for(lambda: look(made.path())[1]["judged"])
 
 
 def test_what_can_not_be_lowered(one, look, kit, shower):

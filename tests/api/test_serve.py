@@ -30,12 +30,14 @@ from tunewright.tuner.commands.json_log import JsonLines
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import PATIENCE_S
 
+from ..waiting import wait_for
 from .conftest import TLS
 
 PROGRAM = """
 import sys
 from tunewright.api.serve import ServeOptions, serve
 from tunewright.api.service import Options
+from ..waiting import wait_for
 serve(ServeOptions(port=0, tuners=int(sys.argv[1]), linger_s=float(sys.argv[2])))
 """
 
@@ -64,7 +66,7 @@ class Process:
         started_s = time.monotonic()
         self.popen.send_signal(number)
         try:
-            return self.popen.wait(40), time.monotonic() - started_s
+            return self.popen.wait(60), time.monotonic() - started_s
         finally:
             self.popen.kill()
             self.popen.wait()
@@ -119,7 +121,7 @@ def test_a_database_that_starts_with_it_is_waited_for(process, own_server):
 
 
 def test_it_drains_before_it_ends(process, tmp_path, kit):
-    one = process(linger_s=1.5)
+    one = process(linger_s=5.0)
     with open_store(f"sqlite:///{tmp_path}/tuning.db") as store:
         store.add_target(kit.target())
         store.add_task(kit.task(8))
@@ -128,24 +130,24 @@ def test_it_drains_before_it_ends(process, tmp_path, kit):
     ended_s, following = [], threading.Event()
 
     def follow():
-        with one.client() as client, client.stream("GET", f"/v1/jobs/{job.id}/events", timeout=30) as answer:
+        with one.client() as client, client.stream("GET", f"/v1/jobs/{job.id}/events", timeout=60) as answer:
             for _ in answer.iter_lines():
                 following.set()
             ended_s.append(time.monotonic())
 
     thread = threading.Thread(target=follow)
     thread.start()
-    assert following.wait(10)
+    assert following.wait(60)
     with one.client() as client:
         assert client.get("/readyz").status_code == 200
         asked_s = time.monotonic()
         one.popen.send_signal(signal.SIGTERM)
-        kit.soon(lambda: client.get("/readyz").status_code == 503, 1.2)
+        wait_for(lambda: client.get("/readyz").status_code == 503, 4.5)
         assert client.get(f"/v1/jobs/{job.id}").status_code == 200  # it still answers
-    thread.join(10)
-    assert ended_s[0] - asked_s < 1.5
-    assert one.popen.wait(10) == 0
-    assert 1.4 < time.monotonic() - asked_s < 6
+    thread.join(60)
+    assert ended_s[0] - asked_s < 5
+    assert one.popen.wait(60) == 0
+    assert 4.9 < time.monotonic() - asked_s < 30
 
 
 class Sink(BaseHTTPRequestHandler):
@@ -269,9 +271,9 @@ def is_alive(pid):
 def test_tuner_processes_are_started_again(tuners, kit, monkeypatch):
     monkeypatch.setattr("tunewright.api.tuners.FIRST_PAUSE_S", 0.1)
     one = tuners(2, "import time; time.sleep(60)")
-    first = kit.soon(lambda: len(one.pids) == 2 and one.pids)
+    first = wait_for(lambda: len(one.pids) == 2 and one.pids)
     os.kill(first[0], signal.SIGKILL)
-    kit.soon(lambda: len(one.pids) == 2 and one.pids[0] != first[0])
+    wait_for(lambda: len(one.pids) == 2 and one.pids[0] != first[0])
     assert one.pids[1] == first[1]
     pids = one.pids
     one.close(10.0)
@@ -283,7 +285,7 @@ def test_those_that_can_not_start_are_tried_ever_more_seldom(tuners, kit, caplog
         monkeypatch.setattr(f"tunewright.api.tuners.{name}", value_s)
     with caplog.at_level(logging.WARNING, "tunewright.tuners"):
         tuners(1, "raise SystemExit(1)")
-        ends = kit.soon(lambda: len(caplog.records) >= 4 and caplog.records[:4])
+        ends = wait_for(lambda: len(caplog.records) >= 4 and caplog.records[:4])
     pauses_s = [record.again_in_s for record in ends]
     assert pauses_s == [0.1, 0.2, 0.3, 0.3]
     for end, following, pause_s in zip(ends, ends[1:], pauses_s, strict=False):
@@ -300,7 +302,7 @@ def test_what_they_say_is_logged(tuners, kit, caplog):
         one = tuners(
             1, f"import sys; print({line!r}, file=sys.stderr); print(*{others!r}, sep='\\n'); raise SystemExit(3)"
         )
-        kit.soon(lambda: any("ended" in record.message for record in caplog.records))
+        wait_for(lambda: any("ended" in record.message for record in caplog.records))
         one.close(5.0)
     said = {record.getMessage(): record for record in caplog.records}
     first = said["job 12: lost"]
@@ -314,11 +316,11 @@ def test_those_that_do_not_end_are_killed(tuners, kit, tmp_path):
     ready = tmp_path / "ready"
     ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     one = tuners(1, f"{ignore}; open({str(ready)!r}, 'w'); time.sleep(60)")
-    kit.soon(ready.exists)
+    wait_for(ready.exists)
     (pid,) = one.pids
     started_s = time.monotonic()
     one.close(0.5)
-    assert 0.4 < time.monotonic() - started_s < 5
+    assert 0.4 < time.monotonic() - started_s < 30
     assert not is_alive(pid)
 
 
@@ -337,7 +339,7 @@ def test_tuner_processes_end_with_the_service(tmp_path, kit):
     )
     env = dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[2] / ".types")}
     with subprocess.Popen([sys.executable, "-c", parent], env=env) as process:
-        pid = int(kit.soon(lambda: note.exists() and note.read_text()))
+        pid = int(wait_for(lambda: note.exists() and note.read_text()))
         process.kill()
         status = Path(f"/proc/{pid}/stat")
-        kit.soon(lambda: not status.exists() or status.read_text().split()[2] == "Z", 5)
+        wait_for(lambda: not status.exists() or status.read_text().split()[2] == "Z")

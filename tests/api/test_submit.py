@@ -30,6 +30,7 @@ from tunewright.tuner.jobs import view as views
 from tunewright.tuner.models.model import open_model
 
 from ..commands import Command, commands
+from ..waiting import wait_for
 from .test_client import JOB
 
 MODEL_ROWS = 4
@@ -93,7 +94,7 @@ def tune(one: Any, kit: Any, state: JobState = JobState.SUCCEEDED) -> threading.
 
     def work() -> None:
         jobs = one.store.jobs
-        lease = kit.soon(lambda: jobs.lease([kit.target().key], "tester"))
+        lease = wait_for(lambda: jobs.lease([kit.target().key], "tester"))
         job = jobs.get(lease.job_id)
         key = job.spec.tasks[0].task_key
         jobs.renew(lease, events=[NewEvent(EventKind.STAGE, {"stage": "searching"})])
@@ -244,7 +245,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(real: Any, path: Path) -> None
     assert process.stderr is not None
     assert process.stderr.readline().startswith("waiting for a tuner process")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "the job goes on; to watch it again: tunewright jobs watch 1" in err
     assert out == ""

@@ -24,7 +24,8 @@ from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup import Basis, Found, Match
 
-from .conftest import CRASHED, TARGET, exact_answer, make_task, measured, points, soon, store_best
+from ..waiting import wait_for
+from .conftest import CRASHED, TARGET, exact_answer, make_task, measured, points, store_best
 
 TASKS = [make_task(extent) for extent in (64, 128, 192)]
 
@@ -47,7 +48,7 @@ def make(tmp_path) -> Callable[..., Lookups]:
 
 def of(one, make, **settings):
     """Those of a real service."""
-    return make(one, one.token, timeout_s=20.0, **settings)
+    return make(one, one.token, timeout_s=60.0, **settings)
 
 
 def told(found):
@@ -111,7 +112,7 @@ class TestRealServer:
                 return False
             return True
 
-        soon(is_away)
+        wait_for(is_away)
         away = make(one, one.token)
         assert told(away.lookup(TASKS[:1], TARGET)) == told({TASKS[0].key: first[TASKS[0].key]})
         assert "kept answers and defaults are used" in away.notes[0]
@@ -287,7 +288,7 @@ def test_no_server_breaks_a_build(name, make):
             assert [one.schedule for one in found.values()] == [default_schedule(task, TARGET) for task in TASKS]
         for _ in range(5):  # nor other sessions of the process
             make(url).lookup(TASKS, TARGET)
-        assert time.monotonic() - started_s < 1.5
+        assert time.monotonic() - started_s < 10
     if name != "unknown for ever":
         assert len(lookups.notes) == 2 and "kept answers and defaults are used" in lookups.notes[0], lookups.notes
 
@@ -298,7 +299,7 @@ def test_no_server(url, make):
     started_s = time.monotonic()
     for _ in range(20):
         assert lookups.lookup(TASKS, TARGET)[TASKS[0].key].match is Match.DEFAULT
-    assert time.monotonic() - started_s < 1.5
+    assert time.monotonic() - started_s < 10
     assert len(lookups.notes) == 2
 
 
@@ -307,7 +308,7 @@ def test_tls_where_there_is_none(make):
         lookups = make(url.replace("http", "https"))
         started_s = time.monotonic()
         assert lookups.lookup(TASKS, TARGET)[TASKS[0].key].match is Match.DEFAULT
-        assert time.monotonic() - started_s < 1.5
+        assert time.monotonic() - started_s < 10
         assert lookups.notes
 
 
@@ -386,7 +387,7 @@ def test_what_comes_along_is_cut_short(make):
     long = answer(provenance={f"{number}": "x" * 100_000 for number in range(300)}, more="y")
     with planted(answers([long])) as url, pytest.MonkeyPatch.context() as patch:
         patch.setattr(wire, "ANSWER_BYTES", 1 << 26)
-        found = make(url, timeout_s=20.0).lookup(TASKS[:1], TARGET)[TASKS[0].key]
+        found = make(url, timeout_s=60.0).lookup(TASKS[:1], TARGET)[TASKS[0].key]
     assert found.match is Match.EXACT
     assert len(found.measurement.provenance) <= 64
     assert max(map(len, found.measurement.provenance.values())) <= 1000
@@ -396,7 +397,7 @@ class TestFiles:
     @pytest.fixture
     def lookups(self, make):
         with planted(answers([answer()])) as url:
-            lookups = make(url, timeout_s=20.0)
+            lookups = make(url, timeout_s=60.0)
             lookups.lookup(TASKS[:1], TARGET)
             yield lookups
 
@@ -446,7 +447,7 @@ class TestFiles:
         path = self.path(lookups)
         path.unlink()
         path.mkdir()
-        again = make(lookups.server, timeout_s=20.0)
+        again = make(lookups.server, timeout_s=60.0)
         assert again.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.EXACT
         assert "can't be kept" in again.notes[0]
 
@@ -460,7 +461,7 @@ class TestFiles:
             path = folder / f"{number:064x}.json"
             path.write_text("{}")
             os.utime(path, (number, number))
-        make(lookups.server, timeout_s=20.0).lookup(TASKS[:1], TARGET)
+        make(lookups.server, timeout_s=60.0).lookup(TASKS[:1], TARGET)
         again = make(lookups.server)
         again._write("ab" * 32, TARGET, answer(), 1.0)
         assert len(list(folder.iterdir())) <= 4

@@ -84,7 +84,7 @@ class Site:
             if is_there(job):
                 return job
             assert job["state"] != JobState.FAILED, job
-            assert self.store.jobs.wait(30.0, since), job
+            assert self.store.jobs.wait(60.0, since), job
 
     def await_tuner(self) -> None:
         """Wait until the tuner process has said which machine it is for."""
@@ -92,7 +92,7 @@ class Site:
             since = self.store.jobs.changes()
             if self.store.fleet.targets():
                 return
-            assert self.store.jobs.wait(30.0, since), self.service.log("tuner")
+            assert self.store.jobs.wait(60.0, since), self.service.log("tuner")
 
     def stop(self) -> None:
         """As if its machine had lost its power."""

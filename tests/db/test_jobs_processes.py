@@ -41,7 +41,7 @@ with open_store(sys.argv[1]) as store:
     while store.jobs.wait(0.5, seen):  # until the connection that hears of others has settled
         seen = store.jobs.changes()
     print("ready", flush=True)
-    print(store.jobs.wait(30, seen), len(store.jobs.list()), flush=True)
+    print(store.jobs.wait(60, seen), len(store.jobs.list()), flush=True)
 """
 
 
@@ -84,7 +84,7 @@ def test_a_wait_is_ended_by_another_process(shared_url, samples, run):
         started_s = time.monotonic()
         store.jobs.submit(samples.spec(), "", Budget(1))
         assert waiter.stdout.readline() == "True 1\n"
-        assert time.monotonic() - started_s < 1.0
+        assert time.monotonic() - started_s < 5
 
 
 def test_threads_at_once_keep_the_rules(shared_url, samples):
@@ -175,7 +175,7 @@ class TestRestart:
                                 hasty.jobs.get(lease.job_id)
                         started.result()
                         for _ in range(20):
-                            assert progress.acquire(timeout=30) or writer.done()
+                            assert progress.acquire(timeout=60) or writer.done()
                 finally:
                     over.set()
                 writer.result()
@@ -192,14 +192,14 @@ class TestRestart:
             while store.jobs.wait(0.5, seen):
                 seen = store.jobs.changes()
             own_server.restart()
-            assert store.jobs.wait(20, seen)  # what happened meanwhile was not heard
+            assert store.jobs.wait(60, seen)  # what happened meanwhile was not heard
             seen = store.jobs.changes()
             while store.jobs.wait(0.5, seen):
                 seen = store.jobs.changes()
             other.jobs.submit(samples.spec(), "", Budget(1))
             started_s = time.monotonic()
-            assert store.jobs.wait(20, seen)
-            assert time.monotonic() - started_s < 1.0
+            assert store.jobs.wait(60, seen)
+            assert time.monotonic() - started_s < 5
 
     def test_opening_is_patient_too(self, own_server):
         own_server.stop()

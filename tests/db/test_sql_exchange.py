@@ -180,7 +180,7 @@ def test_imports_at_once_do_not_wait_for_each_other_in_a_circle(make_url, sample
         with open_store(url) as store:
             for turn in range(10):
                 page = list(lines(2 * turn + first, sorted(tasks)[first:]))  # so batches are others
-                started.wait(20)
+                started.wait(60)
                 store.import_(page)
 
     open_store(url).close()

@@ -31,7 +31,7 @@ static __device__ __forceinline__ void cp_async_wait_0() {
 }
 
 extern "C" __global__ void __launch_bounds__(128) kernel_p0(const float* p0, const float* p1, float* p2) {
-  extern __shared__ __align__(128) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char smem[];
   const int v1 = blockIdx.x;
   const int v2 = blockIdx.y;
   float* s3 = reinterpret_cast<float*>(smem + 0);

@@ -10,7 +10,7 @@ template <typename To, typename From> static __device__ __forceinline__ To bits(
 }
 
 extern "C" __global__ void __launch_bounds__(256) kernel_p0(const float* p0, float* p1) {
-  extern __shared__ __align__(128) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char smem[];
   const int v1 = blockIdx.x;
   const int v2 = blockIdx.y;
   float* s3 = reinterpret_cast<float*>(smem + 0);

@@ -102,6 +102,7 @@ MODELS = {
     "row_scaled": "x[{a}, {c}] z[{a}, 1] | t = ReduceMean<keepdims=1>(x, axes) u = Mul(t, z) y = Sub(x, u) | y ; axes",
     "half_dense": "float16: x[{a}, {b}] w[{b}, {c}] z[{c}] | t = MatMul(x, w) u = Add(t, z) y = Relu(u) | y ; w z",
     "half_even": "float16: x[{a}, {8d}] w[{8d}, {8a}] | y = MatMul(x, w) | y ; w",
+    "half_wide": "float16: x[{2c}, {4c}] w[{4c}, {3c}] z[{3c}] | t = MatMul(x, w) u = Add(t, z) y = Relu(u) | y ; z",
     "half_turned": "float16: x[{8d}, {8a}] w[{8a}, {8d}] | y = Gemm<transA=1, transB=1>(x, w) | y ; w",
     "half_conv": "float16: x[1, {8d}, {a}, {b}] w[{c}, {8d}, 3, 3] z[{c}] | t = Conv<pads=[1, 1, 1, 1]>(x, w, z)"
     " y = Relu(t) | y ; w z",
@@ -109,6 +110,10 @@ MODELS = {
     " | t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) s = Add(r, m) p = Softmax(s) y = MatMul(p, v)"
     " | y[{d}, {a}, {2b}] ; m",
     "half_pool": "float16: x[1, {c}, {a}, {b}] | y = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(x) | y",
+    "half_depthwise": "float16: x[1, {8c}, {a}, {b}] w[{8c}, 1, 3, 3] z[{8c}]"
+    " | t = Conv<group={8c}, pads=[1, 0, 1, 2], strides=[2, 1]>(x, w, z) y = Relu(t) | y ; w z",
+    "far_windows": "x[2, {c}, {b}, {a}] w[{c}, 1, 3, 5] | y = Conv<group={c}, pads=[3, 4, 2, 5], strides=[2, 3],"
+    " dilations=[1, 3]>(x, w) | y ; w",
     "half_softmax": "float16: x[{d}, {a}, {c}] | y = Softmax(x) | y",
     "half_concat": "float16: x[{a}, {b}] z[{a}, {c}] | t = Concat<axis=1>(x, z) y = Neg(t) | y",
     "brain_batched": "x[{d}, {a}, {8b}] w[{d}, {8b}, {c}] | u = Cast<to=16>(x) v = Cast<to=16>(w) t = MatMul(u, v)"

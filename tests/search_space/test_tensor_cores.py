@@ -10,8 +10,8 @@ import pytest
 from tunewright.codegen.cuda import interp, nvrtc
 from tunewright.codegen.cuda.build import source
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.interp import RaceError
-from tunewright.codegen.ir import Alloc, Barrier, Block, Do, For, If, Kernel, Stmt
+from tunewright.codegen.interp import BoundsError, RaceError
+from tunewright.codegen.ir import Alloc, Barrier, Block, Do, For, If, Kernel, Stmt, Swizzle
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.search_space.grids import shared_tile
 from tunewright.search_space.measurement import Candidate
@@ -70,15 +70,21 @@ def attended():
 
 THREE_STAGES = {
     "warp_tiles": {"stages": 3, "block_depth": 16},
+    "warpgroup_tiles": {"stages": 4},
     "attention_tiles": {"warps": 2, "block_places": 16, "stages": 3},
 }
 
 
 @pytest.mark.parametrize("gone", [Barrier, "cp.async.wait.1"])
 @pytest.mark.parametrize("name", THREE_STAGES)
-def test_what_is_left_out_is_found(task, attended, name, gone):
-    task = task if name == "warp_tiles" else attended
-    values = dict(sketch(name).space(task, GPU).default.values) | THREE_STAGES[name]
+def test_what_is_left_out_is_found(task, attended, long_task, name, gone):
+    task = {"warp_tiles": task, "warpgroup_tiles": long_task, "attention_tiles": attended}[name]
+    spoilt_is_found(task, name, THREE_STAGES[name], gone)
+
+
+def spoilt_is_found(task, name, numbers, gone):
+    """A schedule is right, and no more so without some of it, which is noticed."""
+    values = dict(sketch(name).space(task, GPU).default.values) | numbers
     kernel = lower(Candidate(task, GPU, Schedule(name, 1, tuple(values.items()))))
     inputs = example_inputs(task, 0)
     [right] = reference(task, inputs)
@@ -90,6 +96,38 @@ def test_what_is_left_out_is_found(task, attended, name, gone):
     spoilt = Kernel(kernel.params, kernel.scratch, body)
     with pytest.raises(RaceError):
         interp.run(spoilt, [*inputs, found])
+
+
+@pytest.fixture(scope="module")
+def long_task():
+    """Of four rounds and more."""
+    return tasks_of(MODELS["half_even"], {"a": 40, "b": 1, "c": 1, "d": 40})[0]
+
+
+@pytest.mark.parametrize("gone", ["fence.proxy.async", "wgmma.fence", "wgmma.commit", "wgmma.wait.1", "wgmma.wait.0"])
+def test_what_products_that_go_on_need_is_missed(long_task, gone):
+    spoilt_is_found(long_task, "warpgroup_tiles", {"stages": 3}, gone)
+
+
+def test_a_matrix_that_lies_otherwise_is_found(long_task, monkeypatch):
+    monkeypatch.setattr(shared_tile, "_swizzle", lambda columns, dtype: Swizzle(2, 3, 3))
+    kernel = lower(Candidate(long_task, GPU, sketch("warpgroup_tiles").space(long_task, GPU).default))
+    inputs = example_inputs(long_task, 0)
+    with pytest.raises(BoundsError, match="is not where the matrix has it"):
+        interp.run(kernel, [*inputs, np.zeros_like(reference(long_task, inputs)[0])])
+
+
+@pytest.mark.parametrize("name", ["half_even", "half_turned"])
+def test_products_go_on_while_warps_do(name):
+    """The compiler says where it has them done one after the other."""
+    [task] = tasks_of(MODELS[name], {"a": 40, "b": 1, "c": 1, "d": 40})
+    for values in sketch("warpgroup_tiles").space(task, GPU).sample(2, np.random.default_rng(3)):
+        schedule = sketch("warpgroup_tiles").space(task, GPU).schedule(values)
+        try:
+            program = nvrtc._Program(source(lower(Candidate(task, GPU, schedule)), GPU).text, GPU.cpu)
+        except nvrtc.NoCompiler as error:
+            pytest.skip(str(error))
+        assert "serialized" not in program.log, schedule
 
 
 def test_places_that_a_mask_leaves_out_weigh_nothing(attended):

@@ -130,7 +130,7 @@ class Service:
             for address in list(self.addresses.values()):
                 try:
                     answer = httpx.request(
-                        method, address + path, headers=headers, timeout=20, trust_env=False, verify=TLS, **arguments
+                        method, address + path, headers=headers, timeout=60, trust_env=False, verify=TLS, **arguments
                     )
                 except httpx.TransportError:  # it was killed
                     continue

@@ -31,7 +31,7 @@ LEASE_S = 2.0
 LIMIT_S = 180.0
 """More than it may take on any machine."""
 
-IN_HAND_S = 10.0
+IN_HAND_S = 60.0
 """A role is looked for this long: a child of it may be about to start."""
 
 

@@ -44,7 +44,7 @@ class Dropped:
 def load():
     def work(arguments):
         {{}}
-        threading.Event().wait(30)
+        threading.Event().wait(60)
     return work
 
 {RUN}

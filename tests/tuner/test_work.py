@@ -134,7 +134,7 @@ class Gate:
 
     def __call__(self, candidate: Candidate) -> Measurement:
         self.entered.set()
-        self._passes.get(timeout=30)
+        self._passes.get(timeout=60)
         return by_key(candidate)
 
     def open(self, candidates: int = 1000) -> None:
@@ -219,7 +219,7 @@ def test_pause_resume_and_cancel_while_it_runs(store: SqlStore, submit: Submit, 
         gate.open(2)
         until(store, lambda: store.counts()["trials"] == 2)
         assert store.jobs.pause(job.id).state is JobState.RUNNING
-        assert heard.wait(30)
+        assert heard.wait(60)
         gate.open(1)
         until(store, lambda: store.jobs.get(job.id).state is JobState.PAUSED)
         assert store.counts()["trials"] == 3
@@ -230,7 +230,7 @@ def test_pause_resume_and_cancel_while_it_runs(store: SqlStore, submit: Submit, 
         until(store, lambda: len(store.jobs.trials(job.id)) == 4)
         heard.clear()
         store.jobs.cancel(job.id)
-        assert heard.wait(30)
+        assert heard.wait(60)
         gate.open()
         until(store, lambda: store.jobs.get(job.id).state is JobState.CANCELLED)
     assert len(store.jobs.trials(job.id)) == 5
@@ -389,7 +389,7 @@ class Process:
     def end(self) -> tuple[str, str]:
         """Asked to end: what it said."""
         self.child.send_signal(signal.SIGTERM)
-        out, err = self.child.communicate(timeout=30)
+        out, err = self.child.communicate(timeout=60)
         assert self.child.returncode == 0, err
         return out, err
 

@@ -39,7 +39,7 @@ def waits(lock: HostLock, kind: str, release: threading.Event) -> threading.Thre
 def test_many_build_at_once(tmp_path: Path) -> None:
     """Each in a thread of its own: one that holds it may take it again in any case."""
     lock, other = HostLock(tmp_path), HostLock(tmp_path)
-    met = threading.Barrier(3, timeout=10)
+    met = threading.Barrier(3, timeout=60)
 
     def build(mine: HostLock) -> None:
         with mine.building():
@@ -55,7 +55,7 @@ def test_one_times_and_nobody_builds_meanwhile(tmp_path: Path) -> None:
         with getattr(HostLock(tmp_path), first)():
             thread = waits(HostLock(tmp_path), second, release)
             release.set()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -67,7 +67,7 @@ def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
         thread = waits(HostLock(tmp_path), "building", release)
         release.set()
         holder.kill()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -86,9 +86,9 @@ def test_a_thread_that_holds_it_may_take_it_again(tmp_path: Path, outer: str, in
     release = threading.Event()
     thread = threading.Thread(target=nest, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
-    kept[0].join(10)
+    kept[0].join(60)
     assert not kept[0].is_alive()
 
 

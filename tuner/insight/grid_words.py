@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from tunewright.codegen.cuda.gpu import WARP
+from tunewright.codegen.cuda.warpgroup import GROUP
 from tunewright.search_space.grids.shared_tile import ROWS
+from tunewright.search_space.grids.warpgroup_tile import BLOCK_DEPTH
 from tunewright.search_space.rows.steps import plan as rows_plan
 
 from ..text import counted
@@ -59,9 +61,22 @@ def _warp_tiles(point: Point) -> Iterator[str]:
     yield f"A block computes {tile}, {values['block_depth']} terms of the sums a round."
     yield f"A warp computes {counted(values['warp_rows'], 'row')} by {counted(values['warp_columns'], 'column')}."
     yield f"What a round needs is copied {counted(values['stages'] - 1, 'round')} ahead."
-    if values["group"] > 1:
-        yield f"Blocks in a row take {values['group']} tiles of rows in turn, for the columns that they share."
+    yield from _bands(point)
     yield from _splits(point)
+
+
+def _bands(point: Point) -> Iterator[str]:
+    if point.values["group"] > 1:
+        yield f"Blocks in a row take {point.values['group']} tiles of rows in turn, for the columns that they share."
+
+
+def _thread_windows(point: Point) -> Iterator[str]:
+    yield "Windows of a few neighbouring places in the registers of a thread, which reads what they share once."
+    yield from work(point)
+    yield from _blocks(point, point.values["threads"])
+    rows, columns, channels = (point.values[name] for name in ("rows", "columns", "channels"))
+    tile = f"{counted(rows, 'row')} by {counted(columns, 'column')} of windows"
+    yield f"A thread folds {tile}, of {counted(channels, 'channel')} each."
 
 
 def _row_blocks(point: Point) -> Iterator[str]:
@@ -83,6 +98,20 @@ def _turned_tiles(point: Point) -> Iterator[str]:
     yield f"A block turns {extent} by {extent} elements in shared memory, a thread {counted(each, 'element')} of them."
 
 
+def _warpgroup_tiles(point: Point) -> Iterator[str]:
+    yield "A product by tiles on tensor cores, which read both operands from shared memory while warps go on."
+    yield from work(point)
+    values = point.values
+    yield from _blocks(point, values["warpgroups"] * GROUP)
+    tile = f"{grouped(values['block_rows'])} rows by {grouped(values['block_columns'])} columns"
+    yield f"A block computes {tile}, {BLOCK_DEPTH} terms of the sums a round."
+    rows = values["block_rows"] // values["warpgroups"]
+    yield f"Four warps compute {counted(rows, 'row')} of it."
+    yield f"What a round needs is copied {counted(values['stages'] - 2, 'round')} ahead."
+    yield from _bands(point)
+    yield from _splits(point)
+
+
 def _attention_tiles(point: Point) -> Iterator[str]:
     yield "Attention in one launch on tensor cores: scores and weights are in registers, and nowhere else."
     yield from work(point)
@@ -97,7 +126,9 @@ GRID_FORMS: Mapping[str, Callable[[Point], Iterator[str]]] = {
     "elements": _elements,
     "attention_tiles": _attention_tiles,
     "product_tiles": _product_tiles,
+    "warpgroup_tiles": _warpgroup_tiles,
     "warp_tiles": _warp_tiles,
+    "thread_windows": _thread_windows,
     "row_blocks": _row_blocks,
     "turned_tiles": _turned_tiles,
 }

@@ -6,10 +6,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tunewright.codegen.cuda.instructions import INSTRUCTIONS, Order, left_map, right_map, sum_map
+from tunewright.codegen.cuda import warpgroup
+from tunewright.codegen.cuda.instruction import Order
+from tunewright.codegen.cuda.instructions import INSTRUCTIONS, left_map, right_map, sum_map
 
 LANES = 32
-WARPS = 3
+WARPS = 4
 
 PRODUCTS = {
     "mma.m16n8k16.f32.f16": np.dtype(np.float16),
@@ -42,8 +44,54 @@ def test_a_product_of_fragments_is_the_product_of_the_matrices(name):
     assert np.array_equal(found, a.astype(wide) @ b.astype(wide) + c)
 
 
+GROUPS = 2
+
+
+def stored(lies, matrix):
+    """A matrix (groups, extent, 16) as rows of 128 bytes in shared memory: (groups, panels, rows, chunks, 8)."""
+    groups, extent, depth = matrix.shape
+    if lies == "k":  # all in one panel, of which these are the first chunks
+        memory = np.zeros((groups, 1, extent, 8, 8), matrix.dtype)
+        memory[:, 0, :, : depth // 8] = matrix.reshape(groups, extent, depth // 8, 8)
+        return memory
+    memory = np.zeros((groups, extent // 64, warpgroup.PANEL_ROWS, 8, 8), matrix.dtype)
+    memory[:, :, :depth] = matrix.reshape(groups, extent // 64, 8, 8, depth).transpose(0, 1, 4, 2, 3)
+    return memory
+
+
+def named(operand, memory):
+    """What the threads of all groups name of it, as warps."""
+    chunks = memory.reshape(GROUPS, -1, 8)[:, np.array(operand.matrix.places) // 16]
+    return chunks.reshape(-1, LANES, 8)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("columns", warpgroup.COLUMNS)
+@pytest.mark.parametrize("right", ["k", "mn"])
+@pytest.mark.parametrize("left", ["k", "mn"])
+def test_a_product_of_matrices_in_shared_memory_is_their_product(left, right, columns, kind):
+    one = INSTRUCTIONS[f"wgmma.m64n{columns}k16.f32.{kind}.{left}.{right}"]
+    dtype, rng = one.ins[0].dtype, np.random.default_rng(1)
+    a, b = small(rng, dtype, GROUPS, 64, 16), small(rng, dtype, GROUPS, columns, 16)
+    c = small(rng, np.float32, GROUPS, 64, columns)
+    places = warpgroup.sum_map(columns)
+    rows, across = stored(left, a), stored(right, b)
+    parts = [named(operand, across) for operand in one.ins[1:-1]]
+    sums = c[:, places[0], places[1]].reshape(-1, LANES, columns // 2)
+    [d] = one.meaning(named(one.ins[0], rows), *parts, sums)
+    found = np.zeros_like(c)
+    found[:, places[0], places[1]] = d.reshape(GROUPS, 4 * LANES, -1)
+    assert np.array_equal(found, a.astype(np.float32) @ b.astype(np.float32).swapaxes(1, 2) + c)
+
+
 @pytest.mark.parametrize(
-    ("shape", "places"), [((16, 16), left_map(16, 2)), ((32, 8), right_map(32, 1)), ((16, 8), sum_map())]
+    ("shape", "places"),
+    [
+        ((64, 128), warpgroup.sum_map(128)),
+        ((16, 16), left_map(16, 2)),
+        ((32, 8), right_map(32, 1)),
+        ((16, 8), sum_map()),
+    ],
 )
 def test_each_element_is_in_one_lane(shape, places):
     seen = np.zeros(shape, int)
@@ -93,5 +141,5 @@ def test_what_an_entry_says_of_its_operands_is_what_its_meaning_takes_and_gives(
     found = one.meaning(*given)
     assert [(array.shape, array.dtype) for array in found] == [shape(operand) for operand in one.outs]
     assert one.reference.startswith("PTX ISA, ")
-    assert (one.order is Order.COMMITTED) == (one.name.startswith("cp.async.") and bool(one.outs))
-    assert all(operand.size_bytes in (4, 8, 16) for operand in (*one.ins, *one.outs))
+    assert (one.order is Order.COMMITTED) == (one.name.startswith(("cp.async.", "wgmma.")) and bool(one.outs))
+    assert all(operand.size_bytes in (4, 8, 16, 128, 256, 512) for operand in (*one.ins, *one.outs))

@@ -56,7 +56,7 @@ def test_a_barrier_that_is_missing():
 
 
 def test_a_wait_that_is_missing():
-    with pytest.raises(RaceError, match="is touched before the copy to it was waited for"):
+    with pytest.raises(RaceError, match="is touched before what comes to it was waited for"):
         results(multiplied(32, 16, 32, without="wait"), some(32, 16), some(16, 32))
 
 

@@ -31,8 +31,11 @@ def test_what_is_right_passes(kernel):
 SHUFFLE = Do("shfl.xor.1", (HERE,), (HERE,))
 WRONG = {
     "a barrier that not all come to": (of_threads(If(op("lt", Var("t"), 3), Barrier())), "not all threads"),
-    "an instruction that not all lanes come to": (of_threads(If(op("lt", Var("t"), 3), SHUFFLE)), "not all 32 lanes"),
-    "a warp that is not whole": (of_threads(SHUFFLE, threads=33), "not all 32 lanes"),
+    "an instruction that not all lanes come to": (
+        of_threads(If(op("lt", Var("t"), 3), SHUFFLE)),
+        "not all 32 threads",
+    ),
+    "a warp that is not whole": (of_threads(SHUFFLE, threads=33), "not all 32 threads"),
     "an instruction that there isn't": (of_threads(Do("mul.wide", (HERE,), (HERE,))), "no such instruction"),
     "too few operands": (of_threads(Do("shfl.xor.1", (HERE,), ())), "1 results of 0 operands"),
     "an operand elsewhere": (

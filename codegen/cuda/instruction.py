@@ -1,0 +1,113 @@
+"""Instruction: one of NVIDIA GPUs that no expression stands for: what it is in CUDA C, and what it means in numpy.
+
+An operand is some consecutive elements, of each thread's own registers or at a place in memory that each thread names.
+Meanings see all warps of a block at once: an operand is an array (warps, 32, elements).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir import Scope
+from .gpu import WARP
+
+Array = NDArray[Any]
+
+F16, BF16, F32, S8, S32 = (np.dtype(name) for name in (np.float16, ml_dtypes.bfloat16, np.float32, np.int8, np.int32))
+
+
+class Matrix(NamedTuple):
+    """What a group of threads names of a matrix in shared memory, 16 bytes each.
+
+    The unit that reads it is told where it begins alone. It takes it to lie in rows of 128 bytes whose chunks of 16 are
+    exchanged (`exchanged`); so what the threads name must be just there.
+    """
+
+    begin: int  # the number of the operand at which it begins, with what the group's first thread names
+    places: tuple[int, ...]  # of each thread of a group: how many bytes further what it names lies, before the exchange
+
+
+def exchanged(place: Array) -> Array:
+    """Where bytes of shared memory lie that is swizzled by 128 bytes: chunk c of row r in place of chunk c ^ r % 8."""
+    return np.asarray(place ^ (place >> 3 & 0x70))
+
+
+class Operand(NamedTuple):
+    """Consecutive elements: in registers, from a multiple of four bytes on; in memory, of the size of them all."""
+
+    scope: Scope
+    dtype: np.dtype[Any] | None  # None: any
+    size_bytes: int
+    matrix: Matrix | None = None  # that it is a part of
+
+    def takes(self, dtype: np.dtype[Any], count: int) -> bool:
+        """Whether so many elements of a type are what it wants."""
+        return self.dtype in (None, dtype) and count * dtype.itemsize == self.size_bytes
+
+    def __str__(self) -> str:
+        return f"{self.size_bytes} bytes of {self.dtype or 'any type'} in {self.scope}"
+
+
+class Order(StrEnum):
+    """When its results are there."""
+
+    AT_ONCE = "at once"
+    COMMITTED = "committed"  # they may come at any time until the group that they are committed to was waited for
+    COMMIT = "commit"  # what was started and not committed is a group
+    WAIT = "wait"  # until all but the newest `pending` groups are there
+    SHOW = "show"  # what threads wrote so far to memory of a scope is to be seen by products
+
+
+class Queue(StrEnum):
+    """What is committed and waited for together."""
+
+    COPIES = "copies"
+    PRODUCTS = "products"  # read their operands and add to their sums while threads go on; one sees the sums of another
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """See the module. `meaning` takes the arrays of `ins` and gives those of `outs`."""
+
+    name: str
+    outs: tuple[Operand, ...]
+    ins: tuple[Operand, ...]
+    pointers: tuple[str, ...]  # types and names of the parameters of a device function: places of outs, then of ins
+    body: str  # of that function, in CUDA C
+    meaning: Callable[..., tuple[Array, ...]]
+    reference: str
+    capability: int  # the least compute capability
+    order: Order = Order.AT_ONCE
+    pending: int = 0
+    is_alone: bool = False  # each thread by itself; else all lanes of a group together
+    queue: Queue = Queue.COPIES
+    shows: Scope | None = None
+    arch: str = ""  # the only architecture that has it; "": all from the capability on
+
+    @property
+    def group(self) -> int:
+        """Threads that execute it together."""
+        found = (len(operand.matrix.places) for operand in self.ins if operand.matrix)
+        return max(found, default=1 if self.is_alone else WARP)
+
+    @property
+    def definition(self) -> str:
+        """The device function."""
+        return f"static __device__ __forceinline__ void {self._symbol}({', '.join(self.pointers)}) {{\n{self.body}}}\n"
+
+    def call(self, places: Sequence[str]) -> str:
+        """A call of it, with pointers to whatever types."""
+        kinds = (pointer.rpartition(" ")[0] for pointer in self.pointers)
+        given = ", ".join(f"reinterpret_cast<{kind}>({place})" for kind, place in zip(kinds, places, strict=True))
+        return f"{self._symbol}({given});"
+
+    @property
+    def _symbol(self) -> str:
+        return self.name.replace(".", "_")

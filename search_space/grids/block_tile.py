@@ -1,0 +1,139 @@
+"""Block tiles: what all launches have in common that bring tiles of a product's operands into shared memory in stages.
+
+block                              batch, tile of rows, tile of columns
+  thread
+    rounds along the reduction     stages of them under way as asynchronous copies
+      left, right = operands
+      barrier
+      multiply                       by whoever does
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from tunewright.codegen.expr import Expr, Var, const, op
+from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Stmt
+from tunewright.graph.task import Task
+
+from ..nests.digits import digits, places
+from ..nests.pieces import NARROW_TOO
+from ..products.product import Product, product
+from .operand_tile import OperandTile, operands
+from .shared_tile import PRODUCTS, THREAD, SharedTile, width
+from .sides import Sides, size
+
+ROUND = "round"
+
+
+@lru_cache(maxsize=256)
+def narrow_product(task: Task) -> Product | None:
+    """The task's product, if there is one of two operands of one type that tensor cores multiply."""
+    found = product(task, NARROW_TOO)
+    if found is None or not found.rows or found.panel.dtype not in PRODUCTS:
+        return None
+    return found if found.other.dtype is found.panel.dtype else None
+
+
+def shapes(task: Task, found: Product) -> Mapping[str, tuple[int, ...]]:
+    """Of the tensors that are read."""
+    return {load.tensor: task.tensor(load.tensor).shape for load in (found.panel, found.other)}
+
+
+Copies = tuple[SharedTile, SharedTile]
+"""Of the left operand and the right one."""
+
+
+class Place(NamedTuple):
+    """Of a block: which part of the reduction, place of the batch, first row and column."""
+
+    part: Expr
+    batch: Mapping[str, Expr]
+    row: Expr
+    column: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTile:
+    """A product and the numbers of a block."""
+
+    found: Product
+    shapes: Mapping[str, tuple[int, ...]]  # of the tensors that are read
+    rows: int
+    columns: int
+    depth: int  # of a round
+    threads: int
+    stages: int
+    group: int  # tiles of rows that blocks take in turn, for the columns that they share; divides their number
+    splits: int  # blocks that share the rounds of one tile; divides their number
+    panel: int = 0  # see SharedTile; of operands whose neighbours are not along the reduction
+
+    @property
+    def rounds(self) -> int:
+        """Of a block."""
+        return -(-size(Sides.of(self.found).depth) // self.depth) // self.splits
+
+    def lower(self, registers: tuple[Buffer, ...], body: Callable[[Copies, Place], Stmt]) -> Stmt:
+        """The launch, given what a thread has in registers and does."""
+        sides = Sides.of(self.found)
+        rows, columns = -(-size(sides.rows) // self.rows), -(-size(sides.columns) // self.columns)
+        counts = self.splits, size(sides.batch), rows // self.group, columns, self.group
+        part, batch, band, column, within_band = digits(Var("block"), counts)
+        row = (band * self.group + within_band) * self.rows
+        place = Place(part, places(sides.batch, batch), row, column * self.columns)
+        copies = self._copies(place)
+        stmt = body(copies, place)
+        for buffer in registers:
+            stmt = Alloc(buffer, stmt)
+        stmt = For(THREAD, self.threads, stmt, LoopKind.THREAD)
+        for copy in copies:
+            stmt = Alloc(copy.buffer(self.stages), stmt)
+        return For("block", prod(counts), stmt, LoopKind.BLOCK)
+
+    def _copies(self, place: Place) -> Copies:
+        shared = self.depth, place.batch, self.threads
+        left, right = operands(self.found)
+        return (
+            self._copy("left", OperandTile(left, place.row, self.rows, *shared)),
+            self._copy("right", OperandTile(right, place.column, self.columns, *shared)),
+        )
+
+    def _copy(self, name: str, tile: OperandTile) -> SharedTile:
+        panel = 0 if tile.operand.is_deep else self.panel
+        wide = width(tile.operand, self.shapes)
+        return SharedTile(name, tile, is_left=name == "left", wide=wide, panel=panel)
+
+    def summed(
+        self,
+        copies: Copies,
+        part: Expr,
+        ahead: int,
+        multiplied: Callable[[Expr], Stmt],
+        between: tuple[Stmt, ...] = (),
+    ) -> tuple[Stmt, ...]:
+        """All rounds: what each needs is copied so many rounds ahead, and multiplied in the stage where it is.
+
+        That is `ahead` stages at least before what is read last; `between` what has come and the barrier.
+        """
+        step, begin = Var(ROUND), part * self.rounds
+        commit = Do("cp.async.commit", (), ())
+        first: list[Stmt] = []
+        for n in range(ahead):
+            if n < self.rounds:
+                first += [copy.filled(begin + n, const(n)) for copy in copies]
+            first.append(commit)
+        later = (step + ahead) % self.stages
+        following = Block(tuple(copy.filled(begin + step + ahead, later) for copy in copies))
+        body = (
+            Do(f"cp.async.wait.{ahead - 1}", (), ()),
+            *between,
+            Barrier(),
+            If(op("lt", step + ahead, self.rounds), following),
+            commit,
+            multiplied(step % self.stages),
+        )
+        return (*first, For(ROUND, self.rounds, Block(body)))

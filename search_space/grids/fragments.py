@@ -1,0 +1,71 @@
+"""Fragments: the sums of a product in the registers of warps, 16 x 8 each, as tensor cores have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tunewright.codegen.cuda.gpu import WARP
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Expr, Load, Var, const
+from tunewright.codegen.ir import Buffer, Scope, Stmt, Store
+from tunewright.codegen.lanes import lined
+
+from ..nests.digits import places
+from .block_tile import BlockTile, Place
+from .parts import stored_part
+from .shared_tile import COLUMNS, ROWS, THREAD, unrolled
+from .sides import Sides, finished, size, within
+
+SUMS = "sums"
+
+EACH = ROWS * COLUMNS // WARP
+"""Sums of a thread in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """What a warp has: fragments one below the other, and side by side."""
+
+    block: BlockTile
+    down: int
+    across: int
+    apart: int  # rows from one to the next below
+
+    @property
+    def buffer(self) -> Buffer:
+        """Of each thread."""
+        return Buffer(SUMS, (self.down, self.across * EACH), DType.F32, Scope.REGISTER)
+
+    def sums(self, down: Expr, across: Expr, count: int = 1) -> Load:
+        """A thread's sums of so many fragments side by side."""
+        return Load(SUMS, (down, lined(across * EACH, EACH * count)), DType.F32)
+
+    def cleared(self) -> Stmt:
+        """Nothing summed so far."""
+        return unrolled(Store(SUMS, (Var("r"), Var("e")), const(0.0)), r=self.down, e=self.across * EACH)
+
+    def written(self, place: Place, row: Expr, column: Expr) -> Stmt:
+        """What all comes to, of a warp whose first row and column within its block are these.
+
+        A thread's sums in one fragment are two neighbours in one row, and two 8 rows below.
+        """
+        block, lane = self.block, Var(THREAD) % WARP
+        sides = Sides.of(block.found)
+        wide = 2 if sides.columns[-1].extent % 2 == 0 else 1
+        half, pair = Var("h"), Var("e") * wide
+        at_row = place.row + row + Var("r") * self.apart + lane // 4 + half * 8
+        at_column = place.column + column + Var("c") * COLUMNS + lane % 4 * 2 + pair
+        at = {
+            **place.batch,
+            **places(sides.rows, at_row),
+            **places(sides.columns, at_column // wide, wide),
+        }
+        total = Load(SUMS, (Var("r"), lined(Var("c") * EACH + half * 2 + pair, wide)), DType.F32)
+        stmt = (
+            finished(block.found, at, wide, total)
+            if block.splits == 1
+            else stored_part(block.found, place.part, at, wide, total)
+        )
+        stmt = within(at_column, size(sides.columns), block.columns, stmt)
+        stmt = within(at_row, size(sides.rows), block.rows, unrolled(stmt, c=self.across, e=2 // wide))
+        return unrolled(stmt, r=self.down, h=2)
