@@ -37,7 +37,6 @@ PROGRAM = """
 import sys
 from tunewright.api.serve import ServeOptions, serve
 from tunewright.api.service import Options
-from ..waiting import wait_for
 serve(ServeOptions(port=0, tuners=int(sys.argv[1]), linger_s=float(sys.argv[2])))
 """
 
