@@ -61,7 +61,7 @@ def verify(kernel: Kernel) -> None:
     Every name is bound once, every index has the rank of its buffer and is proven to be inside it under the loops and
     conditions around it, dtypes and lanes fit, parallel loops are phases, registers are indexed by what unrolling
     makes constant, and every transcendental op has an expansion. On a GPU all threads of a block come to each barrier,
-    all lanes of a warp to each instruction, and operands are what the instruction takes.
+    all that execute an instruction together to it, and operands are what the instruction takes.
     """
     buffers: dict[str, Buffer] = {}
     for buffer in kernel.params + kernel.scratch:
@@ -228,12 +228,14 @@ class _Place:
             raise self.fail(stmt.name, "there is no such instruction")
         if not self.threads:
             raise self.fail(stmt.name, "instructions are for threads of a GPU")
-        if not one.is_alone and (self.threads[-1].extent % one.group or self.threads[-1].var in self.apart):
-            raise self.fail(stmt.name, f"not all {one.group} threads that execute it together come here")
+        if one.threads > 1 and (self.threads[-1].extent % one.threads or self.threads[-1].var in self.apart):
+            raise self.fail(stmt.name, f"not all {one.threads} threads that execute it together come here")
         if len(stmt.outs) != len(one.outs) or len(stmt.ins) != len(one.ins):
             raise self.fail(stmt.name, f"{len(stmt.outs)} results of {len(stmt.ins)} operands")
         for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
             self.operand(stmt.name, node, operand)
+        if one.is_in_place and stmt.outs[0] != stmt.ins[-1]:
+            raise self.fail(stmt.name, f"{stmt.outs[0]} is not what is added to, {stmt.ins[-1]}")
         for node in stmt.outs:
             if node.tensor in self.constants:
                 raise self.fail(stmt.name, f"{node.tensor} is a packed constant")

@@ -24,14 +24,14 @@ F16, BF16, F32, S8, S32 = (np.dtype(name) for name in (np.float16, ml_dtypes.bfl
 
 
 class Matrix(NamedTuple):
-    """What a group of threads names of a matrix in shared memory, 16 bytes each.
+    """What threads that execute an instruction together name of a matrix in shared memory, 16 bytes each.
 
     The unit that reads it is told where it begins alone. It takes it to lie in rows of 128 bytes whose chunks of 16 are
     exchanged (`exchanged`); so what the threads name must be just there.
     """
 
-    begin: int  # the number of the operand at which it begins, with what the group's first thread names
-    places: tuple[int, ...]  # of each thread of a group: how many bytes further what it names lies, before the exchange
+    begin: int  # the number, among `ins`, of the operand at which it begins, with what the first of them names
+    places: tuple[int, ...]  # of each of them: how many bytes further what it names lies, before the exchange
 
 
 def exchanged(place: Array) -> Array:
@@ -56,7 +56,7 @@ class Operand(NamedTuple):
 
 
 class Order(StrEnum):
-    """When its results are there."""
+    """When its results are there, or what it orders."""
 
     AT_ONCE = "at once"
     COMMITTED = "committed"  # they may come at any time until the group that they are committed to was waited for
@@ -86,16 +86,11 @@ class Instruction:
     capability: int  # the least compute capability
     order: Order = Order.AT_ONCE
     pending: int = 0
-    is_alone: bool = False  # each thread by itself; else all lanes of a group together
-    queue: Queue = Queue.COPIES
+    threads: int = WARP  # that execute it together
+    queue: Queue | None = None
     shows: Scope | None = None
+    is_in_place: bool = False  # the result is the last operand, with more added
     arch: str = ""  # the only architecture that has it; "": all from the capability on
-
-    @property
-    def group(self) -> int:
-        """Threads that execute it together."""
-        found = (len(operand.matrix.places) for operand in self.ins if operand.matrix)
-        return max(found, default=1 if self.is_alone else WARP)
 
     @property
     def definition(self) -> str:

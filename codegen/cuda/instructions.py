@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..ir import Scope
 from .gpu import WARP
-from .instruction import BF16, F16, F32, S8, S32, Array, Instruction, Operand, Order
+from .instruction import BF16, F16, F32, S8, S32, Array, Instruction, Operand, Order, Queue
 from .warpgroup import PRELUDE as MATRICES
 from .warpgroup import WARPGROUP
 
@@ -165,7 +165,8 @@ def _copy(size_bytes: int) -> Instruction:
         "PTX ISA, 9.7.9.25.3.1, cp.async",
         80,
         Order.COMMITTED,
-        is_alone=True,
+        threads=1,
+        queue=Queue.COPIES,
     )
 
 
@@ -176,13 +177,14 @@ def _nothing() -> tuple[()]:
 def _commit() -> Instruction:
     body = '  asm volatile("cp.async.commit_group;" ::: "memory");\n'
     reference = "PTX ISA, 9.7.9.25.3.2, cp.async.commit_group"
-    return Instruction("cp.async.commit", (), (), (), body, _nothing, reference, 80, Order.COMMIT)
+    return Instruction("cp.async.commit", (), (), (), body, _nothing, reference, 80, Order.COMMIT, queue=Queue.COPIES)
 
 
 def _wait(pending: int) -> Instruction:
     body = f'  asm volatile("cp.async.wait_group {pending};" ::: "memory");\n'
     reference = "PTX ISA, 9.7.9.25.3.3, cp.async.wait_group"
-    return Instruction(f"cp.async.wait.{pending}", (), (), (), body, _nothing, reference, 80, Order.WAIT, pending)
+    name = f"cp.async.wait.{pending}"
+    return Instruction(name, (), (), (), body, _nothing, reference, 80, Order.WAIT, pending, queue=Queue.COPIES)
 
 
 # Values of other lanes.

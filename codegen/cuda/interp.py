@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..expr import Expr, Load, evaluate
-from ..interp import Array, BoundsError, RaceError, UndefinedRead
+from ..interp import Array, BoundsError, RaceError
 from ..ir import (
     Alloc,
     Barrier,
@@ -38,9 +38,7 @@ from ..ir import (
 from .gpu import WARP
 from .instruction import Instruction, Operand, Order, Queue, exchanged
 from .instructions import INSTRUCTIONS
-
-NOBODY, SEVERAL = -1, -2
-"""In the place of a thread or a block."""
+from .memory import Memory, Notes, Places
 
 MOST_THREADS = 1 << 14
 """Threads that run side by side, where blocks have not more: what each has in registers takes memory."""
@@ -54,124 +52,31 @@ def run(kernel: Kernel, arrays: Sequence[Array]) -> None:
     The kernel should have passed `verify`.
     """
     stored = written_in(kernel.body)
-    memories: dict[str, _Memory] = {}
+    memories: dict[str, Memory] = {}
     for buffer, array in zip(kernel.params, arrays, strict=True):
         if array.shape != buffer.shape or array.dtype != buffer.dtype.numpy or not array.flags.c_contiguous:
             raise ValueError(f"parameter {buffer}: the array is {array.dtype}{list(array.shape)}")
-        memories[buffer.name] = _Memory.of(buffer, array.reshape(-1), defined=buffer.name not in stored)
+        memories[buffer.name] = Memory.of(buffer, array.reshape(-1), defined=buffer.name not in stored)
     for buffer in kernel.scratch:
-        memories[buffer.name] = _Memory.of(buffer, np.empty(prod(buffer.shape), buffer.dtype.numpy))
+        memories[buffer.name] = Memory.of(buffer, np.empty(prod(buffer.shape), buffer.dtype.numpy))
     with np.errstate(all="ignore"):
         for phase in kernel.body.body:
             _launch(phase, memories)
 
 
-@dataclass(slots=True)
-class _Notes:
-    """Who touched each element since all met last; in a block its threads, in a launch its blocks."""
-
-    reader: NDArray[np.int64]
-    writer: NDArray[np.int64]
-    what: str
-
-    @staticmethod
-    def none(size: int, what: str) -> _Notes:
-        return _Notes(np.full(size, NOBODY), np.full(size, NOBODY), what)
-
-    def forget(self) -> None:
-        self.reader.fill(NOBODY)
-        self.writer.fill(NOBODY)
-
-    def read(self, places: _Places, by: NDArray[np.int64]) -> None:
-        """`by`: for each place, who reads there."""
-        self._refuse(places, by, self.writer, "reads", "wrote")
-        before = self.reader[places.where]
-        self.reader[places.where] = np.where((before == NOBODY) | (before == by), by, SEVERAL)
-        again = self.reader[places.where]  # of several in this very statement the last one is noted
-        self.reader[places.where[(again != by) & (again != SEVERAL)]] = SEVERAL
-
-    def wrote(self, places: _Places, by: NDArray[np.int64]) -> None:
-        """As `read`."""
-        self._refuse(places, by, self.writer, "writes", "wrote")
-        self._refuse(places, by, self.reader, "writes", "read")
-        self.writer[places.where] = by
-        self._refuse(places, by, self.writer, "writes", "writes too")
-
-    def _refuse(self, places: _Places, by: NDArray[np.int64], before: NDArray[np.int64], does: str, did: str) -> None:
-        others = before[places.where]
-        clashes = (others != NOBODY) & (others != by)
-        if clashes.any():
-            other = others[clashes][0]
-            which = "several" if other == SEVERAL else other
-            does = f"{self.what} {by[clashes][0]} {does} {places.element(clashes)}"
-            raise RaceError(f"{does}, which {self.what} {which} {did}")
-
-
-WRITTEN, SHOWN = 2, 1
-"""What threads did to an element that products, which are apart from them, have not seen yet; shown it is, once all of
-a block have met. 0: nothing."""
-
-
-@dataclass(slots=True)
-class _Memory:
-    """A buffer's elements, flat: those of each owner, which is the device, a block or a thread."""
-
-    buffer: Buffer
-    data: Array
-    undefined: NDArray[np.bool_]
-    arriving: NDArray[np.bool_]  # asynchronous copies are under way to them, or products
-    lent: NDArray[np.bool_]  # products read them
-    unseen: NDArray[np.uint8]  # by products: see WRITTEN
-    is_shown: bool = False  # some of it, since all met last
-    threads: _Notes | None = None
-    blocks: _Notes | None = None
-
-    @staticmethod
-    def of(buffer: Buffer, data: Array, *, defined: bool = False) -> _Memory:
-        none = np.zeros(data.shape, np.bool_)
-        return _Memory(buffer, data, np.full(data.shape, not defined), none, none.copy(), none.astype(np.uint8))
-
-    def show(self) -> None:
-        """What was written so far is to be seen by products."""
-        self.is_shown = self.buffer.scope is not Scope.REGISTER
-        self.unseen[self.unseen == WRITTEN] = SHOWN if self.is_shown else 0
-
-    def meet(self) -> None:
-        """All threads of a block have met."""
-        if self.is_shown:
-            self.unseen[self.unseen == SHOWN] = 0
-        self.is_shown = False
-        if self.threads is not None:
-            self.threads.forget()
-
-
-class _Places(NamedTuple):
-    """Elements that threads touch: (threads that do, leading lanes in use)."""
-
-    buffer: Buffer
-    where: NDArray[np.int64]  # in the memory of all owners
-    threads: NDArray[np.int64]  # which threads
-
-    def element(self, chosen: NDArray[np.bool_]) -> str:
-        """The first of some elements, for people."""
-        number = int(self.where[chosen][0]) % prod(self.buffer.shape)
-        index = [int(i) for i in np.unravel_index(number, self.buffer.shape)]
-        return f"{self.buffer.name}{index}"
-
-
 class _Copy(NamedTuple):
     """An asynchronous copy under way."""
 
-    memory: _Memory
-    places: _Places
+    memory: Memory
+    places: Places
     values: Array
 
 
 class _Product(NamedTuple):
     """A product under way: its sums, and what it reads of shared memory."""
 
-    sums: Sequence[tuple[_Memory, _Places]]
-    reads: Sequence[tuple[_Memory, _Places]]
+    sums: Sequence[tuple[Memory, Places]]
+    reads: Sequence[tuple[Memory, Places]]
 
 
 Work = TypeVar("Work")
@@ -198,12 +103,12 @@ class _UnderWay(Generic[Work]):
         return [work for group in (*self.groups, self.started) for work in group]
 
 
-def _launch(phase: Stmt, memories: Mapping[str, _Memory]) -> None:
+def _launch(phase: Stmt, memories: Mapping[str, Memory]) -> None:
     loops, stmt = nested(phase, LoopKind.BLOCK)
     if not loops:
         raise ValueError("a phase of a GPU is a block loop")
     for memory in memories.values():
-        memory.blocks = _Notes.none(memory.data.size, "block")
+        memory.blocks = Notes.none(memory.data.size, "block")
     total = prod(loop.extent for loop in loops)
     together = max(1, MOST_THREADS // _threads(stmt))
     for first in range(0, total, together):
@@ -226,7 +131,7 @@ class _Team:
     """The threads of some blocks at work."""
 
     blocks: NDArray[np.int64]  # their numbers
-    memories: dict[str, _Memory]
+    memories: dict[str, Memory]
     names: dict[str, Any] = field(default_factory=dict)  # values of variables; where threads differ, a column of them
     block: NDArray[np.int64] = field(init=False)  # of each thread, counted from the first one here
     active: NDArray[np.int64] = field(init=False)  # the threads that come here
@@ -247,7 +152,7 @@ class _Team:
             self.memories[stmt.buffer.name] = self._own(stmt.buffer)
             stmt = stmt.body
         for memory in self.memories.values():
-            memory.threads = _Notes.none(memory.data.size, "thread")
+            memory.threads = Notes.none(memory.data.size, "thread")
         inner, stmt = nested(stmt, LoopKind.THREAD)
         self._count(inner, self.active % threads)
         self.statement(stmt)
@@ -260,10 +165,10 @@ class _Team:
             self.names[loop.var] = (number % loop.extent)[:, None]
             number = number // loop.extent
 
-    def _own(self, buffer: Buffer) -> _Memory:
+    def _own(self, buffer: Buffer) -> Memory:
         """Memory of each block, or of each thread."""
         owners = self.count if buffer.scope is Scope.REGISTER else len(self.blocks)
-        return _Memory.of(buffer, np.empty(owners * prod(buffer.shape), buffer.dtype.numpy))
+        return Memory.of(buffer, np.empty(owners * prod(buffer.shape), buffer.dtype.numpy))
 
     def statement(self, stmt: Stmt) -> None:
         match stmt:
@@ -319,12 +224,12 @@ class _Team:
 
     # Memory
 
-    def _places(self, access: Load | Store) -> _Places:
+    def _places(self, access: Load | Store) -> Places:
         return self._located(
             access, [self._value(index) for index in access.index], self.memories[access.tensor].buffer
         )
 
-    def _located(self, access: Load | Store, index: Sequence[Any], buffer: Buffer) -> _Places:
+    def _located(self, access: Load | Store, index: Sequence[Any], buffer: Buffer) -> Places:
         """Where an access goes, its bounds checked."""
         lanes = max((i.lanes for i in access.index), default=1)
         used = lanes if access.count is None else access.count
@@ -340,42 +245,21 @@ class _Team:
         if buffer.scope is not Scope.GLOBAL:
             owner = self.active if buffer.scope is Scope.REGISTER else self.block[self.active]
             total += (owner * prod(buffer.shape))[:, None]
-        return _Places(buffer, total, self.active)
+        return Places(buffer, total, self.active)
 
-    def _read(self, memory: _Memory, places: _Places) -> Array:
-        self._refuse_arriving(memory, places)
-        found = self._defined(memory, places)
+    def _read(self, memory: Memory, places: Places) -> Array:
+        memory.refuse_arriving(places)
+        found = memory.defined(places)
         self._note(memory, places, is_write=False)
         return found
 
-    @staticmethod
-    def _defined(memory: _Memory, places: _Places) -> Array:
-        undefined = memory.undefined[places.where]
-        if undefined.any():
-            raise UndefinedRead(f"{places.element(undefined)} is read before anything wrote it")
-        return memory.data[places.where]
-
-    def _write(self, memory: _Memory, places: _Places, values: Array) -> None:
-        self._refuse_arriving(memory, places)
-        self._refuse_lent(memory, places)
+    def _write(self, memory: Memory, places: Places, values: Array) -> None:
+        memory.refuse_arriving(places)
+        memory.refuse_lent(places)
         self._note(memory, places, is_write=True)
-        memory.data[places.where] = values
-        memory.undefined[places.where] = False
-        memory.unseen[places.where] = WRITTEN
+        memory.put(places, values)
 
-    @staticmethod
-    def _refuse_lent(memory: _Memory, places: _Places) -> None:
-        lent = memory.lent[places.where]
-        if lent.any():
-            raise RaceError(f"{places.element(lent)} is written before the product that reads it was waited for")
-
-    @staticmethod
-    def _refuse_arriving(memory: _Memory, places: _Places) -> None:
-        arriving = memory.arriving[places.where]
-        if arriving.any():
-            raise RaceError(f"{places.element(arriving)} is touched before what comes to it was waited for")
-
-    def _note(self, memory: _Memory, places: _Places, *, is_write: bool) -> None:
+    def _note(self, memory: Memory, places: Places, *, is_write: bool) -> None:
         if memory.buffer.scope is Scope.REGISTER or not len(places.threads):
             return
         shape = places.where.shape
@@ -388,6 +272,8 @@ class _Team:
 
     def _do(self, stmt: Do) -> None:
         one = INSTRUCTIONS[stmt.name]
+        if one.order in (Order.COMMIT, Order.WAIT, Order.SHOW) and len(self.active) < self.count:
+            raise RaceError(f"{one.name}: some threads come here without the others, and it is for those alone")
         if one.order is Order.COMMIT:
             (self.products if one.queue is Queue.PRODUCTS else self.copies).commit()
         elif one.order is Order.WAIT:
@@ -411,7 +297,7 @@ class _Team:
                 memory.arriving[places.where] = False
             for memory, places in product.reads:
                 memory.lent[places.where] = False
-                self._note(memory, places, is_write=False)  # up to now, for those who did not wait for it
+                memory.read_by_several(places)  # up to now, for those who did not wait for it
         self._lend()
 
     def _execute(self, stmt: Do, one: Instruction) -> None:
@@ -430,14 +316,13 @@ class _Team:
         ins, reads = [], []
         for node, operand in zip(stmt.ins, one.ins, strict=True):
             memory, places = self.memories[node.tensor], self._places(node)
-            unseen = memory.unseen[places.where] > 0
-            if unseen.any():
-                raise RaceError(f"{one.name} reads {places.element(unseen)}, which was not shown to it")
+            memory.refuse_unseen(places, one.name)
             if operand.scope is Scope.SHARED:
                 reads.append((memory, places))
                 found = self._read(memory, places)
+                memory.read_by_several(places)
             else:
-                found = self._defined(memory, places)
+                found = memory.defined(places)
             ins.append(self._warps(self._of_all(found)))
         self._refuse_elsewhere(one, reads)
         sums = [(self.memories[node.tensor], self._places(node)) for node in stmt.outs]
@@ -461,12 +346,12 @@ class _Team:
                 memory.lent[places.where] = True
 
     @staticmethod
-    def _refuse_elsewhere(one: Instruction, reads: Sequence[tuple[_Memory, _Places]]) -> None:
+    def _refuse_elsewhere(one: Instruction, reads: Sequence[tuple[Memory, Places]]) -> None:
         """What threads name of a matrix lies where the unit that reads it looks, which is told where it begins."""
         matrices = [operand.matrix for operand in one.ins if operand.matrix is not None]
         for matrix, (memory, places) in zip(matrices, reads, strict=True):
             size, each = prod(memory.buffer.shape), memory.buffer.dtype.size_bytes
-            begin = reads[matrix.begin][1].where[:: one.group, :1] % size * each
+            begin = reads[matrix.begin][1].where[:: one.threads, :1] % size * each
             wanted = exchanged(begin + np.array(matrix.places)).reshape(-1, 1)
             wrong = np.zeros(places.where.shape, np.bool_)
             wrong[:, :1] = places.where[:, :1] % size * each != wanted
@@ -474,7 +359,7 @@ class _Team:
                 raise BoundsError(f"{one.name}: {places.element(wrong)} is not where the matrix has it")
 
     @staticmethod
-    def _refuse_uneven(name: str, places: _Places, operand: Operand) -> None:
+    def _refuse_uneven(name: str, places: Places, operand: Operand) -> None:
         """An operand in memory begins on a multiple of its size."""
         if operand.scope is Scope.REGISTER or not len(places.where):
             return
@@ -492,8 +377,8 @@ class _Team:
 
     def _start(self, copy: _Copy) -> None:
         """It may write at any time from now on."""
-        self._refuse_arriving(copy.memory, copy.places)
-        self._refuse_lent(copy.memory, copy.places)
+        copy.memory.refuse_arriving(copy.places)
+        copy.memory.refuse_lent(copy.places)
         self._note(copy.memory, copy.places, is_write=True)
         copy.memory.arriving[copy.places.where] = True
         self.copies.started.append(copy)

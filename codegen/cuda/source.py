@@ -286,9 +286,9 @@ class _Function:
                 self._emit(INSTRUCTIONS[name].call([self._place(operand, 0) for operand in operands]))
 
     def _named_by_threads(self, stmt: Do) -> list[Load]:
-        """The operands of an instruction; of a matrix what the first thread of its group names, where it begins."""
+        """The operands of an instruction; of a matrix what the first of its threads names, where it begins."""
         one = INSTRUCTIONS[stmt.name]
-        first = {self._innermost: Var(self._innermost) // one.group * one.group}
+        first = {self._innermost: Var(self._innermost) // one.threads * one.threads}
         found = []
         for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
             index = tuple(substitute(at, first) for at in node.index) if operand.matrix else node.index

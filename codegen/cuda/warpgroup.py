@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..expr import Expr
 from ..ir import Scope
 from .gpu import WARP
 from .instruction import BF16, F16, F32, Array, Instruction, Matrix, Operand, Order, Queue
+
+ARCH = "sm_90a"
+"""The only architecture that has them."""
 
 GROUP = 4 * WARP
 """Threads of a warpgroup."""
@@ -26,7 +30,7 @@ ROWS, DEPTH = 64, 16
 """Of one product."""
 
 PANEL = 64
-"""Elements of a row of a panel."""
+"""Elements of a row of a panel; rows of an operand that one instruction's threads name, 16 bytes each."""
 
 COLUMNS = (64, 128, 256)
 """Of one product, of those that there are."""
@@ -47,22 +51,27 @@ static __device__ __forceinline__ unsigned long long matrix_at(const void* place
 panels side by side."""
 
 
-def along_reduction(part: int) -> tuple[int, ...]:
-    """What the threads of a group name of 64 rows of such a matrix, the first being of number `part`: see `Matrix`."""
-    thread = np.arange(GROUP)
-    row, chunk = part * PANEL + thread % 64, thread // 64
-    return tuple((row * ROW_BYTES + chunk * CHUNK_BYTES).tolist())
+Number = TypeVar("Number", Expr, NDArray[np.int64])
 
 
-def across_reduction(part: int) -> tuple[int, ...]:
-    """The same of a panel of one whose rows are places of the reduction."""
-    thread = np.arange(GROUP)
-    row, chunk = thread % DEPTH, thread // DEPTH
-    return tuple((part * PANEL_ROWS * ROW_BYTES + row * ROW_BYTES + chunk * CHUNK_BYTES).tolist())
+def named(lies: str, thread: Number) -> tuple[Number, Number]:
+    """The row and the chunk that a thread of a group names of 64 places along an operand by 16 of the reduction.
+
+    `lies`: "k" of rows along the reduction, of which two chunks are read; "mn" of rows across, of which sixteen are.
+    """
+    rows = PANEL if lies == "k" else DEPTH
+    return thread % rows, thread // rows
 
 
-PLACES = {"k": along_reduction, "mn": across_reduction}
-"""By how a matrix lies."""
+def places(lies: str, part: int) -> tuple[int, ...]:
+    """See `Matrix`: of part `part`, each 64 places along an operand."""
+    row, chunk = named(lies, np.arange(GROUP))
+    before = part * PANEL * ROW_BYTES if lies == "k" else part * PANEL_ROWS * ROW_BYTES
+    return tuple((before + row * ROW_BYTES + chunk * CHUNK_BYTES).tolist())
+
+
+LIES = ("k", "mn")
+"""How a matrix may lie."""
 
 
 def sum_map(columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -99,8 +108,8 @@ def _wgmma(columns: int, name: str, operand: np.dtype[Any], left: str, right: st
     count = ROWS * columns // GROUP
     sums = Operand(Scope.REGISTER, F32, 4 * count)
     parts = columns // PANEL
-    matrices = [Operand(Scope.SHARED, operand, CHUNK_BYTES, Matrix(0, PLACES[left](0)))]
-    matrices += [Operand(Scope.SHARED, operand, CHUNK_BYTES, Matrix(1, PLACES[right](part))) for part in range(parts)]
+    matrices = [Operand(Scope.SHARED, operand, CHUNK_BYTES, Matrix(0, places(left, 0)))]
+    matrices += [Operand(Scope.SHARED, operand, CHUNK_BYTES, Matrix(1, places(right, part))) for part in range(parts)]
     registers = ", ".join(f"%{n}" for n in range(count))
     turned = ", ".join(str(int(lies == "mn")) for lies in (left, right))
     given = ", ".join(f'"+f"(d[{n}])' for n in range(count))
@@ -121,8 +130,29 @@ def _wgmma(columns: int, name: str, operand: np.dtype[Any], left: str, right: st
         "PTX ISA, 9.7.15.5.2, wgmma.mma_async",
         90,
         Order.COMMITTED,
+        threads=GROUP,
         queue=Queue.PRODUCTS,
-        arch="sm_90a",
+        is_in_place=True,
+        arch=ARCH,
+    )
+
+
+def _same(values: Array) -> tuple[Array]:
+    return (values,)
+
+
+def _hold(count: int) -> Instruction:
+    """Nothing, with so many registers: whatever is computed in them is there before, and not used until after.
+
+    The compiler knows neither that a fence is about the registers of sums nor that a wait is.
+    """
+    given = ", ".join(f'"+f"(d[{n}])' for n in range(count))
+    sums = Operand(Scope.REGISTER, F32, 4 * count)
+    body = f'  asm volatile("" : {given} :: "memory");\n'
+    pointers = "float* d", "const float* c"
+    reference = "PTX ISA, 9.7.15.7.1, wgmma.fence"
+    return Instruction(
+        f"hold.{count}", (sums,), (sums,), pointers, body, _same, reference, 80, threads=1, is_in_place=True
     )
 
 
@@ -134,20 +164,22 @@ def _order(name: str, words: str, reference: str, order: Order, **more: Any) -> 
     """An instruction without operands."""
     body = f'  asm volatile("{words};" ::: "memory");\n'
     reference = f"PTX ISA, {reference}"
-    return Instruction(name, (), (), (), body, _nothing, reference, 90, order, queue=Queue.PRODUCTS, **more)
+    return Instruction(name, (), (), (), body, _nothing, reference, 90, order, **more)
 
 
 def _all() -> Iterator[Instruction]:
     for columns in COLUMNS:
+        yield _hold(ROWS * columns // GROUP)
         for name, operand in (("f16", F16), ("bf16", BF16)):
-            for left in PLACES:
-                for right in PLACES:
+            for left in LIES:
+                for right in LIES:
                     yield _wgmma(columns, name, operand, left, right)
-    fence = "fence.proxy.async.shared::cta"
-    yield _order("fence.proxy.async", fence, "9.7.13.4, membar, fence", Order.SHOW, shows=Scope.SHARED, is_alone=True)
-    only = {"arch": "sm_90a"}
-    registers = {"shows": Scope.REGISTER, **only}
-    yield _order("wgmma.fence", "wgmma.fence.sync.aligned", "9.7.15.7.1, wgmma.fence", Order.SHOW, **registers)
+    words = "fence.proxy.async.shared::cta"
+    yield _order("fence.proxy.async", words, "9.7.13.4, membar, fence", Order.SHOW, shows=Scope.SHARED)
+    only = {"threads": GROUP, "arch": ARCH}
+    words = "wgmma.fence.sync.aligned"
+    yield _order("wgmma.fence", words, "9.7.15.7.1, wgmma.fence", Order.SHOW, shows=Scope.REGISTER, **only)
+    only |= {"queue": Queue.PRODUCTS}
     words, reference = "wgmma.commit_group.sync.aligned", "9.7.15.7.2, wgmma.commit_group"
     yield _order("wgmma.commit", words, reference, Order.COMMIT, **only)
     for pending in range(2):

@@ -16,6 +16,9 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tunewright.codegen.expr import Expr, Var, const, op
 from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Stmt
 from tunewright.graph.task import Task
@@ -23,9 +26,10 @@ from tunewright.graph.task import Task
 from ..nests.digits import digits, places
 from ..nests.pieces import NARROW_TOO
 from ..products.product import Product, product
-from .operand_tile import OperandTile, operands
+from ..space import Columns
+from .operand_tile import ADDRESS_REGISTERS, OperandTile, accesses, operands
 from .shared_tile import PRODUCTS, THREAD, SharedTile, width
-from .sides import Sides, size
+from .sides import Sides, Sizes, size
 
 ROUND = "round"
 
@@ -42,6 +46,31 @@ def narrow_product(task: Task) -> Product | None:
 def shapes(task: Task, found: Product) -> Mapping[str, tuple[int, ...]]:
     """Of the tensors that are read."""
     return {load.tensor: task.tensor(load.tensor).shape for load in (found.panel, found.other)}
+
+
+def copy_registers(found: Product, wide: tuple[int, int], columns: Columns, threads: Sizes) -> Sizes:
+    """Registers of a thread for the places of what it copies a round: `wide` elements of each operand at once."""
+    rows, across, depth = (columns[f"block_{name}"] for name in ("rows", "columns", "depth"))
+    return ADDRESS_REGISTERS * (accesses(rows, depth, wide[0], threads) + accesses(across, depth, wide[1], threads))
+
+
+def smem_bytes(found: Product, columns: Columns) -> Sizes:
+    """Of all stages of both operands."""
+    rows, across, depth = (columns[f"block_{name}"] for name in ("rows", "columns", "depth"))
+    return found.panel.dtype.size_bytes * columns["stages"] * depth * (rows + across)
+
+
+def may_group(found: Product, columns: Columns) -> NDArray[np.bool_]:
+    """Whether tiles of rows come in whole groups."""
+    down = -(-size(Sides.of(found).rows) // columns["block_rows"])
+    return np.asarray(down % columns["group"] == 0)
+
+
+def widths(task: Task, found: Product) -> tuple[int, int]:
+    """Elements of both operands that are copied at once."""
+    left, right = operands(found)
+    read = shapes(task, found)
+    return width(left, read), width(right, read)
 
 
 Copies = tuple[SharedTile, SharedTile]
@@ -115,9 +144,9 @@ class BlockTile:
         multiplied: Callable[[Expr], Stmt],
         between: tuple[Stmt, ...] = (),
     ) -> tuple[Stmt, ...]:
-        """All rounds: what each needs is copied so many rounds ahead, and multiplied in the stage where it is.
+        """All rounds: each is copied `ahead` rounds before it is multiplied, `between` done before the barrier.
 
-        That is `ahead` stages at least before what is read last; `between` what has come and the barrier.
+        What is copied overwrites the stage of `stages - ahead` rounds ago, which all must be done with at the barrier.
         """
         step, begin = Var(ROUND), part * self.rounds
         commit = Do("cp.async.commit", (), ())

@@ -1,4 +1,4 @@
-"""Shared tiles: tiles of narrow operands, copied asynchronously into shared memory and read from there by warps.
+"""Shared tiles: tiles of narrow operands, copied asynchronously into shared memory and read there by tensor cores.
 
 An operand lies in shared memory as in global memory: with neighbours along the reduction or along its own axes. Where
 its memory has no 2, 4 or 8 neighbours on an even place, elements are copied one by one.
@@ -36,7 +36,7 @@ THREAD = "thread"
 
 @dataclass(frozen=True, slots=True)
 class SharedTile:
-    """An operand's tile on its way: into shared memory, and from there into the registers of a warp."""
+    """An operand's tile on its way: into shared memory, and from there to those who multiply."""
 
     name: str
     tile: OperandTile

@@ -87,7 +87,7 @@ def held(target: Target, threads: Sizes, registers: Sizes, smem_bytes: Sizes) ->
     """Whether a multiprocessor holds a block of so many threads, with so many registers each and such shared memory."""
     assert target.gpu is not None
     is_held = (threads >= WARP) & (threads <= BLOCK_THREADS)
-    is_held &= smem_bytes + EXCHANGED_ALIGN <= target.gpu.block_smem_bytes  # some lies idle between buffers
+    is_held &= smem_bytes + 2 * EXCHANGED_ALIGN <= target.gpu.block_smem_bytes  # some lies idle between buffers
     return np.asarray(is_held & (registers <= THREAD_REGISTERS) & (registers * threads <= SM_REGISTERS))
 
 

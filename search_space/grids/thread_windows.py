@@ -25,8 +25,7 @@ from tunewright.codegen.lanes import lined
 from tunewright.graph.task import identity
 
 from ..nests.digits import digits
-from ..windows.window_tile import Line, touching
-from ..windows.windows import Plan, around, folded_with, neutral
+from ..windows.windows import Line, Plan, around, folded_with, neutral, touching
 from .elements import SUMS, launch, spread
 from .sides import within
 
@@ -68,7 +67,7 @@ class _Tile:
         self.piece = self.plan.windows.piece
 
     @cached_property
-    def touched(self) -> Mapping[int, list[tuple[int, int]]]:
+    def _under(self) -> Mapping[int, list[tuple[int, int]]]:
         """The columns of what is read under the tile: windows and taps that each is of."""
         columns = self.plan.columns
         return touching(columns, [range(columns.taps)] * self.numbers.columns)
@@ -82,7 +81,7 @@ class _Tile:
             steps += [*self._read(line), *self._folded(line)]
         steps += [self._written(*place) for place in self._places()]
         stmt: Stmt = Block(tuple(steps))
-        for name, shape in ((LINE, (len(self.touched),)), (SUMS, (numbers.rows, numbers.columns))):
+        for name, shape in ((LINE, (len(self._under),)), (SUMS, (numbers.rows, numbers.columns))):
             stmt = Alloc(Buffer(name, (*shape, numbers.channels), DType.F32, Scope.REGISTER), stmt)
         return stmt
 
@@ -108,7 +107,7 @@ class _Tile:
         padding = const(neutral(self.piece, found.read) or 0.0, DType.F32)
         at, is_row = self._position(line)
         last = (self.numbers.counts[-2] - 1) * self.numbers.columns * columns.stride
-        for number, offset in enumerate(self.touched):
+        for number, offset in enumerate(self._under):
             position = self.column * columns.stride + offset
             element = self._spread(found.element, {**at, columns.at: position})
             place = self._lanes(LINE, number).index
@@ -138,7 +137,7 @@ class _Tile:
         outside = around(stage.body, plan.windows.read)
         along = (*plan.others, plan.rows, plan.columns)
         for row, row_tap in line.windows:
-            for number, uses in enumerate(self.touched.values()):
+            for number, uses in enumerate(self._under.values()):
                 for column, tap in uses:
                     taps = zip(along, (*line.taps, row_tap, tap), strict=True)
                     known = substitute(outside, {d.tap: const(value) for d, value in taps})

@@ -54,13 +54,13 @@ class WarpTile:
         return BlockTile(
             self.found,
             self.shapes,
-            self.block_rows,
-            self.block_columns,
-            self.block_depth,
-            WARP * prod(self.warps),
-            self.stages,
-            self.group,
-            self.splits,
+            rows=self.block_rows,
+            columns=self.block_columns,
+            depth=self.block_depth,
+            threads=WARP * prod(self.warps),
+            stages=self.stages,
+            group=self.group,
+            splits=self.splits,
         )
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.cuda.gpu import THREAD_REGISTERS, WARP, WIDEST_BYTES
+from tunewright.codegen.expr import loads
 from tunewright.codegen.ir import Block, Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
@@ -27,8 +28,8 @@ from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.windows import Plan, touched, windows
 
-BODY_LIMIT = 320
-"""Elements that a thread folds, all of them code of their own."""
+BODY_LIMIT, CHANNELS_LIMIT = 320, 1024
+"""Elements that a thread folds, all of them code of their own: of one channel, and of all."""
 
 OTHER_REGISTERS = 48
 """Registers of a thread for places and conditions, beside sums, elements and weights."""
@@ -102,7 +103,7 @@ def _registers(
     plan: Plan, rows: NDArray[np.int64], columns: NDArray[np.int64], channels: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Of a thread with such a tile."""
-    weights = 0 if plan.windows.plain else plan.columns.taps
+    weights = plan.columns.taps if len(loads(plan.windows.piece.stage.body)) > 1 else 0
     return np.asarray(channels * (rows * columns + touched(plan.columns, columns) + weights) + OTHER_REGISTERS)
 
 
@@ -117,7 +118,8 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Within the registers, not too much code, and no blocks of threads that mostly have nothing to do."""
     rows, across, channels, threads = (columns[name] for name in ("rows", "columns", "channels", "threads"))
     legal = held(target, threads, _registers(plan, rows, across, channels), np.zeros_like(threads))
-    legal &= rows * across * _taps(plan) <= BODY_LIMIT
+    folds = rows * across * _taps(plan)
+    legal &= (folds <= BODY_LIMIT) & (folds * channels <= CHANNELS_LIMIT)
     return np.asarray(legal & ((threads == WARP) | (threads < 2 * _tiles(plan, columns))))
 
 

@@ -15,11 +15,10 @@ from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
-from ..grids.block_tile import narrow_product, shapes
-from ..grids.operand_tile import ADDRESS_REGISTERS, accesses, operands
+from ..grids.block_tile import copy_registers, may_group, narrow_product, shapes, smem_bytes, widths
 from ..grids.parts import kernel, may_split
-from ..grids.shared_tile import DEPTH, width
-from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
+from ..grids.shared_tile import DEPTH
+from ..grids.sides import Sizes, fill, first_enough, held, tiling
 from ..grids.warp_tile import WarpTile
 from ..products.product import Product
 from ..schedule import Schedule
@@ -51,8 +50,7 @@ class WarpTilesSketch:
     @remembered
     def space(self, task: Task, target: Target) -> Space:
         found = _product(task)
-        left, right = operands(found)
-        wide = width(left, shapes(task, found)), width(right, shapes(task, found))
+        wide = widths(task, found)
 
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(found, wide, target, columns)
@@ -98,16 +96,12 @@ def _threads(columns: Columns) -> Sizes:
 def _legal(found: Product, wide: tuple[int, int], target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Within shared memory and registers, and no tile that is mostly beyond the edges."""
     threads = _threads(columns)
-    rows, across, depth = columns["block_rows"], columns["block_columns"], columns["block_depth"]
-    smem_bytes = found.panel.dtype.size_bytes * columns["stages"] * depth * (rows + across)
     warp_rows, warp_across = columns["warp_rows"], columns["warp_columns"]
     sums, fragments = warp_rows * warp_across // WARP, (warp_rows + warp_across) * DEPTH // (2 * WARP)
-    shared_by = np.maximum(threads, WARP)
-    copies = accesses(rows, depth, wide[0], shared_by) + accesses(across, depth, wide[1], shared_by)
-    registers = sums + fragments + ADDRESS_REGISTERS * copies + OTHER_REGISTERS
-    legal = -(-size(Sides.of(found).rows) // rows) % columns["group"] == 0
-    legal &= held(target, threads, registers, smem_bytes)
-    return np.asarray(legal & fill(found, columns, DEPTH) & may_split(found, target, columns))
+    copies = copy_registers(found, wide, columns, np.maximum(threads, WARP))
+    legal = held(target, threads, sums + fragments + copies + OTHER_REGISTERS, smem_bytes(found, columns))
+    legal &= may_group(found, columns) & may_split(found, target, columns)
+    return np.asarray(legal & fill(found, columns, DEPTH))
 
 
 def _default(found: Product, target: Target, legal: Callable[[Columns], NDArray[np.bool_]]) -> Mapping[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 
@@ -14,7 +14,7 @@ from tunewright.graph.task import identity
 
 from ..nests.direction import Direction
 from ..nests.tile import ACC, folded
-from .windows import OWN, Plan, around, folded_with, with_element
+from .windows import OWN, Line, Plan, around, folded_with, touching, with_element
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,37 +38,6 @@ class Run:
             tiles = list(group)
             found.append(Run(tiles[0], len(tiles), alike))
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One row of the input under a tile, and the windows that it belongs to."""
-
-    taps: tuple[int, ...]  # along the other directions
-    offset: int  # of its row, from the tile's first
-    windows: tuple[tuple[int, int], ...]  # row in the tile, tap
-
-    @staticmethod
-    def all(plan: Plan, height: int) -> list[Line]:
-        """The rows of the input under a tile of so many rows."""
-        offsets = touching(plan.rows, [range(plan.rows.taps)] * height)
-        return [
-            Line(taps, offset, tuple(places))
-            for taps in product(*(range(d.taps) for d in plan.others))
-            for offset, places in offsets.items()
-        ]
-
-
-def touching(direction: Direction, taps: Sequence[Iterable[int]]) -> dict[int, list[tuple[int, int]]]:
-    """What a tile reads along a direction, from its first place on: windows and taps that each position is of.
-
-    Given the taps of each place of the tile that are to be read.
-    """
-    found: dict[int, list[tuple[int, int]]] = {}
-    for place, read in enumerate(taps):
-        for tap in read:
-            found.setdefault(direction.offset(place, tap), []).append((place, tap))
-    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ piece reads, and only the places that are inside remain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -112,6 +113,37 @@ def touched(direction: Direction, places: NDArray[np.int64]) -> NDArray[np.int64
     apart = places * direction.taps
     spread = (places - 1) * direction.stride + (direction.taps - 1) * direction.dilation + 1
     return np.minimum(apart, spread)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of what is read under a tile, and the windows that it belongs to."""
+
+    taps: tuple[int, ...]  # along the other directions
+    offset: int  # of its row, from the tile's first
+    windows: tuple[tuple[int, int], ...]  # row in the tile, tap
+
+    @staticmethod
+    def all(plan: Plan, height: int) -> list[Line]:
+        """The rows of what is read under a tile of so many rows."""
+        offsets = touching(plan.rows, [range(plan.rows.taps)] * height)
+        return [
+            Line(taps, offset, tuple(places))
+            for taps in product(*(range(d.taps) for d in plan.others))
+            for offset, places in offsets.items()
+        ]
+
+
+def touching(direction: Direction, taps: Sequence[Iterable[int]]) -> dict[int, list[tuple[int, int]]]:
+    """What a tile reads along a direction, from its first place on: windows and taps that each position is of.
+
+    Given the taps of each place of the tile that are to be read.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    for place, read in enumerate(taps):
+        for tap in read:
+            found.setdefault(direction.offset(place, tap), []).append((place, tap))
+    return dict(sorted(found.items()))
 
 
 @lru_cache(maxsize=256)

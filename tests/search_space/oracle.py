@@ -11,8 +11,9 @@ import onnx.parser
 from numpy.typing import NDArray
 
 from tunewright.codegen import interp
+from tunewright.codegen.cuda import interp as grid_interp
 from tunewright.codegen.cuda.gpu import KNOWN
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.fusion import Call, partition
 from tunewright.graph.ir import Graph
@@ -66,5 +67,5 @@ def agree(sketch: Sketch, task: Task, target: Target, seed: int, count: int, tol
             for t, array in zip(task.inputs, arrays, strict=True)
         ]
         found: NDArray[Any] = np.zeros(kernel.params[-1].shape, np.float32)
-        interp.run(kernel, [*packed, found])
+        (grid_interp if target.kind == CUDA else interp).run(kernel, [*packed, found])
         np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=0, atol=tolerance * scale)

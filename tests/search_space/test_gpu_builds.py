@@ -81,6 +81,8 @@ def test_default_and_random_schedules_compile(name, arch):
     space = sketch(name).space(task, target)
     rows = space.sample(3, np.random.default_rng(0))
     assert name in {one.sketch for one in spaces(task, target)}
+    first = default_schedule(task, target).sketch
+    assert first == ("warpgroup_tiles" if name == "warp_tiles" and arch == "sm_90a" else name)
     for schedule in (space.default, *map(space.schedule, rows)):
         made = build(lower(Candidate(task, target, schedule)), target)
         for usage in made.usage.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,10 @@ from tunewright.codegen.cuda.build import source
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.interp import BoundsError, RaceError
 from tunewright.codegen.ir import Alloc, Barrier, Block, Do, For, If, Kernel, Stmt, Swizzle
+from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.search_space.grids import shared_tile
+from tunewright.search_space.grids.block_tile import BlockTile
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower, sketch
@@ -75,14 +78,16 @@ THREE_STAGES = {
 }
 
 
-@pytest.mark.parametrize("gone", [Barrier, "cp.async.wait.1"])
+@pytest.mark.parametrize(
+    ("gone", "told"), [(Barrier, "reads|writes"), ("cp.async.wait.1", "before what comes to it was waited for")]
+)
 @pytest.mark.parametrize("name", THREE_STAGES)
-def test_what_is_left_out_is_found(task, attended, long_task, name, gone):
+def test_what_is_left_out_is_found(task, attended, long_task, name, gone, told):
     task = {"warp_tiles": task, "warpgroup_tiles": long_task, "attention_tiles": attended}[name]
-    spoilt_is_found(task, name, THREE_STAGES[name], gone)
+    spoilt_is_found(task, name, THREE_STAGES[name], gone, told)
 
 
-def spoilt_is_found(task, name, numbers, gone):
+def spoilt_is_found(task, name, numbers, gone, told):
     """A schedule is right, and no more so without some of it, which is noticed."""
     values = dict(sketch(name).space(task, GPU).default.values) | numbers
     kernel = lower(Candidate(task, GPU, Schedule(name, 1, tuple(values.items()))))
@@ -94,19 +99,83 @@ def spoilt_is_found(task, name, numbers, gone):
     body = without(kernel.body, gone)
     assert isinstance(body, Block)
     spoilt = Kernel(kernel.params, kernel.scratch, body)
-    with pytest.raises(RaceError):
+    with pytest.raises(RaceError, match=told):
         interp.run(spoilt, [*inputs, found])
 
 
 @pytest.fixture(scope="module")
 def long_task():
-    """Of four rounds and more."""
-    return tasks_of(MODELS["half_even"], {"a": 40, "b": 1, "c": 1, "d": 40})[0]
+    """Of four rounds, and of rows for two groups of warps."""
+    return tasks_of(MODELS["half_wide"], {"a": 1, "b": 1, "c": 64, "d": 1})[0]
 
 
-@pytest.mark.parametrize("gone", ["fence.proxy.async", "wgmma.fence", "wgmma.commit", "wgmma.wait.1", "wgmma.wait.0"])
-def test_what_products_that_go_on_need_is_missed(long_task, gone):
-    spoilt_is_found(long_task, "warpgroup_tiles", {"stages": 3}, gone)
+GROUPS = {"block_rows": 128, "block_columns": 64, "warpgroups": 2, "stages": 3}
+"""Two groups of warps, and few stages."""
+
+
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [
+        ("fence.proxy.async", "was not shown to it"),
+        ("wgmma.fence", "was not shown to it"),
+        ("wgmma.commit", "before the product that reads it was waited for"),
+        ("wgmma.wait.1", "before the product that reads it was waited for"),
+        ("wgmma.wait.0", "before what comes to it was waited for"),
+    ],
+)
+def test_what_products_that_go_on_need_is_missed(long_task, gone, told):
+    spoilt_is_found(long_task, "warpgroup_tiles", GROUPS, gone, told)
+
+
+def test_a_stage_that_is_filled_too_early_is_found(long_task, monkeypatch):
+    """While the products of the round before still read it."""
+    plain = BlockTile.summed
+
+    def early(self, copies, part, ahead, multiplied, between=()):
+        return plain(self, copies, part, ahead + 1, multiplied, between)
+
+    monkeypatch.setattr(BlockTile, "summed", early)
+    values = dict(sketch("warpgroup_tiles").space(long_task, GPU).default.values) | GROUPS
+    kernel = lower(Candidate(long_task, GPU, Schedule("warpgroup_tiles", 1, tuple(values.items()))))
+    inputs = example_inputs(long_task, 0)
+    with pytest.raises(RaceError, match="before the product that reads it was waited for"):
+        interp.run(kernel, [*inputs, np.zeros_like(reference(long_task, inputs)[0])])
+
+
+PRODUCTS = {
+    "k.mn": "float16: x[{a}, {b}] w[{b}, {c}] | y = MatMul(x, w) | y",
+    "k.k": "float16: x[{a}, {b}] w[{c}, {b}] | y = Gemm<transB=1>(x, w) | y",
+    "mn.mn": "float16: x[{b}, {a}] w[{b}, {c}] | y = Gemm<transA=1>(x, w) | y",
+    "mn.k": "float16: x[{b}, {a}] w[{c}, {b}] | y = Gemm<transA=1, transB=1>(x, w) | y",
+    "bf16.k.mn": "x[2, {a}, {b}] w[2, {b}, {c}] | u = Cast<to=16>(x) v = Cast<to=16>(w) t = MatMul(u, v)"
+    " y = Cast<to=1>(t) | y",
+}
+"""By the end of the name of the instruction that they come to."""
+
+SHAPES = (
+    ({"a": 130, "b": 264, "c": 72}, {"block_rows": 128, "block_columns": 64, "warpgroups": 2}),
+    ({"a": 200, "b": 40, "c": 136}, {"block_rows": 192, "block_columns": 128, "warpgroups": 3}),
+    ({"a": 256, "b": 512, "c": 256}, {"block_rows": 128, "block_columns": 256, "warpgroups": 2, "splits": 2}),
+    ({"a": 256, "b": 72, "c": 67}, {"block_rows": 128, "block_columns": 64, "warpgroups": 1, "group": 2}),
+)
+"""Sizes, even and odd, and numbers for them."""
+
+
+@pytest.mark.parametrize(("sizes", "numbers"), SHAPES)
+@pytest.mark.parametrize("lies", PRODUCTS)
+def test_products_of_matrices_that_lie_in_each_way(lies, sizes, numbers):
+    space_of = sketch("warpgroup_tiles")
+    task = next(one for one in tasks_of(PRODUCTS[lies], sizes) if space_of.applies(one, GPU))
+    values = dict(space_of.space(task, GPU).default.values) | {"stages": 3} | numbers
+    kernel = lower(Candidate(task, GPU, Schedule("warpgroup_tiles", 1, tuple(values.items()))))
+    verify(kernel)
+    assert f"{lies}(" in str(kernel)
+    inputs = example_inputs(task, 0)
+    [right] = reference(task, inputs)
+    found = np.zeros_like(right)
+    interp.run(kernel, [*inputs, found])
+    limit = (2e-2 if "bf16" in lies else 2e-3) * np.abs(right.astype(float)).max()
+    np.testing.assert_allclose(found.astype(float), right.astype(float), atol=limit)
 
 
 def test_a_matrix_that_lies_otherwise_is_found(long_task, monkeypatch):
@@ -117,17 +186,24 @@ def test_a_matrix_that_lies_otherwise_is_found(long_task, monkeypatch):
         interp.run(kernel, [*inputs, np.zeros_like(reference(long_task, inputs)[0])])
 
 
-@pytest.mark.parametrize("name", ["half_even", "half_turned"])
-def test_products_go_on_while_warps_do(name):
-    """The compiler says where it has them done one after the other."""
-    [task] = tasks_of(MODELS[name], {"a": 40, "b": 1, "c": 1, "d": 40})
-    for values in sketch("warpgroup_tiles").space(task, GPU).sample(2, np.random.default_rng(3)):
-        schedule = sketch("warpgroup_tiles").space(task, GPU).schedule(values)
-        try:
-            program = nvrtc._Program(source(lower(Candidate(task, GPU, schedule)), GPU).text, GPU.cpu)
-        except nvrtc.NoCompiler as error:
-            pytest.skip(str(error))
-        assert "serialized" not in program.log, schedule
+def told_by_compiler(text):
+    try:
+        return nvrtc._Program(text, GPU.cpu).log
+    except nvrtc.NoCompiler as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("lies", PRODUCTS)
+def test_products_go_on_while_warps_do(lies):
+    """The compiler says where it has them done one after the other, as where sums are touched between."""
+    space_of, sizes = sketch("warpgroup_tiles"), {"a": 256, "b": 512, "c": 256}
+    task = next(one for one in tasks_of(PRODUCTS[lies], sizes) if space_of.applies(one, GPU))
+    space = space_of.space(task, GPU)
+    for schedule in (space.default, *map(space.schedule, space.sample(3, np.random.default_rng(3)))):
+        text = source(lower(Candidate(task, GPU, schedule)), GPU).text
+        assert "serialized" not in told_by_compiler(text), schedule
+    [sums] = set(re.findall(r"hold_\d+\(reinterpret_cast<float\*>\((r\d+) ", text))
+    assert "serialized" in told_by_compiler(text.replace("wgmma_commit();", f"{sums}[0] += 1.0f; wgmma_commit();"))
 
 
 def test_places_that_a_mask_leaves_out_weigh_nothing(attended):

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from tunewright.graph.task import Task
 from tunewright.search_space.nests.tile import ACC
+from tunewright.search_space.sketches.thread_windows import ThreadWindowsSketch
 from tunewright.search_space.sketches.window import WindowSketch
 from tunewright.search_space.windows.windows import windows
 
-from .oracle import NARROW, WIDE, agree, graph_of, tasks_of
+from .oracle import GPU, NARROW, WIDE, agree, graph_of, tasks_of
 
-SKETCH = WindowSketch()
+SKETCH, THREADS = WindowSketch(), ThreadWindowsSketch()
 
 WINDOWS = {
     "depthwise": "t = Conv<group={c}, pads=[1, 1, 1, 1]>(h, w) | 3, 3",
@@ -63,6 +64,17 @@ def test_random_tiles_agree_with_the_oracle(
     for target in (WIDE, NARROW):
         assert SKETCH.applies(task, target)
         agree(SKETCH, task, target, seed, 1)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(deadline=None, max_examples=2)
+@given(sizes=SIZES, batch=st.integers(1, 2), channels=st.sampled_from([2, 7, 8, 16]), seed=st.integers(0, 99))
+def test_windows_of_threads_agree_with_the_oracle(
+    name: str, sizes: dict[str, int], batch: int, channels: int, seed: int
+) -> None:
+    task = task_of(name, batch, sizes, channels)
+    assert THREADS.applies(task, GPU)
+    agree(THREADS, task, GPU, seed, 2)
 
 
 @pytest.mark.parametrize("name", ["depthwise", "epilogue", "maximum", "mean"])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.cuda.warpgroup import GROUP
 from tunewright.search_space.grids.shared_tile import ROWS
-from tunewright.search_space.grids.warpgroup_tile import BLOCK_DEPTH
 from tunewright.search_space.rows.steps import plan as rows_plan
 
 from ..text import counted
@@ -104,7 +103,7 @@ def _warpgroup_tiles(point: Point) -> Iterator[str]:
     values = point.values
     yield from _blocks(point, values["warpgroups"] * GROUP)
     tile = f"{grouped(values['block_rows'])} rows by {grouped(values['block_columns'])} columns"
-    yield f"A block computes {tile}, {BLOCK_DEPTH} terms of the sums a round."
+    yield f"A block computes {tile}, {values['block_depth']} terms of the sums a round."
     rows = values["block_rows"] // values["warpgroups"]
     yield f"Four warps compute {counted(rows, 'row')} of it."
     yield f"What a round needs is copied {counted(values['stages'] - 2, 'round')} ahead."

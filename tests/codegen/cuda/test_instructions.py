@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tunewright.codegen.cuda import warpgroup
-from tunewright.codegen.cuda.instruction import Order
+from tunewright.codegen.cuda.instruction import Order, exchanged
 from tunewright.codegen.cuda.instructions import INSTRUCTIONS, left_map, right_map, sum_map
 
 LANES = 32
@@ -82,6 +84,32 @@ def test_a_product_of_matrices_in_shared_memory_is_their_product(left, right, co
     found = np.zeros_like(c)
     found[:, places[0], places[1]] = d.reshape(GROUPS, 4 * LANES, -1)
     assert np.array_equal(found, a.astype(np.float32) @ b.astype(np.float32).swapaxes(1, 2) + c)
+
+
+def described(lies, columns):
+    """Where the unit looks for the elements (extent, 16) of a matrix, in bytes: PTX ISA, 9.7.15.5.1.2, by our text."""
+    bits = {int(at): int(value) for value, at in re.findall(r"(\d+)ull << (\d+)", warpgroup.PRELUDE)}
+    assert bits.keys() == {16, 32, 62} and bits[62] == 1, "the swizzle of 128 bytes"
+    leading, stride = bits[16] << 4, bits[32] << 4
+    along, deep = np.meshgrid(np.arange(columns), np.arange(16), indexing="ij")
+    if lies == "k":
+        return exchanged(along // 8 * stride + along % 8 * 128 + deep * 2)
+    return exchanged(along // 64 * leading + deep // 8 * stride + deep % 8 * 128 + along % 64 * 2)
+
+
+@pytest.mark.parametrize("columns", warpgroup.COLUMNS)
+@pytest.mark.parametrize("lies", warpgroup.LIES)
+def test_a_descriptor_says_where_threads_name_a_matrix(lies, columns):
+    """Each element is where the unit looks for it, which the meaning takes it from."""
+    one = INSTRUCTIONS[f"wgmma.m64n{columns}k16.f32.f16.{lies}.{lies}"]
+    parts = [operand.matrix for operand in one.ins[1:-1] if operand.matrix]
+    thread, element = np.meshgrid(np.arange(4 * LANES), np.arange(8), indexing="ij")
+    own = [exchanged(np.array(part.places)[thread]) + 2 * element for part in parts]
+    names = [np.float32(1024 * n) + thread * 8 + element for n in range(len(parts))]
+    found = warpgroup._matrix(lies, tuple(name.reshape(-1, LANES, 8) for name in names))[0].astype(int)
+    assert np.array_equal(np.stack(own).reshape(-1)[found], described(lies, columns))
+    turned = re.search(r"more, 1, 1, (\d), (\d);", one.body)
+    assert turned is not None and turned.groups() == (str(int(lies == "mn")),) * 2
 
 
 @pytest.mark.parametrize(

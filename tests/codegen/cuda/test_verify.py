@@ -28,6 +28,11 @@ def test_what_is_right_passes(kernel):
     verify(kernel)
 
 
+def half(begin: int) -> Load:
+    """32 of 64 registers."""
+    return Load("r", (Ramp(const(begin), 32),), F32)
+
+
 SHUFFLE = Do("shfl.xor.1", (HERE,), (HERE,))
 WRONG = {
     "a barrier that not all come to": (of_threads(If(op("lt", Var("t"), 3), Barrier())), "not all threads"),
@@ -48,6 +53,10 @@ WRONG = {
             buffer=Buffer("r", (2,), F32, Scope.REGISTER),
         ),
         "4 bytes of any type in register is wanted",
+    ),
+    "what is added to is not the result": (
+        of_threads(Do("hold.32", (half(0),), (half(32),)), buffer=Buffer("r", (64,), F32, Scope.REGISTER)),
+        "is not what is added to",
     ),
     "too many threads": (of_threads(Store("r", (const(0),), const(0.0)), threads=1025), "a block has 1024 at most"),
     "a thread's own shared memory": (
