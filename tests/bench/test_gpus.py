@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -22,6 +23,7 @@ from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketches import default_schedule, lower
 from tunewright.tuner.models.model import open_model
 
+from ..tuner.processes import python_path
 from ..tuner.told import Told, by_key
 
 GPU = Target.of_gpu(KNOWN["sm_90a"])
@@ -84,4 +86,4 @@ def test_it_takes_no_database_and_no_forests():
     """A machine with a GPU may lack them."""
     missing = ("sqlalchemy", "xgboost", "ray", "fastapi")
     code = f"import sys; sys.modules.update(dict.fromkeys({missing!r})); import tunewright.bench.gpu"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, **python_path()}, check=True)

@@ -21,6 +21,9 @@ TEXT = """<ir_version: 10, opset_import: ["" : 20]> m (float16[64, 96] x, float1
 
 TRIALS = 40
 
+SKETCHES = {"warpgroup_tiles", "warp_tiles", "product_tiles", "row_blocks"}
+"""For these tasks."""
+
 
 def test_a_search_for_a_gpu(store):
     model = open_model(parser.parse_model(TEXT).SerializeToString(), widen=False)
@@ -32,6 +35,6 @@ def test_a_search_for_a_gpu(store):
     assert report.trials == TRIALS
     tasks = {key: task for key, (task, _) in model.tasks.items()}
     tried = [trial.record for trial in store.jobs.trials(lease.job_id)]
-    assert {record.schedule.sketch for record in tried} == {"warp_tiles", "product_tiles", "row_blocks"}
+    assert {record.schedule.sketch for record in tried} == SKETCHES
     assert all(holds(tasks[record.task_key], GPU, record.schedule) for record in tried)
     assert len({(record.task_key, record.schedule.key) for record in tried}) == TRIALS
