@@ -55,6 +55,17 @@ def _attention(dtype: str, heads: int, tokens: int, features: int) -> str:
     return f"({head}) => ({dtype} y) {{ {turned} p = Softmax(r) y = MatMul(p, v) }}"
 
 
+def _depthwise(dtype: str, extent: int, channels: int, window: int) -> str:
+    """With weights that are constant, so that the channels are laid last."""
+    shape = f"s = Constant<value_ints = [{channels}, 1, {window}, {window}]>()"
+    weights = (
+        f"{shape} v = ConstantOfShape<value = float[1] {{1.0}}>(s) w = Cast<to = {10 if dtype == 'float16' else 1}>(v)"
+    )
+    pads = ", ".join([str(window // 2)] * 4)
+    conv = f"y = Conv<group = {channels}, pads = [{pads}]>(x, w)"
+    return f"({dtype}[1, {channels}, {extent}, {extent}] x) => ({dtype} y) {{ {weights} {conv} }}"
+
+
 BUILT: Mapping[str, Built] = {
     "gemm float16 1024x1024x1024": Built("warp_tiles", _product("float16", 1024, 1024, 1024)),
     "gemm float16 1024x1024x1024 by warpgroups": Built(
@@ -75,12 +86,11 @@ BUILT: Mapping[str, Built] = {
     ),
     "depthwise float32 3x3 96 at 56x56": Built(
         "thread_windows",
-        "(float[1, 96, 56, 56] x, float[96, 1, 3, 3] w) => (float y) { y = Conv<group=96, pads=[1, 1, 1, 1]>(x, w) }",
+        _depthwise("float", 56, 96, 3),
     ),
     "depthwise float16 5x5 240 at 28x28": Built(
         "thread_windows",
-        "(float16[1, 240, 28, 28] x, float16[240, 1, 5, 5] w) => (float16 y)"
-        " { y = Conv<group=240, pads=[2, 2, 2, 2]>(x, w) }",
+        _depthwise("float16", 28, 240, 5),
     ),
     "gelu float16 4096x3072": Built("elements", "(float16[4096, 3072] x) => (float16 y) { y = Gelu(x) }"),
 }
