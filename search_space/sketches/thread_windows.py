@@ -103,7 +103,8 @@ def _registers(
     plan: Plan, rows: NDArray[np.int64], columns: NDArray[np.int64], channels: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Of a thread with such a tile."""
-    weights = plan.columns.taps if len(loads(plan.windows.piece.stage.body)) > 1 else 0
+    taps = plan.columns.taps if len(loads(plan.windows.piece.stage.body)) > 1 else 0
+    weights = taps * np.minimum(rows, plan.rows.taps)  # of all rows of a window that one line is for
     return np.asarray(channels * (rows * columns + touched(plan.columns, columns) + weights) + OTHER_REGISTERS)
 
 
