@@ -72,6 +72,16 @@ class Queue(StrEnum):
     PRODUCTS = "products"  # read their operands and add to their sums while threads go on; one sees the sums of another
 
 
+def nothing() -> tuple[()]:
+    """The meaning of what has no operands."""
+    return ()
+
+
+def same(values: Array) -> tuple[Array]:
+    """The meaning of what moves its operand, or leaves it where it is."""
+    return (values,)
+
+
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """See the module. `meaning` takes the arrays of `ins` and gives those of `outs`."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..ir import Scope
 from .gpu import WARP
-from .instruction import BF16, F16, F32, S8, S32, Array, Instruction, Operand, Order, Queue
+from .instruction import BF16, F16, F32, S8, S32, Array, Instruction, Operand, Order, Queue, nothing, same
 from .warpgroup import PRELUDE as MATRICES
 from .warpgroup import WARPGROUP
 
@@ -144,10 +144,6 @@ def _ldmatrix(count: int, turned: bool) -> Instruction:
 # Copies from global into shared memory that do not wait.
 
 
-def _same(values: Array) -> tuple[Array]:
-    return (values,)
-
-
 def _copy(size_bytes: int) -> Instruction:
     """Of 16 bytes past the first-level cache: what a block reads so, it reads once."""
     name, level = f"cp.async.{size_bytes}", "cg" if size_bytes == 16 else "ca"
@@ -161,7 +157,7 @@ def _copy(size_bytes: int) -> Instruction:
         (Operand(Scope.GLOBAL, None, size_bytes),),
         ("void* to", "const void* from"),
         body,
-        _same,
+        same,
         "PTX ISA, 9.7.9.25.3.1, cp.async",
         80,
         Order.COMMITTED,
@@ -170,21 +166,17 @@ def _copy(size_bytes: int) -> Instruction:
     )
 
 
-def _nothing() -> tuple[()]:
-    return ()
-
-
 def _commit() -> Instruction:
     body = '  asm volatile("cp.async.commit_group;" ::: "memory");\n'
     reference = "PTX ISA, 9.7.9.25.3.2, cp.async.commit_group"
-    return Instruction("cp.async.commit", (), (), (), body, _nothing, reference, 80, Order.COMMIT, queue=Queue.COPIES)
+    return Instruction("cp.async.commit", (), (), (), body, nothing, reference, 80, Order.COMMIT, queue=Queue.COPIES)
 
 
 def _wait(pending: int) -> Instruction:
     body = f'  asm volatile("cp.async.wait_group {pending};" ::: "memory");\n'
     reference = "PTX ISA, 9.7.9.25.3.3, cp.async.wait_group"
     name = f"cp.async.wait.{pending}"
-    return Instruction(name, (), (), (), body, _nothing, reference, 80, Order.WAIT, pending, queue=Queue.COPIES)
+    return Instruction(name, (), (), (), body, nothing, reference, 80, Order.WAIT, pending, queue=Queue.COPIES)
 
 
 # Values of other lanes.

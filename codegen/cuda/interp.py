@@ -217,10 +217,7 @@ class _Team:
     def _load(self, node: Load, index: Sequence[Any]) -> Array:
         memory = self.memories[node.tensor]
         places = self._located(node, index, memory.buffer)
-        found = self._read(memory, places)
-        values = np.zeros((self.count, node.lanes), memory.data.dtype)
-        values[self.active, : found.shape[1]] = found
-        return values
+        return self._of_all(self._read(memory, places), node.lanes)
 
     # Memory
 
@@ -323,7 +320,7 @@ class _Team:
                 memory.read_by_several(places)
             else:
                 found = memory.defined(places)
-            ins.append(self._warps(self._of_all(found)))
+            ins.append(self._warps(self._of_all(found, node.lanes)))
         self._refuse_elsewhere(one, reads)
         sums = [(self.memories[node.tensor], self._places(node)) for node in stmt.outs]
         for (memory, places), values in zip(sums, one.meaning(*ins), strict=True):
@@ -331,10 +328,10 @@ class _Team:
         self.products.started.append(_Product(sums, reads))
         self._lend()
 
-    def _of_all(self, values: Array) -> Array:
-        """Values of the threads that come here, as of all."""
-        found = np.zeros((self.count, values.shape[1]), values.dtype)
-        found[self.active] = values
+    def _of_all(self, values: Array, lanes: int) -> Array:
+        """Values of the threads that come here, as of all, with so many lanes."""
+        found = np.zeros((self.count, lanes), values.dtype)
+        found[self.active, : values.shape[1]] = values
         return found
 
     def _lend(self) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..expr import Expr
 from ..ir import Scope
 from .gpu import WARP
-from .instruction import BF16, F16, F32, Array, Instruction, Matrix, Operand, Order, Queue
+from .instruction import BF16, F16, F32, Array, Instruction, Matrix, Operand, Order, Queue, nothing, same
 
 ARCH = "sm_90a"
 """The only architecture that has them."""
@@ -137,10 +137,6 @@ def _wgmma(columns: int, name: str, operand: np.dtype[Any], left: str, right: st
     )
 
 
-def _same(values: Array) -> tuple[Array]:
-    return (values,)
-
-
 def _hold(count: int) -> Instruction:
     """Nothing, with so many registers: whatever is computed in them is there before, and not used until after.
 
@@ -152,19 +148,15 @@ def _hold(count: int) -> Instruction:
     pointers = "float* d", "const float* c"
     reference = "PTX ISA, 9.7.15.7.1, wgmma.fence"
     return Instruction(
-        f"hold.{count}", (sums,), (sums,), pointers, body, _same, reference, 80, threads=1, is_in_place=True
+        f"hold.{count}", (sums,), (sums,), pointers, body, same, reference, 80, threads=1, is_in_place=True
     )
-
-
-def _nothing() -> tuple[()]:
-    return ()
 
 
 def _order(name: str, words: str, reference: str, order: Order, **more: Any) -> Instruction:
     """An instruction without operands."""
     body = f'  asm volatile("{words};" ::: "memory");\n'
     reference = f"PTX ISA, {reference}"
-    return Instruction(name, (), (), (), body, _nothing, reference, 90, order, **more)
+    return Instruction(name, (), (), (), body, nothing, reference, 90, order, **more)
 
 
 def _all() -> Iterator[Instruction]:

@@ -101,6 +101,22 @@ class BlockTile:
     splits: int  # blocks that share the rounds of one tile; divides their number
     panel: int = 0  # see SharedTile; of operands whose neighbours are not along the reduction
 
+    @staticmethod
+    def of(task: Task, found: Product, values: Mapping[str, int], threads: int, panel: int = 0) -> BlockTile:
+        """That of a schedule's values, shared by so many threads."""
+        return BlockTile(
+            found,
+            shapes(task, found),
+            rows=values["block_rows"],
+            columns=values["block_columns"],
+            depth=values["block_depth"],
+            threads=threads,
+            stages=values["stages"],
+            group=values["group"],
+            splits=values["splits"],
+            panel=panel,
+        )
+
     @property
     def rounds(self) -> int:
         """Of a block."""

@@ -105,7 +105,7 @@ class _Tile:
         """Bring one row; what is padding is what leaves a fold as it is."""
         found, columns = self.plan.windows, self.plan.columns
         padding = const(neutral(self.piece, found.read) or 0.0, DType.F32)
-        at, is_row = self._position(line)
+        at, is_row = line.located(self.plan, self.numbers.rows, self.others, self.row)
         last = (self.numbers.counts[-2] - 1) * self.numbers.columns * columns.stride
         for number, offset in enumerate(self._under):
             position = self.column * columns.stride + offset
@@ -117,19 +117,6 @@ class _Tile:
                 yield Store(LINE, place, padding)
             if guard != const(False):
                 yield read if guard == const(True) else If(guard, read)
-
-    def _position(self, line: Line) -> tuple[Mapping[str, Expr], Expr]:
-        """Where a row is along all directions but the columns, and whether it is no padding."""
-        at: dict[str, Expr] = {}
-        guard: Expr = const(True)
-        for along, place, tap in zip(self.plan.others, self.others, line.taps, strict=True):
-            first = along.offset(0, tap)
-            at[along.at] = place * along.stride + first
-            guard = op("and", guard, along.guard(at[along.at], first, along.offset(along.extent - 1, tap)))
-        rows = self.plan.rows
-        last = (self.numbers.counts[-3] - 1) * self.numbers.rows * rows.stride
-        at[rows.at] = self.row * rows.stride + line.offset
-        return at, op("and", guard, rows.guard(at[rows.at], line.offset, last + line.offset))
 
     def _folded(self, line: Line) -> Iterator[Stmt]:
         """Add what was read to each window that it belongs to."""

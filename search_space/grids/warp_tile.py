@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
 from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Var, const
 from tunewright.codegen.ir import Block, Buffer, Do, Scope, Stmt
 from tunewright.codegen.lanes import lined
+from tunewright.graph.task import Task
 
 from ..products.product import Product
 from .block_tile import BlockTile, Copies, Place
@@ -26,42 +26,22 @@ from .shared_tile import COLUMNS, DEPTH, PRODUCTS, ROWS, THREAD, unrolled
 
 @dataclass(frozen=True, slots=True)
 class WarpTile:
-    """A product of operands of one narrow type, and the numbers of its launch."""
+    """A product of operands of one narrow type by the warps of a block, which has two stages or more."""
 
-    found: Product
-    shapes: Mapping[str, tuple[int, ...]]  # of the tensors that are read
-    block_rows: int
-    block_columns: int
-    block_depth: int
+    block: BlockTile
     warp_rows: int  # divides those of the block
     warp_columns: int  # likewise
-    stages: int  # 2 or more
-    group: int  # see BlockTile
-    splits: int  # likewise
+
+    @staticmethod
+    def of(task: Task, found: Product, values: Mapping[str, int]) -> WarpTile:
+        """That of a schedule's values."""
+        rows, columns = values["warp_rows"], values["warp_columns"]
+        threads = WARP * (values["block_rows"] // rows) * (values["block_columns"] // columns)
+        return WarpTile(BlockTile.of(task, found, values, threads), rows, columns)
 
     @property
     def dtype(self) -> DType:
-        return self.found.panel.dtype
-
-    @property
-    def warps(self) -> tuple[int, int]:
-        """Of a block: down, across."""
-        return self.block_rows // self.warp_rows, self.block_columns // self.warp_columns
-
-    @property
-    def block(self) -> BlockTile:
-        """What a block does."""
-        return BlockTile(
-            self.found,
-            self.shapes,
-            rows=self.block_rows,
-            columns=self.block_columns,
-            depth=self.block_depth,
-            threads=WARP * prod(self.warps),
-            stages=self.stages,
-            group=self.group,
-            splits=self.splits,
-        )
+        return self.block.found.panel.dtype
 
     @property
     def fragments(self) -> Fragments:
@@ -81,12 +61,13 @@ class WarpTile:
         )
 
     def _body(self, copies: Copies, place: Place) -> Stmt:
-        rounds = self.block.summed(copies, place.part, self.stages - 1, lambda stage: self._multiplied(copies, stage))
+        ahead = self.block.stages - 1
+        rounds = self.block.summed(copies, place.part, ahead, lambda stage: self._multiplied(copies, stage))
         return Block((self.fragments.cleared(), *rounds, self.fragments.written(place, *self._own())))
 
     def _own(self) -> tuple[Expr, Expr]:
         """The first row and column of a warp within its block."""
-        warp, across = Var(THREAD) // WARP, self.warps[1]
+        warp, across = Var(THREAD) // WARP, self.block.columns // self.warp_columns
         return warp // across * self.warp_rows, warp % across * self.warp_columns
 
     def _multiplied(self, copies: Copies, stage: Expr) -> Stmt:
@@ -106,4 +87,4 @@ class WarpTile:
             unrolled(right.fragment(own[1], stage, column + c * 2 * COLUMNS, deep), c=pairs),
             unrolled(Do(PRODUCTS[self.dtype], (sums,), (own[0], factor, sums)), r=down, c=pairs, p=2),
         )
-        return unrolled(Block(body), k=self.block_depth // DEPTH)
+        return unrolled(Block(body), k=self.block.depth // DEPTH)

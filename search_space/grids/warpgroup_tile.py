@@ -18,6 +18,7 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Var, const
 from tunewright.codegen.ir import Block, Do, Stmt
 from tunewright.codegen.lanes import lined
+from tunewright.graph.task import Task
 
 from ..products.product import Product
 from .block_tile import BlockTile, Copies, Place
@@ -30,39 +31,25 @@ TYPES = {DType.F16: "f16", DType.BF16: "bf16"}
 
 @dataclass(frozen=True, slots=True)
 class WarpgroupTile:
-    """A product of operands of one narrow type, and the numbers of its launch."""
+    """A product of operands of one narrow type, by the warpgroups of a block, one below the other.
 
-    found: Product
-    shapes: Mapping[str, tuple[int, ...]]  # of the tensors that are read
-    block_rows: int
-    block_columns: int
-    block_depth: int  # rows of a panel: `warpgroup.PANEL_ROWS`
-    warpgroups: int  # of a block, one below the other; 64 rows of each, or a multiple
-    stages: int  # 3 or more
-    group: int  # see BlockTile
-    splits: int  # likewise
+    A round is `warpgroup.PANEL_ROWS` deep, and stages are 3 or more.
+    """
 
-    @property
-    def block(self) -> BlockTile:
-        """What a block does."""
-        return BlockTile(
-            self.found,
-            self.shapes,
-            rows=self.block_rows,
-            columns=self.block_columns,
-            depth=self.block_depth,
-            threads=warpgroup.GROUP * self.warpgroups,
-            stages=self.stages,
-            group=self.group,
-            splits=self.splits,
-            panel=warpgroup.PANEL,
-        )
+    block: BlockTile  # in panels of `warpgroup.PANEL`
+    down: int  # rows of each group, by 64
+
+    @staticmethod
+    def of(task: Task, found: Product, values: Mapping[str, int]) -> WarpgroupTile:
+        """That of a schedule's values."""
+        groups = values["warpgroups"]
+        block = BlockTile.of(task, found, values, warpgroup.GROUP * groups, warpgroup.PANEL)
+        return WarpgroupTile(block, block.rows // groups // warpgroup.ROWS)
 
     @property
     def fragments(self) -> Fragments:
         """What a warp sums up: 16 of each 64 rows of its group."""
-        down = self.block_rows // self.warpgroups // warpgroup.ROWS
-        return Fragments(self.block, down, self.block_columns // COLUMNS, warpgroup.ROWS)
+        return Fragments(self.block, self.down, self.block.columns // COLUMNS, warpgroup.ROWS)
 
     def lower(self) -> Stmt:
         """The launch."""
@@ -73,7 +60,7 @@ class WarpgroupTile:
         rounds = self.block.summed(
             copies,
             place.part,
-            self.stages - 2,
+            self.block.stages - 2,
             lambda stage: self._multiplied(copies, stage),
             (Do("wgmma.wait.1", (), ()), Do("fence.proxy.async", (), ())),
         )
@@ -96,25 +83,25 @@ class WarpgroupTile:
     def _held(self) -> Stmt:
         """Keep what is computed with the sums on its side of products."""
         sums = self._sums()
-        return unrolled(Do(f"hold.{sums.lanes}", (sums,), (sums,)), r=self.fragments.down)
+        return unrolled(Do(f"hold.{sums.lanes}", (sums,), (sums,)), r=self.down)
 
     def _first(self) -> Expr:
         """The first rows of a group within its block, counted by 64."""
-        return Var(THREAD) // warpgroup.GROUP * self.fragments.down
+        return Var(THREAD) // warpgroup.GROUP * self.down
 
     def _multiplied(self, copies: Copies, stage: Expr) -> Stmt:
         """Begin to add what one round brought."""
         left, right = copies
         k, sums = Var("k"), self._sums()
         rows = _named(left, stage, self._first() + Var("r"), k)
-        columns = (_named(right, stage, const(part), k) for part in range(self.block_columns // warpgroup.PANEL))
-        shape = f"m{warpgroup.ROWS}n{self.block_columns}k{warpgroup.DEPTH}"
-        name = f"wgmma.{shape}.f32.{TYPES[self.found.panel.dtype]}.{_lies(left)}.{_lies(right)}"
+        columns = (_named(right, stage, const(part), k) for part in range(self.block.columns // warpgroup.PANEL))
+        shape = f"m{warpgroup.ROWS}n{self.block.columns}k{warpgroup.DEPTH}"
+        name = f"wgmma.{shape}.f32.{TYPES[self.block.found.panel.dtype]}.{_lies(left)}.{_lies(right)}"
         product = Do(name, (sums,), (rows, *columns, sums))
         return Block(
             (
                 Do("wgmma.fence", (), ()),
-                unrolled(product, k=self.block_depth // warpgroup.DEPTH, r=self.fragments.down),
+                unrolled(product, k=self.block.depth // warpgroup.DEPTH, r=self.down),
                 Do("wgmma.commit", (), ()),
             )
         )

@@ -15,7 +15,7 @@ from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
-from ..grids.block_tile import copy_registers, may_group, narrow_product, shapes, smem_bytes, widths
+from ..grids.block_tile import copy_registers, may_group, narrow_product, smem_bytes, widths
 from ..grids.parts import kernel, may_split
 from ..grids.shared_tile import DEPTH
 from ..grids.sides import Sizes, fill, first_enough, held, tiling
@@ -77,7 +77,7 @@ class WarpTilesSketch:
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
         found, values = _product(task), dict(schedule.values)
-        main = WarpTile(found, shapes(task, found), **values).lower()
+        main = WarpTile.of(task, found, values).lower()
         return kernel(task, found, main, values["splits"])
 
 

@@ -13,7 +13,7 @@ from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..grids.block_tile import copy_registers, may_group, narrow_product, shapes, smem_bytes, widths
+from ..grids.block_tile import copy_registers, may_group, narrow_product, smem_bytes, widths
 from ..grids.parts import kernel, may_split
 from ..grids.sides import fill, first_enough, held, tiling
 from ..grids.warpgroup_tile import WarpgroupTile
@@ -80,7 +80,7 @@ class WarpgroupTilesSketch:
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
         found, values = _product(task), dict(schedule.values)
-        main = WarpgroupTile(found, shapes(task, found), **values).lower()
+        main = WarpgroupTile.of(task, found, values).lower()
         return kernel(task, found, main, values["splits"])
 
 

@@ -94,16 +94,19 @@ class WindowTile:
 
     def lower(self) -> Stmt:
         empty = set(self.slots.values())
-        lines = [(line, self._guard(line)) for line in Line.all(self.plan, self.height)]
+        lines = [
+            (line, *line.located(self.plan, self.height, self.others, self.row))
+            for line in Line.all(self.plan, self.height)
+        ]
         steps: list[Stmt] = []
-        for line, guard in lines:
+        for line, at, guard in lines:
             if guard == const(True):
-                steps += self._folds(line, empty)
+                steps += self._folds(line, at, empty)
         start = Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype)
         steps += [Store(ACC, slot.index, start) for slot in self.slots.values() if slot in empty]
-        for line, guard in lines:
+        for line, at, guard in lines:
             if not isinstance(guard, Const):
-                steps.append(If(guard, Block(tuple(self._folds(line, set())))))
+                steps.append(If(guard, Block(tuple(self._folds(line, at, set())))))
         for row, column in product(range(self.height), range(len(self.run.taps))):
             written = Block(tuple(self._written(row, column, number) for number in range(len(self.parts))))
             beyond = self.plan.rows.extent % self.height
@@ -116,27 +119,9 @@ class WindowTile:
         index = const(row), const(column), const(number), Ramp(const(0), self.parts[number].lanes)
         return Load(ACC, index, self.acc.dtype)
 
-    def _positions(self, line: Line) -> list[tuple[Direction, Expr, tuple[int, int]]]:
-        """Of each direction but the columns, where the line is, and the least and the most that this comes to."""
-        found = []
-        for along, place, tap in zip(self.plan.others, self.others, line.taps, strict=True):
-            first = along.offset(0, tap)
-            found.append((along, place * along.stride + first, (first, along.offset(along.extent - 1, tap))))
-        rows = self.plan.rows
-        last = (-(-rows.extent // self.height) - 1) * self.height * rows.stride + line.offset
-        return [*found, (rows, self.row * rows.stride + line.offset, (line.offset, last))]
-
-    def _guard(self, line: Line) -> Expr:
-        """Whether the line is no padding."""
-        guard: Expr = const(True)
-        for along, position, (least, most) in self._positions(line):
-            guard = op("and", guard, along.guard(position, least, most))
-        return guard
-
-    def _folds(self, line: Line, empty: set[Load]) -> list[Stmt]:
-        """All that one line adds; registers that are `empty` so far are set, and are so no more."""
-        places = {along.at: position for along, position, _ in self._positions(line)}
-        columns = self.plan.columns
+    def _folds(self, line: Line, at: Mapping[str, Expr], empty: set[Load]) -> list[Stmt]:
+        """All that a line adds that is `at` there; registers that are `empty` so far are set, and are so no more."""
+        places, columns = dict(at), self.plan.columns
         steps: list[Stmt] = []
         for number, (offset, uses) in enumerate(self.touched.items()):
             places[columns.at] = self.column * columns.stride + offset

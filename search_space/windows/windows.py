@@ -24,6 +24,7 @@ from tunewright.codegen.expr import (
     Load,
     Op,
     Var,
+    const,
     free_vars,
     loads,
     op,
@@ -132,6 +133,22 @@ class Line:
             for taps in product(*(range(d.taps) for d in plan.others))
             for offset, places in offsets.items()
         ]
+
+    def located(self, plan: Plan, height: int, others: Sequence[Expr], row: Expr) -> tuple[dict[str, Expr], Expr]:
+        """Where it is along each direction but the columns, and whether it is no padding.
+
+        Of a tile of so many rows, given its place along the other directions and its first row.
+        """
+        at: dict[str, Expr] = {}
+        guard: Expr = const(True)
+        for along, place, tap in zip(plan.others, others, self.taps, strict=True):
+            first = along.offset(0, tap)
+            at[along.at] = place * along.stride + first
+            guard = op("and", guard, along.guard(at[along.at], first, along.offset(along.extent - 1, tap)))
+        rows = plan.rows
+        last = (-(-rows.extent // height) - 1) * height * rows.stride
+        at[rows.at] = row * rows.stride + self.offset
+        return at, op("and", guard, rows.guard(at[rows.at], self.offset, last + self.offset))
 
 
 def touching(direction: Direction, taps: Sequence[Iterable[int]]) -> dict[int, list[tuple[int, int]]]:

@@ -37,12 +37,18 @@ def _product_tiles(point: Point) -> Iterator[str]:
     values = point.values
     threads = values["block_rows"] // values["rows"] * (values["block_columns"] // values["columns"])
     yield from _blocks(point, threads)
-    tile = f"{grouped(values['block_rows'])} rows by {grouped(values['block_columns'])} columns"
-    yield f"A block computes {tile}, {values['block_depth']} terms of the sums a round."
+    yield _tile(point)
     yield f"A thread computes {counted(values['rows'], 'row')} by {counted(values['columns'], 'column')}."
     if values["stages"] > 1:
         yield "What the next round needs is read while one is computed."
     yield from _splits(point)
+
+
+def _tile(point: Point) -> str:
+    """What a block has of a product."""
+    rows, columns, depth = (point.values[f"block_{name}"] for name in ("rows", "columns", "depth"))
+    tile = f"{grouped(rows)} rows by {grouped(columns)} columns"
+    return f"A block computes {tile}, {depth} terms of the sums a round."
 
 
 def _splits(point: Point) -> Iterator[str]:
@@ -56,8 +62,7 @@ def _warp_tiles(point: Point) -> Iterator[str]:
     values = point.values
     warps = values["block_rows"] // values["warp_rows"] * (values["block_columns"] // values["warp_columns"])
     yield from _blocks(point, warps * WARP)
-    tile = f"{grouped(values['block_rows'])} rows by {grouped(values['block_columns'])} columns"
-    yield f"A block computes {tile}, {values['block_depth']} terms of the sums a round."
+    yield _tile(point)
     yield f"A warp computes {counted(values['warp_rows'], 'row')} by {counted(values['warp_columns'], 'column')}."
     yield f"What a round needs is copied {counted(values['stages'] - 1, 'round')} ahead."
     yield from _bands(point)
@@ -102,8 +107,7 @@ def _warpgroup_tiles(point: Point) -> Iterator[str]:
     yield from work(point)
     values = point.values
     yield from _blocks(point, values["warpgroups"] * GROUP)
-    tile = f"{grouped(values['block_rows'])} rows by {grouped(values['block_columns'])} columns"
-    yield f"A block computes {tile}, {values['block_depth']} terms of the sums a round."
+    yield _tile(point)
     rows = values["block_rows"] // values["warpgroups"]
     yield f"Four warps compute {counted(rows, 'row')} of it."
     yield f"What a round needs is copied {counted(values['stages'] - 2, 'round')} ahead."
