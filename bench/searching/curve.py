@@ -43,10 +43,6 @@ class Curve:
         within = [point for point in self.points if point.trial <= trials and point.at_s <= seconds]
         return within[-1] if within else None
 
-    def reached(self, share: float) -> Point | None:
-        """The first that ran at this share of the speed of the best."""
-        return next((point for point in self.points if self.best_s >= share * point.best_s), None)
-
     @property
     def trials_a_second(self) -> float | None:
         """None before the second that counts."""

@@ -105,9 +105,7 @@ def test_a_curve_keeps_what_was_the_fastest_so_far() -> None:
     assert made.best_after(trials=5) == Point(4, 8.0, 2.0)
     assert made.best_after(seconds=7.9) == Point(2, 4.0, 4.0)
     assert made.best_after(trials=1) is None
-    assert made.reached(0.95) == Point(4, 8.0, 2.0)
     assert Curve.from_json(made.to_json()) == made
-    assert curve(None).reached(0.95) is None
     assert curve().trials_a_second is None
 
 
@@ -157,6 +155,27 @@ def test_a_rival_is_ended_when_both_budgets_are_spent(
     assert entry["after_trials"]["best_s"] == 2e-3
     assert entry["after_seconds"] | {"built": ""} == {"trial": 5, "at_s": 5.0, "best_s": 1e-3, "built": ""}
     assert (plan.folder / entry["after_trials"]["built"]).exists()
+
+
+def test_leaders_are_what_was_faster_in_turn_too_and_are_timed_once_more(
+    plan: Plan, served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = searches.Listener(lambda line: None)
+    listener.hear({"began": True, "at_s": 100.0})
+    told = ((None, None), (4.0, None), (5.0, 6.0), (4.5, 4.0), (3.0, None))
+    for trial, (time_s, incumbent_s) in enumerate(told, 1):
+        event = {"at_s": 100.0 + trial, "time_s": time_s, "incumbent_s": incumbent_s, "schedule": {"n": trial}}
+        listener.hear(event)
+    assert [(leader.trial, leader.at_s) for leader in listener.leaders] == [(2, 2.0), (3, 3.0), (5, 5.0)]
+    program = """
+from tunewright.bench.rivals.serving import serve
+TIMES_S = {2: 3.0, 3: 2.05, 5: 2.0}
+serve({"kernels": lambda tell, schedules, **rest: [[TIMES_S[one["n"]]] * 3 for one in schedules]})
+"""
+    monkeypatch.setattr(Plan, "ours", lambda self, name, threads: served(program))
+    leaders = [leader._asdict() for leader in listener.leaders]
+    assert searches.near(plan, GEMM, 1, "model", leaders) == {"trial": 3, "at_s": 3.0}
+    assert searches.near(plan, GEMM, 1, "model", []) is None
 
 
 def test_the_best_of_both_are_timed_in_turn(
@@ -338,6 +357,8 @@ def test_a_search_of_ours(plan: Plan) -> None:
     model = plan.model("product", product)
     found = searches.tuned(plan, "product", model, 1, "few", trials=4)
     assert found["curve"]["trials"] == 4
+    assert found["leaders"][0]["trial"] == 1
+    assert searches.near(plan, "product", 1, model, found["leaders"])["trial"] <= 4  # type: ignore[index]
     assert 0 < found["search_s"] < found["whole_s"]
     assert found["best_ms"] <= found["default_ms"]
     with plan.ours("product", 1) as child:
