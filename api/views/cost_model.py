@@ -87,6 +87,7 @@ class BaseShown(Answer):
     rivals: list[Rival]
     targets: list[Said] = Field(description="That it has trials of, for people.")
     machine: dict[Said, Said] = Field(description="What they were measured with.")
+    told: list[Said] = Field(description="That an older model told of: their trials are gone.")
 
 
 class SnapshotLine(Answer):
@@ -180,6 +181,7 @@ def _base(shipped: Base) -> BaseShown:
             for name, figures in _table(card, "objectives").items()
         ],
         targets=[str(target) for target in card.get("targets", ())],
+        told=[str(target) for target in _table(card, "told").get("targets", ())],
         machine={name: str(text) for name, text in _table(card, "machine").items()},
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,6 @@ import numpy as np
 
 from tunewright.bench.files import write_whole
 from tunewright.bench.training.tasks import Loops, loops
-from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
 from tunewright.costmodel.features import NAMES, VERSION, features
 from tunewright.costmodel.forest import RANKS, SQUARES, Forest, Growth
@@ -45,18 +44,27 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """Trials to learn from, and of other tasks to judge by."""
+    """Trials to learn from, and of other tasks to judge by. `told` are as if: see `kept.TOLD`."""
 
-    learned: Sequence[Trials]
+    measured: Sequence[Trials]
+    told: Sequence[Trials]
     held_out: Sequence[Trials]
 
     @staticmethod
-    def of(trials: Sequence[Trials], reserved: Collection[Loops]) -> Sets:
+    def of(measured: Sequence[Trials], told: Sequence[Trials], reserved: Collection[Loops]) -> Sets:
         """`reserved`: what tasks are held out for their loops, whatever their keys say."""
-        out = {each.task.key for each in trials if is_held_out(each.task.key) or loops(each.task) in reserved}
+        known = {each.task.key: each.task for each in (*measured, *told)}
+        out = {key for key, task in known.items() if is_held_out(key) or loops(task) in reserved}
         return Sets(
-            [each for each in trials if each.task.key not in out], [each for each in trials if each.task.key in out]
+            [each for each in measured if each.task.key not in out],
+            [each for each in told if each.task.key not in out],
+            [each for each in measured if each.task.key in out],
         )
+
+    @property
+    def learned(self) -> Sequence[Trials]:
+        """All to learn from."""
+        return [*self.measured, *self.told]
 
 
 class Ranking:
@@ -72,11 +80,11 @@ class Ranking:
         return np.zeros(len(rows))
 
 
-def fitted(trials: Sequence[Trials]) -> Learned:
-    """A model of these trials, with scales that were measured on a part that another did without."""
-    inner, outer = _split(trials)
-    scales = calibrated(_grown(inner), outer)
-    return replace(_grown(trials), scale=scales.scale, spread_scale=scales.spread_scale)
+def fitted(sets: Sets) -> Learned:
+    """A model of what is to be learned, with scales that were measured on a part that another did without."""
+    inner, outer = _split(sets.measured)
+    scales = calibrated(_grown([*inner, *_split(sets.told)[0]]), outer)
+    return replace(_grown(sets.learned), scale=scales.scale, spread_scale=scales.spread_scale)
 
 
 def _split(trials: Sequence[Trials]) -> tuple[list[Trials], list[Trials]]:
@@ -128,9 +136,9 @@ def compared(sets: Sets) -> dict[str, dict[str, float | None]]:
     }
 
 
-def write(folder: Path, kind: str, sets: Sets, statuses: Counter[str]) -> dict[str, Any]:
-    """Fit, judge, and write the model and its card into the package; the card."""
-    learned = fitted(sets.learned)
+def write(folder: Path, kind: str, sets: Sets, machine: Mapping[str, str]) -> dict[str, Any]:
+    """Fit, judge, and write the model and its card into the package; the card. `machine`: what measured the trials."""
+    learned = fitted(sets)
     content = learned.write()
     quality = judge(XGBModel(learned), sets.held_out)
     gains = learned.layers[0].gains(len(NAMES))
@@ -138,11 +146,11 @@ def write(folder: Path, kind: str, sets: Sets, statuses: Counter[str]) -> dict[s
         "sha256": hashlib.sha256(content).hexdigest(),
         "features": VERSION,
         "made": datetime.now(UTC).date().isoformat(),
-        "learned_from": _described(sets.learned),
+        "learned_from": _described(sets.measured),
+        "told": _described(sets.told) | {"targets": _targets(sets.told)},
         "held_out": _described(sets.held_out),
-        "statuses": dict(statuses),
-        "machine": machine(),
-        "targets": sorted({str(each.target) for each in sets.learned}),
+        "machine": dict(machine),
+        "targets": _targets(sets.measured),
         "growth": {"members": MEMBERS, "rounds": GROWTH.rounds, "max_depth": GROWTH.max_depth, "eta": GROWTH.eta},
         "scale": learned.scale,
         "spread_scale": learned.spread_scale,
@@ -155,10 +163,20 @@ def write(folder: Path, kind: str, sets: Sets, statuses: Counter[str]) -> dict[s
     return card
 
 
+def _targets(trials: Sequence[Trials]) -> list[str]:
+    return sorted({str(each.target) for each in trials})
+
+
 def _described(trials: Sequence[Trials]) -> dict[str, Any]:
-    """What trials there are: tasks and trials in all, and trials by operator."""
+    """What trials there are: tasks and trials in all, those that failed, and trials by operator."""
     ops: Counter[str] = Counter()
     for each in trials:
         ops[each.task.op] += len(each.times_s)
     tasks = {each.task.key for each in trials}
-    return {"tasks": len(tasks), "trials": sum(ops.values()), "trials_by_op": dict(ops.most_common())}
+    failed = sum(int(np.isinf(each.times_s).sum()) for each in trials)
+    return {
+        "tasks": len(tasks),
+        "trials": sum(ops.values()),
+        "failed": failed,
+        "trials_by_op": dict(ops.most_common()),
+    }

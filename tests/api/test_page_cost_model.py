@@ -104,6 +104,16 @@ def test_the_base_model_with_its_card(look, monkeypatch):
     assert str(escape(weights[0]["words"])) in text and "the analytic estimate" in text
 
 
+def test_what_an_older_model_told_the_base_model(look, monkeypatch):
+    shipped = base("cpu")
+    assert shipped is not None
+    told = replace(shipped, card=shipped.card | {"told": {"targets": ["cpu:older:2x512"]}})
+    for module in (standing, experience):
+        monkeypatch.setattr(module, "base", lambda kind: told)
+    view, text = look()
+    assert view["base"]["told"] == ["cpu:older:2x512"] and "Of cpu:older:2x512 it also learned" in text
+
+
 @pytest.mark.parametrize(
     ("held_out", "below", "why", "worse_in"),
     [

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+import lzma
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tunewright.bench.base_model import example
 from tunewright.bench.searching.workloads import WORKLOADS
 from tunewright.bench.suite import MODELS
-from tunewright.bench.training import fitting, tasks
+from tunewright.bench.training import fitting, kept, tasks
 from tunewright.bench.training.collecting import chosen, collect
 from tunewright.bench.training.fitting import Sets, write
+from tunewright.bench.training.kept import MEASURED, TOLD, entries, keep
 from tunewright.bench.training.tasks import FAMILIES, loops, reserved
 from tunewright.codegen.target import Target
 from tunewright.costmodel.examples import grouped
 from tunewright.costmodel.judging import is_held_out
+from tunewright.costmodel.labels import Lesson, TaskOnTarget, task_of
 from tunewright.costmodel.learned import Learned
-from tunewright.costmodel.model import AnalyticModel
+from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.db.sql_store import open_store
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate, Measurement, Status
+from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.sketches import holds, spaces
+from tunewright.tuner.errors import Refused
 from tunewright.tuner.models.model import open_model
 
 TARGET = Target("cpu", "x86_64-unknown-linux-gnu", "made-up", "", 512, 32, 2, 32 << 10, 1 << 20, 16 << 20)
@@ -81,9 +86,9 @@ def test_schedules_are_legal_distinct_and_begin_with_the_defaults() -> None:
 
 
 def test_no_model_learns_of_the_workloads() -> None:
-    kept = reserved()
+    out = reserved()
     for workload in WORKLOADS.values():
-        assert any(loops(task) in kept for task, _ in open_model(workload.build()).tasks.values())
+        assert any(loops(task) in out for task, _ in open_model(workload.build()).tasks.values())
     conv = WORKLOADS["conv 3x3 64-64 at 56x56"]
     [(task, _)] = open_model(conv.build()).tasks.values()
     assert loops(task) == ((56, 56, 64), (3, 3, 64), "sum")
@@ -104,15 +109,66 @@ def test_from_measured_schedules_to_a_model_and_its_card(tmp_path: Path, monkeyp
             assert least <= sum(added) <= most
         trials = list(grouped(store.examples("cpu")))
     first = next(task for task in several if not is_held_out(task.key))
-    sets = Sets.of(trials, {loops(first)})
-    learned, held_out = ({each.task.key for each in part} for part in (sets.learned, sets.held_out))
+    told = [replace(each, target=replace(TARGET, cpu="older")) for each in trials]
+    sets = Sets.of(trials, told, {loops(first)})
+    learned, held_out = ({each.task.key for each in part} for part in (sets.measured, sets.held_out))
     assert first.key in held_out and not learned & held_out
+    assert {each.task.key for each in sets.told} == learned
     assert {key for key in held_out if not is_held_out(key)} == {
         task.key for task in several if loops(task) == loops(first) and not is_held_out(task.key)
     }
-    card = write(tmp_path, "cpu", sets, Counter(ok=len(trials)))
+    taught: set[TaskOnTarget] = set()
+    lesson = Lesson.of
+
+    def told_of(sets: Sequence[Trials]) -> Lesson:
+        taught.update(map(task_of, sets))
+        return lesson(sets)
+
+    monkeypatch.setattr(Lesson, "of", told_of)
+    card = write(tmp_path, "cpu", sets, {"processor": "one, two"})
+    assert taught == {task_of(each) for each in (*sets.measured, *sets.told)}
     assert Learned.read((tmp_path / "cpu.xz").read_bytes(), card["sha256"]).layers[0].members == 2
     assert card["learned_from"]["tasks"] == len(learned)
     assert card["quality"]["pairwise"] > 0.6
     assert card["objectives"].keys() == {"analytic", *fitting.OBJECTIVES}
+    assert card["machine"] == {"processor": "one, two"}
+    assert card["targets"] == [str(TARGET)] and card["told"]["targets"] == ["cpu:older:2x512"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cpu.json", "cpu.xz"]
+
+
+def named(trials: Trials) -> tuple[str, str]:
+    return trials.task.key, trials.space.sketch
+
+
+def test_what_is_kept_is_what_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "made-up.xz"
+    with open_store("sqlite://") as store, open_store("sqlite://") as another:
+        for task in some_tasks(3):
+            collect(store, Estimating(), task, TARGET, 12)  # type: ignore[arg-type]
+        failed = Measurement(Status.CRASH, error="it is gone")
+        store.record(Record(task.key, TARGET.key, spaces(task, TARGET)[0].default, failed))
+        count = keep(path, store.export())
+        assert count == another.import_(kept.lines(path)).added > 30
+        before, after = (list(grouped(one.examples("cpu"))) for one in (store, another))
+    for found in (after, list(grouped(map(example, entries(tmp_path))))):
+        for one, other in zip(sorted(found, key=named), sorted(before, key=named), strict=True):
+            assert (one.task, one.target, one.space.knobs) == (other.task, other.target, other.space.knobs)
+            order, wanted = (np.argsort(each.space.codes(each.rows)) for each in (one, other))
+            np.testing.assert_array_equal(one.rows[order], other.rows[wanted])
+            np.testing.assert_allclose(one.times_s[order], other.times_s[wanted], rtol=1e-3)
+            assert one.spans_s is not None and other.spans_s is not None
+            np.testing.assert_allclose(one.spans_s[order], other.spans_s[wanted], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "content", [b"no", lzma.compress(b"{}\n"), lzma.compress(b"{}\n")[:-9], lzma.compress(b"\xff")]
+)
+def test_what_is_no_kept_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "broken.xz").write_bytes(content)
+    with pytest.raises(Refused, match=r"broken\.xz"):
+        entries(tmp_path)
+
+
+def test_what_base_models_learn_from_can_be_read() -> None:
+    found = list(grouped(map(example, [*entries(MEASURED), *entries(TOLD)])))
+    assert sum(len(each.rows) for each in found) > 10_000
