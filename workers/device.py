@@ -191,6 +191,17 @@ def own_identity() -> str:
     return f"{machine}:{_ranges(available_cores())}"
 
 
+def own_gpus() -> list[Target]:
+    """The GPUs that this process sees, in CUDA's order; none where what they need is not installed."""
+    from tunewright.codegen.cuda.device import NoDevice, devices  # a processor's processes start without
+    from tunewright.codegen.cuda.nvrtc import NoCompiler
+
+    try:
+        return [Target.of_gpu(device.gpu) for device in devices()]
+    except (NoDevice, NoCompiler):
+        return []
+
+
 def _given_name() -> str:
     """What the operator calls this device, where machines that look like one are several, or the other way round."""
     return os.environ.get("TUNEWRIGHT_DEVICE", "")

@@ -144,8 +144,10 @@ class Machines(Protocol):
 def has(device: Target, target: Target) -> bool:
     """Whether a device, given as a target with all its threads, can time candidates of a target.
 
-    It is the same processor, and has cores enough.
+    It is the same processor, and has cores enough; or a GPU with the same figures.
     """
+    if device.gpu is not None or target.gpu is not None:
+        return device == target
     same = (device.kind, device.triple, device.cpu, device.features)
     return same == (target.kind, target.triple, target.cpu, target.features) and device.threads >= target.threads
 

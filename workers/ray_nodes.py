@@ -1,14 +1,17 @@
-"""Nodes: those of a Ray cluster, what devices they are, and the one keeper that each device has.
+"""Nodes: those of a Ray cluster, what devices they have, and the one keeper that each device has.
 
-Nodes may come and go at any time. A node is asked once what it is. A device is a machine with certain cores: two nodes
-on the same cores of one machine are one device. Its *keeper* is an actor under the device's name, so that all processes
-that share the cluster time through the same one, and no two candidates are ever timed at once. A keeper belongs to the
-process that made it and dies with it; the others notice and make another, which costs no candidate anything.
+Nodes may come and go at any time. A node is asked once what it has. A device is a machine with certain cores, or one
+of its GPUs: two nodes on the same cores of one machine are one device. Its *keeper* is an actor under the device's
+name, so that all processes that share the cluster time through the same one, and no two candidates are ever timed at
+once. That of a GPU holds one of those that Ray counts, so nothing else that asks Ray for a GPU runs there. A keeper
+belongs to the process that made it and dies with it; the others notice and make another, which costs no candidate
+anything.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -22,7 +25,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement
 
 from .builder import Built
-from .device import Device, Health, Setup, own_identity, own_name
+from .device import Device, Health, Setup, own_gpus, own_identity, own_name
 from .local import timed_together
 from .pool import DeviceState, has
 
@@ -47,17 +50,30 @@ _log = logging.getLogger("tunewright")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """What a node says of the machine it is on."""
+class Offer:
+    """What a node says of a device that it has."""
 
-    identity: str  # of its device
-    name: str  # of its device, for people
+    identity: str
+    name: str  # for people
     target: Target  # with all its threads
 
 
-def describe() -> Node:
-    """The task that asks a node."""
-    return Node(own_identity(), own_name(), detect())
+def describe(gpus: int) -> tuple[Offer, ...]:
+    """The task that asks a node, of whose GPUs Ray counts so many."""
+    processor = Offer(own_identity(), own_name(), detect())
+    return processor, *(
+        Offer(f"{own_identity()}:gpu{number}", f"{own_name()}:gpu{number}", target)
+        for number, target in enumerate(_alike(gpus))
+    )
+
+
+def _alike(gpus: int) -> list[Target]:
+    """The GPUs that keepers may hold here; none where they differ, as it is Ray who says which one a keeper holds."""
+    if not gpus:
+        return []
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides them from whom it has given none
+    found = own_gpus()[:gpus]
+    return found if len(set(found)) == 1 else []
 
 
 class Keeper:
@@ -118,7 +134,7 @@ class Nodes:
         self.ray = ray
         self.setup = setup
         self._describe = ray.remote(num_cpus=0, max_retries=0)(describe)
-        self._nodes: dict[str, Node] = {}  # by Ray's id of it
+        self._nodes: dict[str, tuple[Offer, ...]] = {}  # by Ray's id of it
         self._asked: dict[Any, str] = {}  # ids of nodes, by the answers that are awaited
         self._unfit: set[str] = set()  # ids of nodes that can't say what they are
         self._places: dict[str, _Place] = {}  # by the identity of the device
@@ -145,7 +161,7 @@ class Nodes:
         """Whether all these nodes still answer. Ray itself takes some seconds to miss one."""
         if not ids:
             return True
-        asked = [self._describe_on(node) for node in ids]
+        asked = [self._describe_on(node, 0) for node in ids]
         ready, late = self.ray.wait(asked, num_returns=len(asked), timeout=ANSWER_S)
         try:
             self.ray.get(ready)
@@ -157,52 +173,60 @@ class Nodes:
 
     def targets(self) -> list[Target]:
         """Of the devices that are not in quarantine, with all threads, each once."""
-        return list(dict.fromkeys(node.target for node in self._devices().values() if not self._left_s(node)))
+        return list(dict.fromkeys(one.target for one in self._devices().values() if not self._left_s(one.identity)))
 
     def devices(self, target: Target | None = None) -> list[DeviceState]:
         """All devices, or those that have a target, in quarantine or not. From any thread, and at once."""
-        nodes = self._devices() if target is None else self.having(target)
-        return [self._places[identity].health.state(node.name, node.target) for identity, node in nodes.items()]
+        offers = self._devices() if target is None else self.having(target)
+        return [self._places[identity].health.state(one.name, one.target) for identity, one in offers.items()]
 
-    def _describe_on(self, node: str) -> Any:
-        return self._describe.options(scheduling_strategy=_on(node)).remote()
+    def builders(self, target: Target) -> list[str]:
+        """Ray's ids of the nodes that can compile for a target; empty: all can. Code for GPUs takes what has one."""
+        if target.gpu is None:
+            return []
+        return [node for node, offers in self._nodes.items() if any(has(one.target, target) for one in offers)]
+
+    def _describe_on(self, node: str, gpus: int) -> Any:
+        return self._describe.options(scheduling_strategy=on_node(node)).remote(gpus)
 
     def _ask(self) -> None:
         """Ask the nodes that are new; forget those that are gone."""
-        alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1}
-        self._nodes = {node: about for node, about in self._nodes.items() if node in alive}
+        said = {node["NodeID"]: node["Resources"] for node in self.ray.nodes() if node["Alive"]}
+        alive = {node for node, resources in said.items() if resources.get("CPU", 0) >= 1}
+        self._nodes = {node: offers for node, offers in self._nodes.items() if node in alive}
         for node in alive - self._nodes.keys() - set(self._asked.values()) - self._unfit:
-            self._asked[self._describe_on(node)] = node
+            self._asked[self._describe_on(node, int(said[node].get("GPU", 0)))] = node
 
     def _hear(self, answer: Any) -> None:
         node = self._asked.pop(answer)
         try:
-            about = self.ray.get(answer)
+            offers = self.ray.get(answer)
         except self.ray.exceptions.RayTaskError as error:
             _log.warning("a node of the Ray cluster is not used: %s", str(error).strip().splitlines()[-1])
             self._unfit.add(node)
         except self.ray.exceptions.RayError:  # it went away, or its worker did: asked again if it is there
             return
         else:
-            self._places.setdefault(about.identity, _Place(Health()))
-            self._nodes[node] = about
+            for one in offers:
+                self._places.setdefault(one.identity, _Place(Health()))
+            self._nodes[node] = offers
 
-    def _devices(self) -> dict[str, Node]:
-        """A node of each device, by the device's identity; the same one each time as long as it is there."""
+    def _devices(self) -> dict[str, Offer]:
+        """What is said of each device, by its identity; by the same node each time as long as that is there."""
         nodes = dict(self._nodes)  # at once, as another thread may be about to add one
-        return {about.identity: about for _, about in sorted(nodes.items(), reverse=True)}
+        return {one.identity: one for _, offers in sorted(nodes.items(), reverse=True) for one in offers}
 
-    def _left_s(self, node: Node) -> float:
-        return self._places[node.identity].health.left_s
+    def _left_s(self, identity: str) -> float:
+        return self._places[identity].health.left_s
 
-    def having(self, target: Target) -> dict[str, Node]:
+    def having(self, target: Target) -> dict[str, Offer]:
         """The devices that have a target, in quarantine or not, by their identities."""
-        return {identity: node for identity, node in self._devices().items() if has(node.target, target)}
+        return {identity: one for identity, one in self._devices().items() if has(one.target, target)}
 
     def keepers(self, target: Target) -> dict[str, Any]:
         """Keepers of the devices that have a target and are not in quarantine. Those that lack one get it started."""
         with self._lock:
-            free = [identity for identity, node in self.having(target).items() if not self._left_s(node)]
+            free = [identity for identity in self.having(target) if not self._left_s(identity)]
             for identity in free:
                 self._start(identity)
             return {identity: actor for identity in free if (actor := self._places[identity].actor) is not None}
@@ -247,14 +271,15 @@ class Nodes:
             return self.ray.get_actor(identity, NAMESPACE), False
         except ValueError:  # there is none
             pass
-        node = max(node for node, about in self._nodes.items() if about.identity == identity)
+        node = max(node for node, offers in self._nodes.items() if identity in {one.identity for one in offers})
         options = {
             "name": identity,
             "namespace": NAMESPACE,
             "num_cpus": 0,
+            "num_gpus": int(self._devices()[identity].target.gpu is not None),
             "max_restarts": 0,
             "max_task_retries": 0,
-            "scheduling_strategy": _on(node),
+            "scheduling_strategy": on_node(node),
         }
         try:
             return self.ray.remote(Keeper).options(**options).remote(), True
@@ -291,7 +316,7 @@ class Nodes:
             self._places[identity].health.hold(reason, left_s)
 
 
-def _on(node: str) -> Any:
+def on_node(node: str) -> Any:
     """On that node, or not at all."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -1,9 +1,9 @@
 """RayPool: the pool of a Ray cluster.
 
-Builds are tasks, one core each, on any node: LLVM compiles for every target everywhere. Timing is done by the keepers
-of the devices that have the target: see `ray_nodes`. Both own a child that can be killed, since Ray's resources are a
-matter of counting only and running actor methods can't be stopped. Object code travels with the reply of a build, so
-nodes need share no folder.
+Builds are tasks, one core each, on any node: LLVM compiles for every processor everywhere. For GPUs nodes compile that
+have one. Timing is done by the keepers of the devices that have the target: see `ray_nodes`. Both own a child that can
+be killed, since Ray's resources are a matter of counting only and running actor methods can't be stopped. Object code
+travels with the reply of a build, so nodes need share no folder.
 
 Ray's retries are off: who is lost at work is dealt with here. A worker process that dies is most likely not the fault
 of its candidate, which ran in a child of it; so the candidate is handed out once more, and only if it loses its worker
@@ -14,8 +14,9 @@ nor that a worker ended with its node, unless it happens again and again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Self
 
 from tunewright.codegen.target import Target
@@ -25,7 +26,7 @@ from .builder import Builder, Built
 from .device import Quarantined, Setup
 from .lock import refuse_holding
 from .pool import DeviceState, PoolError, ReferenceFailed, checked_targets, checked_task
-from .ray_nodes import PAUSE_S, START_S, Nodes
+from .ray_nodes import PAUSE_S, START_S, Nodes, on_node
 
 ATTEMPTS = 2
 """How often work is handed out whose worker is lost, on nodes that stay."""
@@ -100,8 +101,16 @@ class RayPool:
         return self._nodes.devices(self._target)
 
     def _add_builds(self, work: _Work, candidates: Sequence[Candidate]) -> None:
+        places = self._placed()
         for n, candidate in enumerate(candidates):
-            work.add(_Call(n, False, _building(self._build, candidate, self._nodes.setup)))
+            work.add(_Call(n, False, _building(places, candidate, self._nodes.setup)))
+
+    def _placed(self) -> Iterator[Any]:
+        """The task that builds, for one call after the other: on the nodes that can, in turn."""
+        for number in count():
+            able = self._nodes.builders(self._target)
+            where = {"scheduling_strategy": on_node(able[number % len(able)])} if able else {}
+            yield self._build.options(**where)
 
     def _check_devices(self) -> None:
         """Raises PoolError where there is no device, or all are in quarantine."""
@@ -143,8 +152,8 @@ class _Call:
     nodes: frozenset[str] = frozenset()  # that were there when it was handed out
 
 
-def _building(build: Any, candidate: Candidate, setup: Setup) -> Callable[[Any], Any]:
-    return lambda _: build.remote(candidate, setup)
+def _building(places: Iterator[Any], candidate: Candidate, setup: Setup) -> Callable[[Any], Any]:
+    return lambda _: next(places).remote(candidate, setup)
 
 
 def _calling(method: str, *arguments: Any) -> Callable[[Any], Any]:

@@ -13,8 +13,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from tunewright.codegen.cuda.gpu import KNOWN
-from tunewright.codegen.target import Target
 from tunewright.db.jobs import Budget
 from tunewright.db.sql_store import open_store
 from tunewright.tuner import InferenceSession, tune
@@ -186,8 +184,3 @@ def test_where_nothing_can_be_measured_the_job_is_free(monkeypatch, tmp_path, fa
         tune(small_model().SerializeToString(), db=url, trials=4, threads=1)
     with open_store(url) as store:
         assert not store.jobs.get(1).holder
-
-
-def test_gpus_are_timed_where_they_are():
-    with pytest.raises(Refused, match="on a Ray cluster processors are tuned for"):
-        tuning.open_pool("ray", Target.of_gpu(KNOWN["sm_90a"]))

@@ -51,8 +51,8 @@ def names(cluster: RayCluster) -> set[str]:
 class SecondNode:
     """A node that joins this process's cluster, with its token."""
 
-    def __init__(self, address: str) -> None:
-        options = ["--num-cpus", "1", "--object-store-memory", str(80 << 20), "--disable-usage-stats", "--block"]
+    def __init__(self, address: str, *more: str) -> None:
+        options = [*more, "--num-cpus", "1", "--object-store-memory", str(80 << 20), "--disable-usage-stats", "--block"]
         self._starter = subprocess.Popen(
             [
                 *("taskset", "-c", "0", sys.executable, "-P", "-m", "ray.scripts.scripts", "start"),

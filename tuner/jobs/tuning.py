@@ -197,8 +197,6 @@ def open_pool(name: str, target: Target, ray_address: str | None = None) -> Pool
             from tunewright.workers.local import LocalPool
 
             return LocalPool(target, settings().objects)
-        case "ray" if target.kind == CUDA:
-            raise Refused("on a Ray cluster processors are tuned for; for the GPU of this machine leave --pool out")
         case "ray":
             from tunewright.workers.ray_cluster import open_ray_pool
 
