@@ -2,7 +2,7 @@
 
 Parts, each measured for every workload and number of threads, on cores of their own:
 
-  ours          a job of 64 trials and one of 60 s, from an empty database       75 s a case
+  ours          a job of 64 trials and one of 60 s, from an empty database       2 min a case
   metaschedule  TVM's search, for 256 trials and 600 s, whichever is later       10 to 15 min a case
   versus        the best kernels of both in turn                                 2 min a case
   agreement     one kernel as two candidates, and tunes with several seeds       2 min a case

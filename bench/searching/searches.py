@@ -29,7 +29,8 @@ AFTER = ("trials", "seconds")
 """What bests of both sides are compared after."""
 
 PLACEMENTS, ROUNDS = 4, 5
-"""Times that a kernel is loaded in each process, with arrays of its own, and samples that are taken of each."""
+"""Times that a kernel is loaded in each process, with arrays of its own, and samples that are taken of each. So many
+are taken of each schedule that led a search, too."""
 
 UNLIMITED = 1_000_000
 """Trials of a search that time ends."""
@@ -135,7 +136,7 @@ def near(
     if not leaders:
         return None
     with plan.ours(name, threads) as child:
-        taken = kernels(plan, child, model, threads, [leader["schedule"] for leader in leaders])
+        taken = kernels(plan, child, model, threads, [leader["schedule"] for leader in leaders], ROUNDS)
     times_s = list(map(median, taken))
     first = next(n for n, time_s in enumerate(times_s) if min(times_s) >= NEAR * time_s)
     return {"trial": leaders[first]["trial"], "at_s": leaders[first]["at_s"]}
@@ -239,8 +240,16 @@ def _sample(child: Served, number: int, **how: Any) -> Sample:
 
 
 def kernels(
-    plan: Plan, child: Served, model: str, threads: int, schedules: Sequence[Mapping[str, Any]]
+    plan: Plan,
+    child: Served,
+    model: str,
+    threads: int,
+    schedules: Sequence[Mapping[str, Any]],
+    rounds: int | None = None,
 ) -> list[list[float]]:
-    """Samples in turn of what the kernels of a model of one task take on each of the schedules: see `child.kernels`."""
-    given: dict[str, Any] = {"model": model, "threads": threads, "schedules": schedules, "rounds": plan.budgets.rounds}
-    return list(child.request("kernels", TUNE_LIMIT_S, **given))
+    """Samples in turn of what the kernels of a model of one task take on each of the schedules: see `child.kernels`.
+
+    As many as `rounds`, or the plan, says.
+    """
+    given: dict[str, Any] = {"model": model, "threads": threads, "schedules": schedules}
+    return list(child.request("kernels", TUNE_LIMIT_S, **given, rounds=rounds or plan.budgets.rounds))
