@@ -37,7 +37,10 @@ class Measurement:
     """What happened to one candidate. A failure is a measurement too."""
 
     status: Status
-    samples_s: tuple[float, ...] = ()  # seconds of one run, one a sample; empty unless OK
+    # Seconds of one run, one a sample; empty unless OK. Of a trial that was timed in turn with the incumbent they are
+    # as if the machine were as fast as when that was timed first, and so are the figures below; "pace" in the
+    # provenance is how many times as long it took now.
+    samples_s: tuple[float, ...] = ()
     median_s: float | None = None
     low_s: float | None = None  # 95% interval of the median
     high_s: float | None = None
@@ -46,7 +49,7 @@ class Measurement:
     build_s: float = 0.0  # time spent lowering and compiling
     object_sha256: str = ""  # of the object code that was timed
     provenance: dict[str, str] = field(default_factory=dict)  # machine, compiler and library versions
-    incumbent_s: float | None = None  # median of the fastest schedule known, timed in turn with this one
+    incumbent_s: float | None = None  # of the fastest schedule known, which this one was timed in turn with
     warm_s: float | None = None  # median with all operands in the caches; the other figures are with constants cold
 
     def to_json(self) -> dict[str, Any]:

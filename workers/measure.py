@@ -127,8 +127,10 @@ def measure(
     return {"measurement": begun.to_json(), "is_fastest": is_fastest}
 
 
-def recall(task_key: str, artifact: dict[str, Any], threads: int) -> None:
-    """Have the fastest artifact of a task at hand, which another child found, unless this one knows one itself."""
+def recall(task_key: str, artifact: dict[str, Any], threads: int, time_s: float) -> None:
+    """Have the fastest artifact of a task at hand, which another child found to take that long, unless this one knows
+    one itself.
+    """
     if task_key not in _examples or (task_key, threads) in _fastest:
         return
     _, loaded = _begin(task_key, artifact, threads)
@@ -138,9 +140,7 @@ def recall(task_key: str, artifact: dict[str, Any], threads: int) -> None:
     if fault:
         loaded.close()
         return
-    runner = _runner(loaded)
-    seen = sampling.interval(runner.samples(runner.few, time.monotonic() + sampling.LONGEST_S))
-    _fastest[task_key, threads] = Fastest(loaded, Incumbent(runner, seen, time.monotonic()))
+    _fastest[task_key, threads] = Fastest(loaded, Incumbent(_runner(loaded), time_s))
 
 
 def _runner(loaded: Loaded | GpuLoaded, usual_s: float = 0.0) -> Runner:
@@ -164,17 +164,23 @@ def _raced(
 ) -> Measurement:
     """The measurement with its figures, if all runs gave the same. The fastest stays loaded."""
     incumbent = _fastest[key].incumbent if key in _fastest else None
-    runner = _runner(loaded, incumbent.seen.median_s if incumbent else best_s or 0.0)
+    runner = _runner(loaded, incumbent.time_s if incumbent else best_s or 0.0)
     outcome = Race(runner, incumbent, best_s).run(budget_s)
-    begun = _checked(begun, (loaded.recheck(), begun.max_rel_err))
+    if outcome.ran:  # else others' outputs may lie there by now
+        begun = _checked(begun, (loaded.recheck(), begun.max_rel_err))
     begun = replace(begun, provenance={**begun.provenance, **loaded.provenance})
     if begun.status is not Status.OK:
         return begun
+    if incumbent is not None and outcome.pace is not None:
+        provenance = {**begun.provenance, "pace": f"{outcome.pace:.3g}"}
+        begun = replace(begun, incumbent_s=incumbent.time_s, provenance=provenance)
+    begun = sampling.timed(begun, outcome.samples_s)
     if outcome.is_fastest:
+        assert begun.median_s is not None
         if key in _fastest:
             _fastest.pop(key).loaded.close()
-        _fastest[key] = Fastest(loaded, Incumbent(runner, sampling.interval(outcome.samples_s), time.monotonic()))
-    return replace(sampling.timed(begun, outcome.samples_s), incumbent_s=outcome.incumbent_s)
+        _fastest[key] = Fastest(loaded, Incumbent(runner, begun.median_s))
+    return begun
 
 
 def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measurement, Loaded | GpuLoaded | None]:

@@ -1,8 +1,7 @@
 """Racing: how long a schedule is timed depends on the fastest one known, the incumbent.
 
-Most schedules are far slower, and a few runs show it. What is near is timed in turn with the incumbent, so that a slow
-phase of the machine meets both. Interruptions only ever add time: that a schedule seems slow is doubted, that it is
-fast is not.
+Both are timed in turn, so that a slow moment of the machine meets both. Most schedules are far slower, and a few runs
+show it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .sampling import FEWEST, LONGEST_S, PRECISION, SAMPLE_S, STEP, Interval, Timed, interval
+from .sampling import FEWEST, LONGEST_S, PRECISION, SAMPLE_S, STEP, Timed, interval
 
 FIRST = 3
 """Samples after which one that is clearly slower is given up: one of them may be disturbed, and the median holds."""
@@ -25,26 +24,25 @@ read. Nor are there more than `FIRST` where others have `FEWEST`, before it is k
 CLEARLY = 1.3
 """Times the incumbent's time, above which a schedule is clearly slower, by the median of its samples or by a long run.
 
-Samples that were taken within a second of each other differ by a tenth or two where others work on the machine. What
-disturbs a long run by a third of it is rare.
+Samples in one turn differ by some percent where others work on the machine. What disturbs a long run by a third of it
+is rare.
 """
 
 TWICE = 1.02
-"""The same for the faster one of two long runs, where it is also slower than all that was seen of the incumbent a
-moment ago: they vary by less, and that both are disturbed, but none of the incumbent's, is rare."""
+"""The same for the faster one of two long runs, where it is also slower than all that was seen of the incumbent beside
+it: they vary by less, and that both are disturbed, but none of the incumbent's, is rare."""
 
 HOPELESS = 2.0
 """Times the fastest time known, above which a schedule is clearly slower, where its schedule isn't at hand to be timed
 again: that time may be of a better hour, or of another machine of the kind."""
 
-FRESH_S = 1.0
-"""For that long the last look at the incumbent tells how fast the machine is. Its clock follows heat and load, which
-takes longer to change; and to look again costs a few milliseconds."""
+FAR = 4.0
+"""The same of a long run, for which the incumbent is not timed again but taken to be as fast as when it was last:
+machines were seen to vary by a factor of three from one second to the next."""
 
 TURN = 2
-"""Samples of each in a turn, unless a run is long: then half of them follow one of the same kernel, as all others do.
-As many samples of a long run are enough to see how fast the incumbent is.
-"""
+"""Samples of each in a turn after the first, unless a run is long: then half of them follow one of the same kernel, as
+all others do."""
 
 TIE = 0.02
 """Two schedules are as good as the same where both intervals lie within this part of each other: more samples would
@@ -52,8 +50,8 @@ tell which of them is faster, but not make any model faster."""
 
 
 SAME = TIE / 2
-"""The same for medians, where the incumbent was seen a moment ago: not even a turn is taken then. Which of two
-schedules is faster by less is for the comparison that ends a search."""
+"""The same for medians: no more turns are taken then. Which of two schedules is faster by less is for the comparison
+that ends a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +66,6 @@ class Runner:
     def is_long(self) -> bool:
         return self.once_s >= LONG_S
 
-    @property
-    def few(self) -> int:
-        """Samples that show about how fast it is."""
-        return TURN if self.is_long else FIRST
-
     def samples(self, count: int, deadline_s: float) -> list[float]:
         """So many; less where the deadline passes, but at least one."""
         return self.timed.time(count, self.repeats, deadline_s=deadline_s)
@@ -80,27 +73,27 @@ class Runner:
 
 @dataclass(slots=True)
 class Incumbent:
-    """The fastest schedule known, and what was seen of it last."""
+    """The fastest schedule known. `time_s` is what was noted of it: others' times are put in proportion to that."""
 
     runner: Runner
-    seen: Interval
-    seen_at_s: float
-
-    def see(self, samples_s: list[float], at_s: float) -> None:
-        self.seen, self.seen_at_s = interval(samples_s), at_s
+    time_s: float
+    pace: float = 1.0  # how many times as long it took when it was timed last
 
 
 class Outcome(NamedTuple):
-    """What a race came to."""
+    """What a race came to. `samples_s` are as if the machine were as fast as when the incumbent's time was noted."""
 
     samples_s: list[float]
-    incumbent_s: float | None  # median of the incumbent where it was timed in turn
     is_fastest: bool  # of all that are known, as far as that was found out
+    ran: bool  # the challenger, after its check: the outputs that lie there are its own
+    pace: float | None = None  # how much longer the incumbent took than was noted of it; None: it was not timed
 
 
 class Race:
     """One schedule, the challenger, against the incumbent, or against a mere time where none is at hand.
 
+    Machines have faster and slower moments: neighbours on the same chip, clocks that follow heat. So both are timed in
+    turn from the first sample on, and each sample of the challenger is divided by the incumbent's pace in its turn.
     `best_s` is the fastest time known, wherever it was taken. `clock` is that of the deadlines.
     """
 
@@ -112,92 +105,102 @@ class Race:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._challenger, self._incumbent, self._best_s, self._clock = challenger, incumbent, best_s, clock
-        self._taken = [challenger.once_s] if challenger.is_long else []
+        self._taken: list[float] = []  # of the challenger, by the clock
+        self._paced: list[float] = []  # the same at the incumbent's pace
+        self._others: list[float] = []  # of the incumbent, by the clock
+        self._ran = False  # the challenger, after its check
 
     def run(self, budget_s: float) -> Outcome:
         """Take samples until it is clear which is faster, both are known precisely, or `budget_s` is spent.
 
-        The fewest are taken whatever they cost, unless the challenger is clearly slower. The last run is one of the
-        challenger's: its outputs are there.
+        The fewest are taken whatever they cost, unless the challenger is clearly slower.
         """
         start_s = self._clock()
-        if not self._first(start_s + LONGEST_S):
-            return Outcome(self._taken, None, False)
-        incumbent, deadline_s = self._incumbent, start_s + budget_s
-        if incumbent is None:
-            while interval(self._taken).width > PRECISION and self._clock() < deadline_s:
-                self._taken += self._challenger.samples(STEP, deadline_s)
-            return Outcome(self._taken, None, True)
-        self._look(incumbent)
-        if interval(self._taken).low_s > incumbent.seen.high_s or self._is_same(incumbent):
-            return Outcome(self._taken, None, False)
-        incumbent_s = self._in_turn(incumbent, deadline_s)
-        return Outcome(self._taken, incumbent_s, interval(self._taken).median_s < incumbent_s)
+        if self._incumbent is None:
+            return self._alone(start_s, budget_s)
+        return self._beside(self._incumbent, start_s, budget_s)
 
-    def _first(self, deadline_s: float) -> bool:
-        """Take the fewest samples, or less where the deadline passes. Whether the challenger may be the faster one."""
-        for count in range(1, FIRST + 1) if self._challenger.is_long else (FIRST, FEWEST):
-            if count > len(self._taken):
-                self._taken += self._challenger.samples(count - len(self._taken), deadline_s)
-            if self._is_slow() or self._is_long_and_same():
-                return False
-            if self._clock() >= deadline_s:
+    def _alone(self, start_s: float, budget_s: float) -> Outcome:
+        """There is nothing to be faster than but a time."""
+        challenger, limit_s = self._challenger, start_s + LONGEST_S
+        taken = [challenger.once_s] if challenger.is_long else []
+        for count in range(1, FIRST + 1) if challenger.is_long else (FIRST, FEWEST):
+            if count > len(taken):
+                taken += challenger.samples(count - len(taken), limit_s)
+            if self._best_s is not None and self._about_s(taken) > HOPELESS * self._best_s:
+                return Outcome(taken, False, len(taken) > challenger.is_long)
+            if self._clock() >= limit_s:
                 break
-        return True
+        while interval(taken).width > PRECISION and self._clock() < start_s + budget_s:
+            taken += challenger.samples(STEP, start_s + budget_s)
+        return Outcome(taken, True, len(taken) > challenger.is_long)
 
-    def _is_slow(self) -> bool:
-        """Whether the challenger is clearly slower, by its first samples."""
-        if self._best_s is not None and self._exceeds(HOPELESS * self._best_s):
+    def _about_s(self, taken: list[float]) -> float:
+        """What it takes, so far: what disturbs one long run must not make it seem slow."""
+        return min(taken) if self._challenger.is_long else interval(taken).median_s
+
+    def _beside(self, incumbent: Incumbent, start_s: float, budget_s: float) -> Outcome:
+        """Turn by turn; the last run is one of the challenger's, if any is after its check.
+
+        What seems faster is timed anew, and only that counts: of many it is partly the luckiest, and all that comes
+        after is put in proportion to it.
+        """
+        is_long, limit_s = self._challenger.is_long, start_s + LONGEST_S
+        if is_long:
+            once_s = self._challenger.once_s
+            if (about_s := once_s / incumbent.pace) > FAR * incumbent.time_s:
+                return Outcome([about_s], False, False)
+            self._add(incumbent, [once_s], incumbent.runner.samples(1, limit_s))
+            if self._is_slower(incumbent):
+                return self._outcome(incumbent, is_fastest=False)
+        is_proven = False
+        while True:
+            self._turn(incumbent, limit_s)
+            if self._is_slower(incumbent) or self._is_same(incumbent):
+                return self._outcome(incumbent, is_fastest=False)
+            now_s = self._clock()
+            is_enough = len(self._paced) >= (FIRST if is_long else FEWEST)
+            if not (now_s >= limit_s or (is_enough and (self._is_decided(incumbent) or now_s >= start_s + budget_s))):
+                continue
+            is_faster = interval(self._paced).median_s < incumbent.time_s
+            if is_proven or not is_faster or now_s >= limit_s:
+                return self._outcome(incumbent, is_fastest=is_faster)
+            is_proven = True
+            self._taken, self._paced, self._others = [], [], []
+
+    def _turn(self, incumbent: Incumbent, limit_s: float) -> None:
+        size = 1 if self._challenger.is_long else TURN if self._taken else FIRST
+        others = incumbent.runner.samples(size, limit_s)
+        self._ran = True
+        self._add(incumbent, self._challenger.samples(size, limit_s), others)
+
+    def _add(self, incumbent: Incumbent, taken: list[float], others: list[float]) -> None:
+        incumbent.pace = pace = interval(others).median_s / incumbent.time_s or 1.0  # a clock may be coarse
+        self._taken += taken
+        self._others += others
+        self._paced += [sample_s / pace for sample_s in taken]
+
+    def _outcome(self, incumbent: Incumbent, *, is_fastest: bool) -> Outcome:
+        return Outcome(self._paced, is_fastest, self._ran, interval(self._others).median_s / incumbent.time_s)
+
+    def _is_slower(self, incumbent: Incumbent) -> bool:
+        """Whether that is clear by now."""
+        seen, count = interval(self._paced), len(self._paced)
+        if self._best_s is not None and seen.median_s > HOPELESS * self._best_s:
             return True
-        known = self._incumbent
-        if known is None or not self._is_beyond(known):
-            return False
-        self._look(known)
-        return self._is_beyond(known)
+        if self._challenger.is_long and count > 1:
+            return min(self._taken) > max(TWICE * interval(self._others).median_s, *self._others)
+        if count < FEWEST:
+            return seen.median_s > CLEARLY * incumbent.time_s
+        return seen.low_s > incumbent.time_s
 
-    def _is_beyond(self, known: Incumbent) -> bool:
-        if self._challenger.is_long and len(self._taken) > 1:
-            return self._exceeds(max(TWICE * known.seen.median_s, known.seen.high_s))
-        return self._exceeds(CLEARLY * known.seen.median_s)
+    def _is_same(self, incumbent: Incumbent) -> bool:
+        """Whether more would tell nothing of use."""
+        is_enough = len(self._paced) >= (2 if self._challenger.is_long else FEWEST)
+        return is_enough and abs(interval(self._paced).median_s / incumbent.time_s - 1) <= SAME
 
-    def _is_long_and_same(self) -> bool:
-        """Whether two long runs show that more would tell nothing of use."""
-        known, is_known = self._incumbent, self._challenger.is_long and len(self._taken) > 1
-        return is_known and known is not None and self._is_fresh(known) and self._is_same(known)
-
-    def _is_same(self, known: Incumbent) -> bool:
-        return abs(interval(self._taken).median_s - known.seen.median_s) <= SAME * known.seen.median_s
-
-    def _is_fresh(self, known: Incumbent) -> bool:
-        return self._clock() - known.seen_at_s <= FRESH_S
-
-    def _exceeds(self, limit_s: float) -> bool:
-        """Whether the challenger takes longer than that, so far: what disturbs one run must not make it seem slow."""
-        about_s = min(self._taken) if self._challenger.is_long else interval(self._taken).median_s
-        return about_s > limit_s
-
-    def _look(self, incumbent: Incumbent) -> None:
-        """See how fast the incumbent is now, if that was too long ago; then, beside it, the challenger."""
-        start_s = self._clock()
-        if not self._is_fresh(incumbent):
-            incumbent.see(incumbent.runner.samples(incumbent.runner.few, start_s + LONGEST_S), self._clock())
-            self._taken += self._challenger.samples(1, start_s + LONGEST_S)
-
-    def _in_turn(self, incumbent: Incumbent, deadline_s: float) -> float:
-        """More samples of both, the challenger's last; the median of the incumbent's."""
-        turn = 1 if self._challenger.is_long else TURN
-        others: list[float] = []
-        while len(others) < self._challenger.few or (
-            not _is_decided(self._taken, others) and self._clock() < deadline_s
-        ):
-            others += incumbent.runner.samples(turn, deadline_s)
-            self._taken += self._challenger.samples(turn, deadline_s)
-        incumbent.see(others, self._clock())
-        return incumbent.seen.median_s
-
-
-def _is_decided(some_s: list[float], others_s: list[float]) -> bool:
-    """Whether it is clear which is faster, or that neither is."""
-    one, other = interval(some_s), interval(others_s)
-    low_s, high_s = min(one.low_s, other.low_s), max(one.high_s, other.high_s)
-    return one.low_s > other.high_s or one.high_s < other.low_s or high_s <= (1 + TIE) * low_s
+    def _is_decided(self, incumbent: Incumbent) -> bool:
+        """Whether it is clear which is faster, or that neither is."""
+        seen, known_s = interval(self._paced), incumbent.time_s
+        is_tied = seen.low_s >= (1 - TIE) * known_s and seen.high_s <= (1 + TIE) * known_s
+        return seen.low_s > known_s or seen.high_s < known_s or is_tied

@@ -59,7 +59,7 @@ class Timer:
         self._child = Child(ChildLimits(limits.memory_bytes), plugins)
         self._known: dict[tuple[str, str], Measurement] = {}
         self._ready: tuple[int | None, str] | None = None  # process and task that were prepared last
-        self._fastest: dict[str, Built] = {}  # by task key: what others race against
+        self._fastest: dict[str, tuple[Built, float]] = {}  # by task key: what others race against, and what it takes
         self._recalled: tuple[int | None, str] | None = None  # process and task that it was handed to last
         self._no_reference: dict[str, str] = {}  # by task key, why: the next candidate shall not wait for it again
 
@@ -109,12 +109,13 @@ class Timer:
         if "unprepared" in reply:  # the child was killed from outside, after it had prepared
             self._ready = self._recalled = None
             return self._measure(task, built, best_s)
+        measurement = Measurement.from_json(reply["measurement"])
         if reply["is_fastest"]:
+            assert measurement.median_s is not None
             self._fastest.pop(task.key, None)
-            self._fastest[task.key] = built
+            self._fastest[task.key] = built, measurement.median_s
             if len(self._fastest) > RECALLED:
                 self._fastest.pop(next(iter(self._fastest)))
-        measurement = Measurement.from_json(reply["measurement"])
         if measurement.status is Status.WRONG_RESULT:
             self._child.close()  # it may have written anywhere
         return measurement
@@ -123,7 +124,8 @@ class Timer:
         """Hand the fastest one known to a child that may not know it: one that is new, or that timed other tasks."""
         fastest, here = self._fastest.get(task.key), (self._child.pid, task.key)
         if fastest is not None and self._recalled != here:
-            arguments = {"task_key": task.key, "artifact": fastest.artifact, "threads": self._threads}
+            built, time_s = fastest
+            arguments = {"task_key": task.key, "artifact": built.artifact, "threads": self._threads, "time_s": time_s}
             try:
                 with self._lock.timing():
                     self._child.request("recall", self._limits.run_s, **arguments)

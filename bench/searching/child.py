@@ -35,8 +35,7 @@ _loaded: list[Loaded] = []  # what `sample` runs, by number
 def tune(
     tell: Tell, model: str, db: str, threads: int, trials: int, minutes: float | None, seed: int
 ) -> dict[str, Any]:
-    """A tuning job. Events have `at_s` on the system's monotonic clock, the schedule, `time_s`, null for a failure, and
-    `incumbent_s`, of the fastest one known, where both were timed in turn.
+    """A tuning job. Events have `at_s` on the system's monotonic clock, the schedule, and `time_s`, null for a failure.
 
     The first event, `began`, is the begin of the search; what comes back has `ended_s` too, and the report.
     """
@@ -54,8 +53,7 @@ def tune(
             tell({"began": True, "at_s": now_s})
         elif progress.stage is Stage.SEARCHING and progress.last is not None:
             _, schedule, measured = progress.last
-            times = {"time_s": measured.median_s, "incumbent_s": measured.incumbent_s}
-            tell({"at_s": now_s, **times, "schedule": schedule.to_json()})
+            tell({"at_s": now_s, "time_s": measured.median_s, "schedule": schedule.to_json()})
         elif progress.stage is Stage.CONFIRMING and not ended_s:
             ended_s.append(now_s)
 

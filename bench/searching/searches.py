@@ -70,7 +70,7 @@ class Listener:
         is_fastest = self.curve.add(at_s, event["time_s"])
         if is_fastest and "built" in event:
             self.built[self.curve.trials] = event["built"]
-        if "schedule" in event and (is_fastest or _won(event)):
+        if is_fastest and "schedule" in event:
             self.leaders.append(Leader(self.curve.trials, at_s, event["schedule"]))
         if time.monotonic() - self._said_s > LINE_S:
             self._said_s = time.monotonic()
@@ -78,12 +78,6 @@ class Listener:
                 f"    {self.curve.trials} trials, {self.curve.seconds:.0f} s, best {1e6 * self.curve.best_s:.4g} us"
             )
         return self._is_over(self.curve)
-
-
-def _won(event: Mapping[str, Any]) -> bool:
-    """Whether a trial was faster than the fastest one known, in turn: in a slower hour its time may still be longer."""
-    time_s, incumbent_s = event["time_s"], event["incumbent_s"]
-    return time_s is not None and incumbent_s is not None and time_s < incumbent_s
 
 
 def tuned(

@@ -157,15 +157,13 @@ def test_a_rival_is_ended_when_both_budgets_are_spent(
     assert (plan.folder / entry["after_trials"]["built"]).exists()
 
 
-def test_leaders_are_what_was_faster_in_turn_too_and_are_timed_once_more(
+def test_what_was_the_fastest_so_far_is_timed_once_more(
     plan: Plan, served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listener = searches.Listener(lambda line: None)
     listener.hear({"began": True, "at_s": 100.0})
-    told = ((None, None), (4.0, None), (5.0, 6.0), (4.5, 4.0), (3.0, None))
-    for trial, (time_s, incumbent_s) in enumerate(told, 1):
-        event = {"at_s": 100.0 + trial, "time_s": time_s, "incumbent_s": incumbent_s, "schedule": {"n": trial}}
-        listener.hear(event)
+    for trial, time_s in enumerate((None, 4.0, 3.5, 3.7, 3.0), 1):
+        listener.hear({"at_s": 100.0 + trial, "time_s": time_s, "schedule": {"n": trial}})
     assert [(leader.trial, leader.at_s) for leader in listener.leaders] == [(2, 2.0), (3, 3.0), (5, 5.0)]
     program = """
 from tunewright.bench.rivals.serving import serve
