@@ -148,7 +148,9 @@ def _target(here: Service, asked: JobAsked) -> Target:
 
 
 def _live_target(here: Service) -> Target:
-    match here.store.fleet.targets():
+    """The only one that is at work. A GPU has to be named beside a processor, until kernels have met one."""
+    live = here.store.fleet.targets()
+    match [target for target in live if target.gpu is None] or live:
         case []:
             raise Problem(Kind.NO_TARGET, "no tuner process has a device that works", retry_after_s=10)
         case [target]:

@@ -3,6 +3,8 @@
 import pytest
 
 from tunewright.api.service import Options
+from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.target import Target
 from tunewright.db.jobs import Budget, EventKind, JobState, NewEvent
 from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -80,6 +82,8 @@ def test_a_retry_is_answered_where_nothing_could_be_submitted_now(one, client, k
 def test_which_target(one, client, kit):
     model = kit.send(client, 8)
     assert submit(client, model).json()["target"] == kit.target(4).key
+    kit.enlist(one.store, Target.of_gpu(KNOWN["sm_90a"]), tuner_id="t3")
+    assert submit(client, model, seed=2).json()["target"] == kit.target(4).key
     kit.enlist(one.store, kit.target(8), tuner_id="t2")
     assert "2 are at work" in kit.problem(submit(client, model, seed=1), "several-targets", 409)["detail"]
     assert submit(client, model, target=kit.target(8).key).json()["target"] == kit.target(8).key
@@ -88,6 +92,8 @@ def test_which_target(one, client, kit):
     assert (fault["in"], fault["pointer"]) == ("body", "#/threads")
     one.store.fleet.leave("t1")
     one.store.fleet.leave("t2")
+    assert submit(client, model, seed=3).json()["target"] == Target.of_gpu(KNOWN["sm_90a"]).key
+    one.store.fleet.leave("t3")
     assert "retry-after" in submit(client, model).headers
     kit.problem(submit(client, model), "no-target", 409)
 
