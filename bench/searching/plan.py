@@ -123,8 +123,10 @@ class Plan:
     def known(self, part: str, name: str, threads: int) -> Mapping[str, Any]:
         """What a part has measured of a case. Raises Missing."""
         entry = self.entries.get(case(part, name), threads)
-        if entry is None or "error" in entry:
+        if entry is None:
             raise Missing(f"{part} of {name} on {threads} comes first: ./dev bench search {part} '{name}'")
+        if "error" in entry:
+            raise Missing(f"{part} of {name} on {threads} has failed: {entry['error']}")
         return entry
 
     @property

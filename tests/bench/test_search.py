@@ -184,7 +184,10 @@ def test_the_best_of_both_are_timed_in_turn(
     monkeypatch.setattr(
         Plan, "ours", lambda self, name, threads: served(program.replace("(tell, number)", "(tell, number, warm)"))
     )
-    with pytest.raises(Missing, match="ours of"):
+    with pytest.raises(Missing, match=r"ours of .* comes first"):
+        searches.versus(plan, GEMM, 1)
+    plan.entries.put(case("ours", GEMM), 1, {"error": "no kernel"})
+    with pytest.raises(Missing, match=r"ours of .* has failed: no kernel"):
         searches.versus(plan, GEMM, 1)
     rival = searches.metaschedule(plan, GEMM, 1)
     own = {"trials": {"schedule": 5}, "seconds": {"schedule": 5}}
