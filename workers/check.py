@@ -267,11 +267,11 @@ class Loaded:
         [self.once_s] = self._program.time(1, calls=OWN)
         fault, error = self._example.compared([output.array for output in self._outputs])
         self._sums = self._output_sums()
-        return fault and (self._damage() or fault), error
+        return fault and (self.damage() or fault), error
 
     def recheck(self) -> str | None:
         """What is wrong after further runs: all must have given the same bits, and written nowhere else."""
-        return self._damage() or self.recheck_outputs()
+        return self.damage() or self.recheck_outputs()
 
     def recheck_outputs(self) -> str | None:
         """Whether the last run gave the same bits."""
@@ -280,7 +280,8 @@ class Loaded:
     def _output_sums(self) -> list[int]:
         return [checksum(output.array) for output in self._outputs]
 
-    def _damage(self) -> str | None:
+    def damage(self) -> str | None:
+        """What was written to beside the outputs, by this one or by others of the task."""
         named: Sequence[tuple[str, str | None]] = [
             *((one.name, one.fault()) for one in self._inputs),
             *zip((t.name for t in self._example.task.outputs), _checks(self._outputs), strict=True),

@@ -123,12 +123,12 @@ class GpuLoaded:
             outputs = [output.array() for output in self._outputs]
             fault, error = self._example.compared(outputs)
             self._sums = [checksum(array) for array in outputs]
-            return fault and (self._damage() or fault), error
+            return fault and (self.damage() or fault), error
 
     def recheck(self) -> str | None:
         """What is wrong after further runs."""
         with _dying():
-            return self._damage() or self.recheck_outputs()
+            return self.damage() or self.recheck_outputs()
 
     def recheck_outputs(self) -> str | None:
         """Whether the last run gave the same bits."""
@@ -136,13 +136,15 @@ class GpuLoaded:
             sums = [checksum(output.array()) for output in self._outputs]
         return "the result differs from run to run" if sums != self._sums else None
 
-    def _damage(self) -> str | None:
+    def damage(self) -> str | None:
+        """See `check.Loaded`."""
         named = [
             *((tensor.name, one) for tensor, one in zip(self._example.task.inputs, self._inputs, strict=True)),
             *((tensor.name, one) for tensor, one in zip(self._example.task.outputs, self._outputs, strict=True)),
             *(("scratch", one) for one in self._scratch),
         ]
-        return next((f"{name}: {fault}" for name, one in named if (fault := one.fault())), None)
+        with _dying():
+            return next((f"{name}: {fault}" for name, one in named if (fault := one.fault())), None)
 
     def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
         """Seconds of a run, once a sample: the mean of `repeats`. Less samples where the deadline passes.

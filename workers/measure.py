@@ -30,7 +30,7 @@ from . import sampling
 from .check import Example, Loaded
 from .cold import LASTING_S
 from .gpu import GpuLoaded
-from .racing import CLEARLY, LONG_S, Incumbent, Race, Runner
+from .racing import CLEARLY, FIRST, LONG_S, Incumbent, Race, Runner
 from .wire import LastTask, artifact_json, identity, read_artifact, read_candidate
 
 EXAMPLES = 4
@@ -140,7 +140,9 @@ def recall(task_key: str, artifact: dict[str, Any], threads: int, time_s: float)
     if fault:
         loaded.close()
         return
-    _fastest[task_key, threads] = Fastest(loaded, Incumbent(_runner(loaded), time_s))
+    runner = _runner(loaded)
+    now_s = sampling.interval(runner.samples(FIRST, time.monotonic() + sampling.LONGEST_S)).median_s
+    _fastest[task_key, threads] = Fastest(loaded, Incumbent(runner, time_s, now_s / time_s or 1.0))
 
 
 def _runner(loaded: Loaded | GpuLoaded, usual_s: float = 0.0) -> Runner:
@@ -164,10 +166,10 @@ def _raced(
 ) -> Measurement:
     """The measurement with its figures, if all runs gave the same. The fastest stays loaded."""
     incumbent = _fastest[key].incumbent if key in _fastest else None
-    runner = _runner(loaded, incumbent.time_s if incumbent else best_s or 0.0)
+    runner = _runner(loaded, incumbent.time_s * incumbent.pace if incumbent else best_s or 0.0)
     outcome = Race(runner, incumbent, best_s).run(budget_s)
-    if outcome.ran:  # else others' outputs may lie there by now
-        begun = _checked(begun, (loaded.recheck(), begun.max_rel_err))
+    fault = loaded.recheck() if outcome.ran else loaded.damage()  # else another's outputs may lie there
+    begun = _checked(begun, (fault, begun.max_rel_err))
     begun = replace(begun, provenance={**begun.provenance, **loaded.provenance})
     if begun.status is not Status.OK:
         return begun
@@ -179,7 +181,7 @@ def _raced(
         assert begun.median_s is not None
         if key in _fastest:
             _fastest.pop(key).loaded.close()
-        _fastest[key] = Fastest(loaded, Incumbent(runner, begun.median_s))
+        _fastest[key] = Fastest(loaded, Incumbent(runner, begun.median_s, outcome.pace or 1.0))
     return begun
 
 

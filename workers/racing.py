@@ -85,15 +85,15 @@ class Outcome(NamedTuple):
 
     samples_s: list[float]
     is_fastest: bool  # of all that are known, as far as that was found out
-    ran: bool  # the challenger, after its check: the outputs that lie there are its own
-    pace: float | None = None  # how much longer the incumbent took than was noted of it; None: it was not timed
+    ran: bool  # the challenger, as the last one: the outputs that lie there are its own
+    pace: float | None = None  # how many times as long as was noted of it the incumbent took; None: there was none
 
 
 class Race:
     """One schedule, the challenger, against the incumbent, or against a mere time where none is at hand.
 
     Machines have faster and slower moments: neighbours on the same chip, clocks that follow heat. So both are timed in
-    turn from the first sample on, and each sample of the challenger is divided by the incumbent's pace in its turn.
+    turn from the first sample on, and each sample of the challenger is divided by the incumbent's pace beside it.
     `best_s` is the fastest time known, wherever it was taken. `clock` is that of the deadlines.
     """
 
@@ -128,12 +128,12 @@ class Race:
             if count > len(taken):
                 taken += challenger.samples(count - len(taken), limit_s)
             if self._best_s is not None and self._about_s(taken) > HOPELESS * self._best_s:
-                return Outcome(taken, False, len(taken) > challenger.is_long)
+                return Outcome(taken, False, True)
             if self._clock() >= limit_s:
                 break
         while interval(taken).width > PRECISION and self._clock() < start_s + budget_s:
             taken += challenger.samples(STEP, start_s + budget_s)
-        return Outcome(taken, True, len(taken) > challenger.is_long)
+        return Outcome(taken, True, True)
 
     def _about_s(self, taken: list[float]) -> float:
         """What it takes, so far: what disturbs one long run must not make it seem slow."""
@@ -149,14 +149,15 @@ class Race:
         if is_long:
             once_s = self._challenger.once_s
             if (about_s := once_s / incumbent.pace) > FAR * incumbent.time_s:
-                return Outcome([about_s], False, False)
+                return Outcome([about_s], False, False, incumbent.pace)
             self._add(incumbent, [once_s], incumbent.runner.samples(1, limit_s))
             if self._is_slower(incumbent):
                 return self._outcome(incumbent, is_fastest=False)
         is_proven = False
         while True:
             self._turn(incumbent, limit_s)
-            if self._is_slower(incumbent) or self._is_same(incumbent):
+            is_one_alone = is_proven and len(self._paced) == 1  # a long run, and it may be disturbed
+            if not is_one_alone and (self._is_slower(incumbent) or self._is_same(incumbent)):
                 return self._outcome(incumbent, is_fastest=False)
             now_s = self._clock()
             is_enough = len(self._paced) >= (FIRST if is_long else FEWEST)
@@ -165,7 +166,7 @@ class Race:
             is_faster = interval(self._paced).median_s < incumbent.time_s
             if is_proven or not is_faster or now_s >= limit_s:
                 return self._outcome(incumbent, is_fastest=is_faster)
-            is_proven = True
+            is_proven, start_s, limit_s = True, now_s, now_s + LONGEST_S
             self._taken, self._paced, self._others = [], [], []
 
     def _turn(self, incumbent: Incumbent, limit_s: float) -> None:
@@ -175,10 +176,12 @@ class Race:
         self._add(incumbent, self._challenger.samples(size, limit_s), others)
 
     def _add(self, incumbent: Incumbent, taken: list[float], others: list[float]) -> None:
-        incumbent.pace = pace = interval(others).median_s / incumbent.time_s or 1.0  # a clock may be coarse
+        """Each sample at the pace of the one beside it; a deadline may have cut one side short."""
+        incumbent.pace = interval(others).median_s / incumbent.time_s or 1.0  # a clock may be coarse
         self._taken += taken
         self._others += others
-        self._paced += [sample_s / pace for sample_s in taken]
+        pairs = zip(taken, others, strict=False)
+        self._paced += [one_s * incumbent.time_s / (other_s or incumbent.time_s) for one_s, other_s in pairs]
 
     def _outcome(self, incumbent: Incumbent, *, is_fastest: bool) -> Outcome:
         return Outcome(self._paced, is_fastest, self._ran, interval(self._others).median_s / incumbent.time_s)
@@ -186,8 +189,6 @@ class Race:
     def _is_slower(self, incumbent: Incumbent) -> bool:
         """Whether that is clear by now."""
         seen, count = interval(self._paced), len(self._paced)
-        if self._best_s is not None and seen.median_s > HOPELESS * self._best_s:
-            return True
         if self._challenger.is_long and count > 1:
             return min(self._taken) > max(TWICE * interval(self._others).median_s, *self._others)
         if count < FEWEST:

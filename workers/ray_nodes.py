@@ -71,9 +71,13 @@ def _alike(gpus: int) -> list[Target]:
     """The GPUs that keepers may hold here; none where they differ, as it is Ray who says which one a keeper holds."""
     if not gpus:
         return []
-    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides them from whom it has given none
-    found = own_gpus()[:gpus]
-    return found if len(set(found)) == 1 else []
+    hidden = os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides them from whom it has given none
+    try:
+        found = own_gpus()
+    finally:
+        if hidden is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = hidden
+    return found[:gpus] if len(set(found)) == 1 else []
 
 
 class Keeper:
@@ -180,10 +184,10 @@ class Nodes:
         offers = self._devices() if target is None else self.having(target)
         return [self._places[identity].health.state(one.name, one.target) for identity, one in offers.items()]
 
-    def builders(self, target: Target) -> list[str]:
-        """Ray's ids of the nodes that can compile for a target; empty: all can. Code for GPUs takes what has one."""
+    def builders(self, target: Target) -> list[str] | None:
+        """Ray's ids of the nodes that can compile for a target; None: all can. Code for GPUs takes what has one."""
         if target.gpu is None:
-            return []
+            return None
         return [node for node, offers in self._nodes.items() if any(has(one.target, target) for one in offers)]
 
     def _describe_on(self, node: str, gpus: int) -> Any:

@@ -14,9 +14,8 @@ nor that a worker ended with its node, unless it happens again and again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Self
 
 from tunewright.codegen.target import Target
@@ -101,16 +100,22 @@ class RayPool:
         return self._nodes.devices(self._target)
 
     def _add_builds(self, work: _Work, candidates: Sequence[Candidate]) -> None:
-        places = self._placed()
         for n, candidate in enumerate(candidates):
-            work.add(_Call(n, False, _building(places, candidate, self._nodes.setup)))
+            work.add(_Call(n, False, self._building(n, candidate)))
 
-    def _placed(self) -> Iterator[Any]:
-        """The task that builds, for one call after the other: on the nodes that can, in turn."""
-        for number in count():
+    def _building(self, n: int, candidate: Candidate) -> Callable[[Any], Any]:
+        """Hand out a build: anywhere, or to the nodes that can, in turn; None while there is none."""
+
+        def hand_out(_: Any) -> Any:
             able = self._nodes.builders(self._target)
-            where = {"scheduling_strategy": on_node(able[number % len(able)])} if able else {}
-            yield self._build.options(**where)
+            if able is None:
+                return self._build.remote(candidate, self._nodes.setup)
+            if not able:
+                return None
+            where = on_node(able[n % len(able)])
+            return self._build.options(scheduling_strategy=where).remote(candidate, self._nodes.setup)
+
+        return hand_out
 
     def _check_devices(self) -> None:
         """Raises PoolError where there is no device, or all are in quarantine."""
@@ -152,10 +157,6 @@ class _Call:
     nodes: frozenset[str] = frozenset()  # that were there when it was handed out
 
 
-def _building(places: Iterator[Any], candidate: Candidate, setup: Setup) -> Callable[[Any], Any]:
-    return lambda _: next(places).remote(candidate, setup)
-
-
 def _calling(method: str, *arguments: Any) -> Callable[[Any], Any]:
     return lambda keeper: getattr(keeper, method).remote(*arguments)
 
@@ -178,6 +179,7 @@ class _Work:
             errors.ObjectLostError,
             errors.OutOfMemoryError,
             errors.RayActorError,
+            errors.TaskUnschedulableError,
             errors.WorkerCrashedError,
         )
 
@@ -256,7 +258,10 @@ class _Work:
         for call in calls:
             call.nodes = nodes
             if not call.needs_keeper:
-                self._under_way[call.make(None)] = call, None
+                if (reference := call.make(None)) is None:
+                    self._waiting.append(call)
+                else:
+                    self._under_way[reference] = call, None
             elif idle:
                 device = idle.pop()
                 self._under_way[call.make(keepers[device])] = call, device
