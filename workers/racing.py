@@ -94,7 +94,8 @@ class Race:
 
     Machines have faster and slower moments: neighbours on the same chip, clocks that follow heat. So both are timed in
     turn from the first sample on, and each sample of the challenger is divided by the incumbent's pace beside it.
-    `best_s` is the fastest time known, wherever it was taken. `clock` is that of the deadlines.
+    `best_s` is the fastest time known, wherever it was taken: it counts where there is no incumbent. `clock` is that of
+    the deadlines.
     """
 
     def __init__(

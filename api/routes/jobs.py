@@ -130,7 +130,7 @@ def _tasks(here: Service, upload: Upload, dims: Mapping[str, int], reader: Model
 
 
 def _target(here: Service, asked: JobAsked) -> Target:
-    """What to tune for: the target named, or the only one that is at work. Raises Problem where there is none."""
+    """What to tune for: the target named, or `_live_target`. Raises Problem where there is none."""
     if asked.target is not None:
         try:
             target = here.store.target(asked.target)
