@@ -23,7 +23,7 @@ from tunewright.bench.keeping import LIMITS
 from tunewright.bench.training.collecting import collect
 from tunewright.bench.training.fitting import Sets, write
 from tunewright.bench.training.kept import MEASURED, TOLD, entries, keep, lines
-from tunewright.bench.training.tasks import reserved, training_tasks
+from tunewright.bench.training.tasks import is_held_out_or_reserved, reserved, training_tasks
 from tunewright.codegen.host import detect
 from tunewright.costmodel.examples import grouped
 from tunewright.db.exchange import Entry, Kind
@@ -67,7 +67,10 @@ def main() -> int:
 
 
 def _collect(store: SqlStore, tasks: int, trials: int, within_minutes: float) -> None:
-    """Each task on one thread or on all, in turn, in an order that is random but always the same."""
+    """Each task on one thread or on all, in turn, in an order that is random but always the same.
+
+    What models are judged by has to be known better than what they learn from: its schedules are timed side by side.
+    """
     console = Console()
     found = training_tasks(tasks)
     keys = np.random.default_rng(1).permutation(list(found))
@@ -75,13 +78,15 @@ def _collect(store: SqlStore, tasks: int, trials: int, within_minutes: float) ->
     targets = (detect(), detect(1))
     total = 0
     with ExitStack() as stack:
+        reserved_loops = reserved()
         pools = [stack.enter_context(LocalPool(target, settings().objects, LIMITS)) for target in targets]
         for number, key in enumerate(keys):
             if time.monotonic() > deadline_s:
                 console.print(f"{len(keys) - number} tasks are left for the next run: the time is over")
                 return
             which = number % len(targets)
-            total += collect(store, pools[which], found[key], targets[which], trials)
+            is_judged_by = is_held_out_or_reserved(found[key], reserved_loops)
+            total += collect(store, pools[which], found[key], targets[which], trials, side_by_side=is_judged_by)
             if number % 20 == 0:
                 console.print(f"{number} of {len(keys)} tasks, {total} trials", highlight=False)
 

@@ -46,3 +46,14 @@ def keep_measured(
         except ReferenceFailed:
             break
     return added
+
+
+def keep_compared(store: Store, pool: Pool, candidates: Sequence[Candidate]) -> int:
+    """Time candidates of one task that the database knows side by side; how many: 0 where it has no reference."""
+    try:
+        measured = pool.compare(candidates)
+    except ReferenceFailed:
+        return 0
+    for candidate, measurement in zip(candidates, measured, strict=True):
+        store.record(Record(candidate.task.key, candidate.target.key, candidate.schedule, measurement))
+    return len(candidates)

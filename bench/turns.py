@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from tunewright.workers.sampling import interval
+from tunewright.workers.sampling import Label, interval, paced
 
-Label = TypeVar("Label", bound=Hashable)
 Sample = Callable[[], float]
 """Takes a sample, in seconds, and returns when its threads are at rest."""
 
 
 def in_turn(samples: Mapping[Label, Sample], rounds: int) -> dict[Label, list[float]]:
-    """A sample of each in every round, in an order that goes round."""
+    """A sample of each in every round, in an order that goes round; at an even pace, see `paced`."""
     taken: dict[Label, list[float]] = {label: [] for label in samples}
     order = list(samples)
     for _ in range(rounds):
         for label in order:
             taken[label].append(samples[label]())
         order = [*order[1:], *order[:1]]
-    return taken
+    return paced(taken)
 
 
 def summary(samples_s: Sequence[float]) -> dict[str, Any]:

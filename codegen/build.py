@@ -108,10 +108,10 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipe
     if _assembly_log.isEnabledFor(logging.DEBUG):
         _assembly_log.debug("%s", assembly(kernel, target, pipeline))
     key = f"{_options(target, pipeline)}\n{text}"
-    code: bytes | None = cache.get(key) if cache else None
+    code = cache.get(key) if cache else None
     if code is None:
         verify(kernel)
-        code = _compile(text, target, lambda machine, module: machine.emit_object(module), pipeline)
+        code = compiled(text, target, pipeline)
         if cache:
             cache.put(key, code)
     return Artifact(
@@ -122,6 +122,12 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipe
         scratch=kernel.scratch,
         packings=dict(kernel.packings),
     )
+
+
+def compiled(text: str, target: Target, pipeline: Pipeline = PIPELINE) -> bytes:
+    """LLVM IR as object code. Raises BuildError if LLVM refuses."""
+    code: bytes = _compile(text, target, lambda machine, module: machine.emit_object(module), pipeline)
+    return code
 
 
 def assembly(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> str:

@@ -116,14 +116,14 @@ def features(task: Task, target: Target, space: Space, rows: Rows) -> FeatureMat
         chosen = members if len(parts) > 1 else slice(None)
         for name, column in _loop_columns(task, Loops(task, target, part, axis)).items():
             values[_POSITION[name], chosen] = column
-    return FeatureMatrix(np.ascontiguousarray(values.T))
+    return FeatureMatrix(values.T)
 
 
 def _loop_columns(task: Task, loops: Loops) -> Columns:
     return {
         **_stage_columns(loops),
         **_target_columns(loops),
-        **{name: column for level in range(LEVELS) for name, column in _level_columns(level, loops).items()},
+        **_level_columns(loops),
         **_cache_columns(loops),
         **_vector_columns(loops),
         **_body_columns(loops),
@@ -200,28 +200,30 @@ def _target_columns(loops: Loops) -> Columns:
     }
 
 
-def _level_columns(level: int, loops: Loops) -> Columns:
-    tile, target = loops.tiles[level], loops.target
-    axes = loops.spatial + loops.reduced
-    volume, footprint = loops.volume(tile, axes), loops.footprints_bytes[level]
+def _level_columns(loops: Loops) -> Columns:
+    target, axes = loops.target, loops.spatial + loops.reduced
+    volume, footprint = loops.volume(loops.levels, axes), loops.footprints_bytes
     log_bytes = _log(footprint)
     columns: dict[str, Floats | float] = {
         "log_volume": _log(volume),
-        "log_reduction": _log(loops.volume(tile, loops.reduced)),
-        "log_passes": _log(loops.passes_at[level]),
+        "log_reduction": _log(loops.volume(loops.levels, loops.reduced)),
+        "log_passes": _log(loops.passes_at),
         "log_bytes": log_bytes,
         "log_bytes_l1": log_bytes - _log(target.l1_bytes + 1.0),
         "log_bytes_l2": log_bytes - _log(target.l2_bytes + 1.0),
         "log_bytes_l3": log_bytes - _log(last_bytes(target) + 1.0),
         "log_intensity": _log(volume / footprint),
-        "waste": volume * loops.passes_at[level] / loops.volume(loops.whole, axes) - 1.0,
+        "waste": volume * loops.passes_at / loops.volume(loops.whole, axes) - 1.0,
     }
     for position, name in enumerate(OPERANDS):
-        access = loops.accesses[position] if position < len(loops.accesses) else None
-        box = loops.boxes[level][position] if access else []
-        columns[f"log_bytes_{name}"] = _log(loops.parts_bytes[level][position]) if access else -1.0
-        columns[f"log_reuse_{name}"] = _log(volume / product(box)) if access else -1.0
-    return {f"level{level}_{name}": column for name, column in columns.items()}
+        is_there = position < len(loops.accesses)
+        columns[f"log_bytes_{name}"] = _log(loops.parts_bytes[position]) if is_there else -1.0
+        columns[f"log_reuse_{name}"] = _log(volume / product(loops.boxes[position])) if is_there else -1.0
+    return {
+        f"level{level}_{name}": column[level] if isinstance(column, np.ndarray) and column.ndim > 1 else column
+        for name, column in columns.items()
+        for level in range(LEVELS)
+    }
 
 
 def _cache_columns(loops: Loops) -> Columns:
@@ -233,13 +235,13 @@ def _cache_columns(loops: Loops) -> Columns:
         traffic = loops.traffic_bytes(size_bytes) + 1.0
         columns[f"{cache}_log_traffic"] = _log(traffic)
         columns[f"{cache}_log_intensity"] = _log(points / traffic)
-        columns[f"{cache}_log_excess"] = _log(traffic / loops.footprints_bytes[-1])
+        columns[f"{cache}_log_excess"] = _log(traffic / loops.whole_bytes)
     return columns
 
 
 def _vector_columns(loops: Loops) -> Columns:
     axis = loops.vector_axis if loops.vector_axis in loops.whole else None
-    extent = loops.tiles[0][axis] if axis else np.ones(1)
+    extent = loops.innermost[axis] if axis else np.ones(1)
     whole = loops.whole[axis] if axis else np.ones(1)
     filled = np.ceil(extent / loops.lanes) * loops.lanes
     strides = [access.stride(loops.vector_axis) for access in loops.accesses]
@@ -254,7 +256,7 @@ def _vector_columns(loops: Loops) -> Columns:
         "vector_broadcast": sum(stride == 0 for _, stride in reads),
         "vector_scattered": len(scattered),
         "vector_scattered_constants": sum(access.constant for access in scattered),  # a sketch may pack these
-        "vector_scattered_share": _whole_bytes(loops, scattered) / _whole_bytes(loops, loops.accesses),
+        "vector_scattered_share": _whole_bytes(loops, scattered) / float(loops.whole_bytes[0]),
         "vector_output_stride": -1.0 if strides[0] is None else np.log2(1.0 + strides[0]),
     }
 
@@ -264,7 +266,7 @@ def _whole_bytes(loops: Loops, accesses: Sequence[Access]) -> float:
 
 
 def _body_columns(loops: Loops) -> Columns:
-    tile, target = loops.tiles[0], loops.target
+    tile, target = loops.innermost, loops.target
     results, wanted = loops.vectors(tile, loops.spatial), registers(loops)
     compute, fetch = step_cycles(loops)
     begun = calls(loops)
@@ -290,7 +292,7 @@ def _parallel_columns(loops: Loops) -> Columns:
         "chunks_log": _log(loops.chunks),
         "chunks_per_thread": np.minimum(loops.chunks / threads, 64.0),
         "chunks_imbalance": shares(loops) * threads,
-        "chunks_log_bytes": _log(loops.footprints_bytes[-1] / loops.chunks),
+        "chunks_log_bytes": _log(loops.whole_bytes / loops.chunks),
     }
 
 

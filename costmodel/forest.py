@@ -1,7 +1,7 @@
 """Forest: a few ensembles of boosted trees over features, which differ in the tasks that each has learned from.
 
 Their mean is better than any of them, and how far they are apart says how well a point is known. The only home of
-xgboost, which is imported when a forest is first fitted or read.
+xgboost, which is imported when a forest is fitted or explained; it predicts without: see `trees`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .boosted import trees_of
 
 if TYPE_CHECKING:
     import xgboost
@@ -44,10 +48,11 @@ class Growth:
 
 
 class Forest:
-    """Predicts labels. `fit` or `read` makes one."""
+    """Predicts labels. `fit` or `read` makes one: of each member the model in XGBoost's UBJSON."""
 
-    def __init__(self, boosters: Sequence[xgboost.Booster]) -> None:
-        self._boosters = list(boosters)
+    def __init__(self, models: Sequence[bytes]) -> None:
+        self._models = list(models)
+        self._trees = [trees_of(model) for model in models]
 
     @staticmethod
     def fit(
@@ -68,23 +73,27 @@ class Forest:
         never seen. For an `objective` that ranks, the points of a group must lie together. Equal arguments give equal
         forests.
         """
-        boosters = []
+        models = []
         for member in range(members):
             taken = _taken(groups, member, members, seed)
             margin = None if before is None else before[member][taken]
             parameters = _parameters(growth, seed + member, threads, objective, margin is not None)
-            boosters.append(_boosted(values[taken], labels[taken], groups[taken], margin, parameters, growth.rounds))
-        return Forest(boosters)
+            models.append(_boosted(values[taken], labels[taken], groups[taken], margin, parameters, growth.rounds))
+        return Forest(models)
 
     @property
     def members(self) -> int:
-        return len(self._boosters)
+        return len(self._models)
 
     def predict(self, values: Values) -> Members:
         """What each member says of points, without what came before it."""
-        if not len(values):
-            return np.empty((self.members, 0), np.float32)
-        return np.stack([booster.inplace_predict(values) for booster in self._boosters])
+        return np.stack([trees.sums(values) for trees in self._trees])
+
+    @cached_property
+    def _boosters(self) -> list[xgboost.Booster]:
+        import xgboost
+
+        return [xgboost.Booster({"nthread": 1}, model_file=bytearray(model)) for model in self._models]
 
     def contributions(self, values: Values) -> NDArray[np.float32]:
         """What each feature adds to the mean prediction of points [points, features + 1], the last what all start from.
@@ -107,29 +116,23 @@ class Forest:
         return total / max(float(total.sum()), 1e-12)
 
     def write(self) -> bytes:
-        """As bytes: the length of each booster in XGBoost's UBJSON as JSON, a line end, and these."""
-        raw = [bytes(booster.save_raw("ubj")) for booster in self._boosters]
-        return json.dumps([len(one) for one in raw]).encode() + b"\n" + b"".join(raw)
+        """As bytes: the length of each member's model as JSON, a line end, and these."""
+        return json.dumps([len(one) for one in self._models]).encode() + b"\n" + b"".join(self._models)
 
     @staticmethod
     def read(content: bytes) -> Forest:
         """The inverse of `write`. Only for bytes whose digest is known: XGBoost's reader trusts what it reads.
 
-        Raises ValueError where the lengths don't match.
+        Raises ValueError for anything else.
         """
-        import xgboost
-
         head, _, rest = content.partition(b"\n")
         lengths = json.loads(head)
         if not isinstance(lengths, list) or not all(isinstance(n, int) and n > 0 for n in lengths):
-            raise ValueError(f"no lengths of boosters: {head[:40]!r}")
+            raise ValueError(f"no lengths of models: {head[:40]!r}")
         if sum(lengths) != len(rest):
-            raise ValueError(f"{len(rest)} bytes of boosters, not {sum(lengths)}")
-        boosters = []
-        for length in lengths:
-            boosters.append(xgboost.Booster({"nthread": 1}, model_file=bytearray(rest[:length])))
-            rest = rest[length:]
-        return Forest(boosters)
+            raise ValueError(f"{len(rest)} bytes of models, not {sum(lengths)}")
+        ends = list(accumulate(lengths))
+        return Forest([rest[end - length : end] for end, length in zip(ends, lengths, strict=True)])
 
 
 def _taken(groups: NDArray[np.int64], member: int, members: int, seed: int) -> NDArray[np.bool_]:
@@ -156,11 +159,12 @@ def _boosted(
     margin: NDArray[np.float32] | None,
     parameters: Mapping[str, Any],
     rounds: int,
-) -> xgboost.Booster:
+) -> bytes:
+    """A model in UBJSON."""
     import xgboost
 
     ranking = {"qid": groups} if str(parameters["objective"]).startswith("rank:") else {}
     data = xgboost.QuantileDMatrix(
         values, label=labels, base_margin=margin, max_bin=BINS, nthread=parameters["nthread"], **ranking
     )
-    return xgboost.train(dict(parameters), data, rounds)
+    return bytes(xgboost.train(dict(parameters), data, rounds).save_raw("ubj"))

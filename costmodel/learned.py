@@ -94,9 +94,8 @@ class Learned:
             return _parsed(_unpacked(content))
         except OtherFeatures:
             raise
-        except (ValueError, KeyError, TypeError, lzma.LZMAError) as error:  # what XGBoost raises is a ValueError
-            first, *_ = str(error).splitlines() or [type(error).__name__]  # XGBoost adds a stack
-            raise Unreadable(f"the model can't be read: {first}") from error
+        except (ValueError, KeyError, TypeError, lzma.LZMAError) as error:
+            raise Unreadable(f"the model can't be read: {error or type(error).__name__}") from error
 
 
 def _parsed(content: bytes) -> Learned:

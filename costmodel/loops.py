@@ -5,7 +5,7 @@ An `Access` says which elements of a tensor a stage touches; with the extents of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from math import prod
@@ -19,7 +19,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task
 from tunewright.search_space.space import Tiling
 
-Floats = NDArray[np.float64]  # [points]
+Floats = NDArray[np.float64]  # [points], or [levels, points]; [1] of what is the same for all
 Tile = Mapping[str, Floats]  # axis -> extent
 
 LEVELS = 4
@@ -51,7 +51,7 @@ class Dimension:
         return len(self.terms) == 1 == len(self.offsets) and abs(next(iter(self.terms.values()))) == 1
 
     def extent(self, tile: Tile) -> Floats:
-        """How many places [points] the index takes over a tile: at most those between its ends, or one a step."""
+        """How many places the index takes over a tile: at most those between its ends, or one a step."""
         steps = product([tile[axis] for axis in self.terms])
         if len(self.offsets) > 1:
             steps = steps * len(self.offsets)
@@ -79,15 +79,15 @@ class Access:
         return frozenset(axis for dimension in self.dimensions for axis in dimension.terms)
 
     def elements(self, tile: Tile) -> Floats:
-        """Distinct elements [points] touched by one pass over a tile."""
+        """Distinct elements touched by one pass over a tile."""
         return product(self.extents(tile))
 
     def footprint_bytes(self, tile: Tile) -> Floats:
-        """Bytes [points] of the cache lines touched by one pass over a tile."""
+        """Bytes of the cache lines touched by one pass over a tile."""
         return self.lines_bytes(self.extents(tile))
 
     def extents(self, tile: Tile) -> list[Floats]:
-        """Places [points] that the index of each dimension takes over a tile."""
+        """Places that the index of each dimension takes over a tile."""
         return [dimension.extent(tile) for dimension in self.dimensions]
 
     def stretched(self, extents: Sequence[Floats], whole: Sequence[Floats], axis: str, tile: Tile) -> Iterator[Floats]:
@@ -102,7 +102,7 @@ class Access:
                 yield longest if len(dimension.terms) == 1 else dimension.extent(tile)
 
     def lines_bytes(self, extents: Sequence[Floats]) -> Floats:
-        """Bytes [points] of the cache lines that hold a box of these extents."""
+        """Bytes of the cache lines that hold a box of these extents."""
         run_bytes = (extents[-1] if extents else np.ones(1)) * self.element_bytes
         return product(extents[:-1]) * np.ceil(run_bytes / LINE_BYTES) * LINE_BYTES
 
@@ -157,12 +157,16 @@ def _terms(index: Expr) -> tuple[Mapping[str, int], int]:
 
 
 def product(factors: Sequence[Floats]) -> Floats:
-    """The product of arrays [points]; 1 of none."""
+    """The product of arrays; 1 of none."""
     return reduce(np.multiply, factors) if factors else np.ones(1)
 
 
 class Loops:
-    """The tiles of a set of points, at `LEVELS` levels from the innermost outwards, and the whole."""
+    """The tiles of a set of points, at `LEVELS` levels from the innermost outwards, and the whole.
+
+    What differs from level to level is worked out for all of them at once: [levels, points], or [1] of what is the same
+    for all.
+    """
 
     def __init__(self, task: Task, target: Target, tiling: Tiling, vector_axis: str) -> None:
         stage = tiling.stage
@@ -171,10 +175,10 @@ class Loops:
         self.spatial = [axis.name for axis in stage.axes]
         self.reduced = [axis.name for axis in stage.reduce]
         self.whole: Tile = {a.name: np.array([float(a.extent)]) for a in stage.axes + stage.reduce}
-        self.tiles: list[Tile] = [
-            {axis: np.minimum(tile[axis].astype(np.float64), extent) for axis, extent in self.whole.items()}
-            for tile in _levels(tiling)
-        ]
+        self.levels: Tile = {
+            axis: np.minimum(extents, self.whole[axis]) for axis, extents in _levels(tiling, self.whole).items()
+        }
+        self.innermost: Tile = {axis: extents[0] for axis, extents in self.levels.items()}
         self._traffic_bytes: dict[float, Floats] = {}
         self.chunks = np.maximum(tiling.chunks.astype(np.float64), 1.0)
         self.vector_axis = vector_axis
@@ -190,26 +194,39 @@ class Loops:
         return product([np.ceil(self.whole[axis] / tile[axis]) for axis in axes])
 
     @cached_property
-    def boxes(self) -> list[list[list[Floats]]]:
-        """Extents in each access's dimensions, per level, and last of the whole."""
-        return [[access.extents(tile) for access in self.accesses] for tile in [*self.tiles, self.whole]]
+    def boxes(self) -> list[list[Floats]]:
+        """Extents in each access's dimensions, at the levels."""
+        return [access.extents(self.levels) for access in self.accesses]
 
     @cached_property
-    def footprints_bytes(self) -> list[Floats]:
-        """Of all accesses together, per level, and last of the whole."""
-        return [np.asarray(sum(parts)) for parts in self.parts_bytes]
+    def whole_boxes(self) -> list[list[Floats]]:
+        """The same of the whole."""
+        return [access.extents(self.whole) for access in self.accesses]
 
     @cached_property
-    def parts_bytes(self) -> list[list[Floats]]:
-        """Of each access, per level, and last of the whole."""
-        return [
-            [access.lines_bytes(box) for access, box in zip(self.accesses, boxes, strict=True)] for boxes in self.boxes
-        ]
+    def parts_bytes(self) -> list[Floats]:
+        """Footprint of each access, at the levels."""
+        return [access.lines_bytes(box) for access, box in zip(self.accesses, self.boxes, strict=True)]
 
     @cached_property
-    def passes_at(self) -> list[Floats]:
-        """How many tiles of each level, and last of the whole, one run goes through."""
-        return [self.passes(tile, self.spatial + self.reduced) for tile in [*self.tiles, self.whole]]
+    def footprints_bytes(self) -> Floats:
+        """Of all accesses together [levels, points]."""
+        return self._of_levels(sum(self.parts_bytes))
+
+    @cached_property
+    def whole_bytes(self) -> Floats:
+        """The same of the whole [1]."""
+        boxes = zip(self.accesses, self.whole_boxes, strict=True)
+        return np.asarray(sum(access.lines_bytes(box) for access, box in boxes))
+
+    @cached_property
+    def passes_at(self) -> Floats:
+        """How many tiles of each level one run goes through [levels, points]."""
+        return self._of_levels(self.passes(self.levels, self.spatial + self.reduced))
+
+    def _of_levels(self, values: Floats | float) -> Floats:
+        """As [levels, points]."""
+        return np.broadcast_to(values, (LEVELS, len(self.chunks)))
 
     @cached_property
     def reduction_run(self) -> Floats:
@@ -217,13 +234,14 @@ class Loops:
 
         Levels that add reduction only, and no other axis, go on with the same registers.
         """
-        inner = self.tiles[0]
-        run = self.volume(inner, self.reduced)
-        same = np.ones(1, np.bool_)
-        for tile in self.tiles[1:]:
-            for axis in self.spatial:
-                same = same & (tile[axis] == inner[axis])
-            run = np.where(same, np.maximum(run, self.volume(tile, self.reduced)), run)
+        inner, *outer = self._of_levels(self.volume(self.levels, self.reduced))
+        run: Floats = inner
+        same = np.ones((LEVELS - 1, 1), np.bool_)
+        for axis in self.spatial:
+            extents = self.levels[axis]
+            same = same & (extents[1:] == extents[0])
+        for volume, is_same in zip(outer, np.logical_and.accumulate(same), strict=True):
+            run = np.where(is_same, np.maximum(run, volume), run)
         return run
 
     def vectors(self, tile: Tile, axes: Sequence[str]) -> Floats:
@@ -232,30 +250,36 @@ class Loops:
         return product(parts)
 
     @cached_property
-    def moved_bytes(self) -> list[Floats]:
-        """Bytes that all passes over the tiles of a level bring in, per level.
+    def moved_bytes(self) -> Floats:
+        """Bytes that all passes over the tiles of a level bring in [levels, points].
 
         A tile finds what it shares with the one before it. Around the innermost tile the next one lies along an axis
         of the reduction, for its results stay in registers. Further out that isn't known: the best axis is assumed.
         """
-        axes = [self.reduced, *[self.spatial + self.reduced] * (LEVELS - 1)]
-        return list(map(self._moved_bytes, range(LEVELS), axes))
+        innermost = self._moved_bytes(slice(1), self.reduced)
+        further = self._moved_bytes(slice(1, LEVELS), self.spatial + self.reduced)
+        return np.concatenate([innermost, further])
 
-    def _moved_bytes(self, level: int, next_axes: Sequence[str]) -> Floats:
-        tile, passes = self.tiles[level], self.passes_at[level]
-        moved = self.footprints_bytes[level] * passes
+    def _moved_bytes(self, levels: slice, next_axes: Sequence[str]) -> Floats:
+        tile = {axis: extents[levels] for axis, extents in self.levels.items()}
+        passes = self.passes_at[levels]
+        moved = self.footprints_bytes[levels] * passes
         for axis in next_axes:
             if self.whole[axis][0] > 1:
                 row = {**tile, axis: self.whole[axis]}
                 runs = passes / np.ceil(self.whole[axis] / tile[axis])
-                moved = np.minimum(moved, np.asarray(sum(self._rows_bytes(level, axis, row))) * runs)
+                moved = np.minimum(moved, np.asarray(sum(self._rows_bytes(levels, axis, row))) * runs)
         return moved
 
-    def _rows_bytes(self, level: int, axis: str, row: Tile) -> Iterator[Floats]:
-        """Of each access over the tiles of a level in a row along an axis."""
-        known = zip(self.accesses, self.boxes[level], self.boxes[-1], self.parts_bytes[level], strict=True)
+    def _rows_bytes(self, levels: slice, axis: str, row: Tile) -> Iterator[Floats]:
+        """Of each access over the tiles of some levels in a row along an axis."""
+        known = zip(self.accesses, self.boxes, self.whole_boxes, self.parts_bytes, strict=True)
         for access, box, whole, part in known:
-            yield part if axis not in access.axes else access.lines_bytes([*access.stretched(box, whole, axis, row)])
+            if axis not in access.axes:
+                yield _of(part, levels)
+            else:
+                extents = [_of(extent, levels) for extent in box]
+                yield access.lines_bytes([*access.stretched(extents, whole, axis, row)])
 
     def traffic_bytes(self, cache_bytes: float) -> Floats:
         """Bytes that pass into a cache of this size in one warm run: the least of the levels whose tiles fit.
@@ -269,9 +293,9 @@ class Loops:
     def _traffic(self, cache_bytes: float) -> Floats:
         usable = 0.8 * cache_bytes  # the rest goes to streams passing through and to unlucky placement
         traffic = self.moved_bytes[0]
-        for moved, footprint in zip(self.moved_bytes[1:], self.footprints_bytes[1:-1], strict=True):
+        for moved, footprint in zip(self.moved_bytes[1:], self.footprints_bytes[1:], strict=True):
             traffic = np.where(footprint <= usable, np.minimum(traffic, moved), traffic)
-        return np.where(self.footprints_bytes[-1] <= usable, 0.0, traffic)
+        return np.where(self.whole_bytes <= usable, 0.0, traffic)
 
 
 def by_vector_axis(tiling: Tiling, points: int) -> list[tuple[str, NDArray[np.int64], Tiling]]:
@@ -286,8 +310,19 @@ def by_vector_axis(tiling: Tiling, points: int) -> list[tuple[str, NDArray[np.in
     return parts
 
 
-def _levels(tiling: Tiling) -> list[Mapping[str, NDArray[np.int64]]]:
+def _levels(tiling: Tiling, axes: Iterable[str]) -> Tile:
+    """Extents of tiles [levels, points] along each axis: some levels left out of many, the last repeated of few."""
     tiles = tiling.tiles
     if len(tiles) > LEVELS:
-        return [*tiles[: LEVELS - 1], tiles[-1]]
-    return [tiles[min(level, len(tiles) - 1)] for level in range(LEVELS)]
+        tiles = (*tiles[: LEVELS - 1], tiles[-1])
+    found = {}
+    for axis in axes:
+        found[axis] = np.empty((LEVELS, len(tiling.chunks)))
+        for level in range(LEVELS):
+            found[axis][level] = tiles[min(level, len(tiles) - 1)][axis]
+    return found
+
+
+def _of(values: Floats, levels: slice) -> Floats:
+    """Those of some levels."""
+    return values[levels] if values.ndim > 1 else values

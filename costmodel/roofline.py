@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Op, walk, widened
 from tunewright.codegen.target import Target
 from tunewright.graph.task import UNCOUNTED, Stage, Task
@@ -33,6 +34,7 @@ class Machine:
     loads: float = 2.0  # vectors a cycle
     stores: float = 1.0
     product_pipes: float = 2.0  # vector operations a cycle in products of narrow floats
+    split_pipes: float = 0.0  # the same of float32, where tensor cores multiply it in parts
     latency: float = 4.0  # cycles from one operation on a register to the next
     window: float = 400.0  # operations that a core looks ahead
     l2_bytes_cycle: float = 32.0  # into L1
@@ -45,7 +47,16 @@ class Machine:
 
     def vectors_cycle(self, stage: Stage) -> float:
         """Vector operations of a stage a cycle."""
-        return self.product_pipes if self.product_pipes != self.pipes and is_narrow_product(stage) else self.pipes
+        if self.product_pipes == self.pipes:
+            return self.pipes
+        dtype = product_dtype(stage)
+        return self.product_pipes if dtype is not None and dtype.is_narrow else self.pipes
+
+    def most_vectors_cycle(self, stage: Stage) -> float:
+        """The same by the fastest of those who could. Points are estimated as if threads multiplied float32, whoever
+        does: which of the sketches is faster is not known before something is measured.
+        """
+        return max(self.vectors_cycle(stage), self.split_pipes if product_dtype(stage) is DType.F32 else 0.0)
 
 
 PROCESSOR = Machine()
@@ -64,6 +75,7 @@ def machine_of(target: Target) -> Machine:
         loads=GPU_LOADS / lanes,
         stores=GPU_LOADS / lanes,
         product_pipes=gpu.narrow_multiply_adds / lanes,
+        split_pipes=gpu.split_multiply_adds / lanes,
         latency=0.0,
         l2_bytes_cycle=GPU_BYTES_CYCLE,
         l3_bytes_cycle=GPU_BYTES_CYCLE,
@@ -88,12 +100,12 @@ GPU_LAUNCH_S = 2e-6
 """What starting and ending a launch takes on the device."""
 
 
-def is_narrow_product(stage: Stage) -> bool:
-    """Whether a stage sums products of narrow floats, as tensor cores do."""
+def product_dtype(stage: Stage) -> DType | None:
+    """The type of the elements whose products a stage sums, as tensor cores do; None where it does not, or of two."""
     match stage.body:
-        case Op("mul", (left, right)) if stage.combiner == "sum":
-            return widened(left).dtype.is_narrow and widened(left).dtype is widened(right).dtype
-    return False
+        case Op("mul", (left, right)) if stage.combiner == "sum" and widened(left).dtype is widened(right).dtype:
+            return widened(left).dtype
+    return None
 
 
 SLOW = {"div": 5.0, "sqrt": 6.0, "exp": 12.0, "log": 16.0, "erf": 18.0, "tanh": 16.0, "sigmoid": 16.0, "pow": 30.0}
@@ -117,7 +129,7 @@ def floor_s(task: Task, target: Target) -> float:
         stage.points
         * operations(stage.body, stage.combiner)
         / max(target.lanes(stage.body.dtype.size_bytes), 1)
-        / machine.vectors_cycle(stage)
+        / machine.most_vectors_cycle(stage)
         for stage in task.stages
     )
     compute_s = cycles / machine.clock_hz / target.threads
@@ -156,7 +168,7 @@ def last_bytes(target: Target) -> int:
 
 def step_cycles(loops: Loops) -> tuple[Floats, Floats]:
     """Cycles [points] that one step of the reduction takes in the innermost tile: to compute, and to load operands."""
-    stage, tile = loops.stage, loops.tiles[0]
+    stage, tile = loops.stage, loops.innermost
     one_step = {axis: tile[axis] if axis in loops.spatial or axis == loops.vector_axis else np.ones(1) for axis in tile}
     computed = loops.vectors(one_step, list(one_step)) * operations(stage.body, stage.combiner)
     fetched = np.zeros(1)
@@ -181,7 +193,7 @@ def instructions(loops: Loops, access: Access, elements: Floats) -> Floats:
 
 def registers(loops: Loops) -> Floats:
     """Vector registers that the innermost tile wants: its results, a row of operands and one operand more."""
-    tile = loops.tiles[0]
+    tile = loops.innermost
     across = np.ceil(tile[loops.vector_axis] / loops.lanes) if loops.vector_axis in tile else np.ones(1)
     results = loops.vectors(tile, loops.spatial)
     return np.asarray(results + across + 1.0 if loops.stage.reduce else np.maximum(results, across) + 1.0)
@@ -190,7 +202,7 @@ def registers(loops: Loops) -> Floats:
 def calls(loops: Loops) -> Floats:
     """How often the innermost tile is begun in one run, from its registers' first use to its store."""
     folds = np.ceil(loops.volume(loops.whole, loops.reduced) / loops.reduction_run)
-    return np.asarray(loops.passes(loops.tiles[0], loops.spatial) * folds)
+    return np.asarray(loops.passes(loops.innermost, loops.spatial) * folds)
 
 
 def compute_cycles(loops: Loops) -> Floats:
@@ -198,10 +210,10 @@ def compute_cycles(loops: Loops) -> Floats:
     compute, fetch = step_cycles(loops)
     steps = loops.reduction_run
     if loops.vector_axis in loops.reduced:
-        steps = steps / np.minimum(loops.tiles[0][loops.vector_axis], steps)
+        steps = steps / np.minimum(loops.innermost[loops.vector_axis], steps)
     output = loops.accesses[0]
     machine = machine_of(loops.target)
-    stored = instructions(loops, output, output.elements(loops.tiles[0])) / machine.stores
+    stored = instructions(loops, output, output.elements(loops.innermost)) / machine.stores
     resumed = loops.reduction_run < loops.volume(loops.whole, loops.reduced)
     one_call = steps * np.maximum(compute, fetch) + np.where(resumed, 2.0, 1.0) * stored + machine.call_cycles
     return np.asarray(calls(loops) * one_call)

@@ -39,7 +39,8 @@ class Measurement:
     status: Status
     # Seconds of one run, one a sample; empty unless OK. Of a trial that was timed in turn with the incumbent they are
     # as if the machine were as fast as when that was timed first, and so are the figures below; "pace" in the
-    # provenance is how many times as long it took now.
+    # provenance is how many times as long it took now. Of one that was compared in turn with others they are as if
+    # every round had been as fast as the middle one.
     samples_s: tuple[float, ...] = ()
     median_s: float | None = None
     low_s: float | None = None  # 95% interval of the median

@@ -30,7 +30,8 @@ from . import sampling
 from .check import Example, Loaded
 from .cold import LASTING_S
 from .gpu import GpuLoaded
-from .racing import CLEARLY, FIRST, LONG_S, Incumbent, Race, Runner
+from .racing import CLEARLY, FIRST, LONG_S, Incumbent, Outcome, Race, Runner
+from .stolen import Result, undisturbed
 from .wire import LastTask, artifact_json, identity, read_artifact, read_candidate
 
 EXAMPLES = 4
@@ -39,12 +40,9 @@ EXAMPLES = 4
 DOUBTS, BEYOND_BELIEF = 4, 10.0
 """How often a run that took too long is repeated: after the first time where it took so many times what others take."""
 
-WARMING, WARM = 10, 9
-"""Samples with all operands in the caches, and those before them, as it takes some runs until constants are there which
-only a last-level cache has room for."""
-
-LASTING_WARM = 2
-"""The same where a run is lasting: it matters less where so few bytes, for so much time, come from."""
+WARMING = 4
+"""Samples before one with all operands in the caches: it takes some runs until constants are there which only a
+last-level cache has room for. None where a run is lasting: it matters less there where so few bytes come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +164,7 @@ def _raced(
 ) -> Measurement:
     """The measurement with its figures, if all runs gave the same. The fastest stays loaded."""
     incumbent = _fastest[key].incumbent if key in _fastest else None
-    runner = _runner(loaded, incumbent.time_s * incumbent.pace if incumbent else best_s or 0.0)
-    outcome = Race(runner, incumbent, best_s).run(budget_s)
+    runner, outcome = _race(loaded, incumbent, budget_s, best_s)
     fault = loaded.recheck() if outcome.ran else loaded.damage()  # else another's outputs may lie there
     begun = _checked(begun, (fault, begun.max_rel_err))
     begun = replace(begun, provenance={**begun.provenance, **loaded.provenance})
@@ -183,6 +180,25 @@ def _raced(
             _fastest.pop(key).loaded.close()
         _fastest[key] = Fastest(loaded, Incumbent(runner, begun.median_s, outcome.pace or 1.0))
     return begun
+
+
+def _race(
+    loaded: Loaded | GpuLoaded, incumbent: Incumbent | None, budget_s: float, best_s: float | None
+) -> tuple[Runner, Outcome]:
+    """A race of what was checked, begun anew where its time was stolen."""
+
+    def attempt() -> tuple[Runner, Outcome]:
+        runner = _runner(loaded, incumbent.time_s * incumbent.pace if incumbent else best_s or 0.0)
+        return runner, Race(runner, incumbent, best_s).run(budget_s)
+
+    return _undisturbed(loaded, attempt, loaded.again)  # the run of the check may have been held up as well
+
+
+def _undisturbed(
+    loaded: Loaded | GpuLoaded, attempt: Callable[[], Result], anew: Callable[[], None] = lambda: None
+) -> Result:
+    """See `undisturbed`. A GPU goes on by itself while the processors that wait for it are elsewhere."""
+    return attempt() if isinstance(loaded, GpuLoaded) else undisturbed(attempt, anew)
 
 
 def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measurement, Loaded | GpuLoaded | None]:
@@ -225,26 +241,37 @@ def sample(number: int) -> float:
     one a run does that.
     """
     one = _kept[number]
-    if one.loaded.once_s < LASTING_S:
-        one.loaded.fill()
-    [time_s] = one.loaded.cold.time(1, one.repeats)
+
+    def attempt() -> float:
+        if one.loaded.once_s < LASTING_S:
+            one.loaded.fill()
+        [time_s] = one.loaded.cold.time(1, one.repeats)
+        return time_s
+
+    time_s = _undisturbed(one.loaded, attempt)
     one.fault = one.fault or one.loaded.recheck_outputs()
     return time_s
 
 
 def warm(number: int) -> float:
-    """Seconds of a run of what was loaded with all operands in the caches, as far as these have room for them."""
+    """One sample of what was loaded, with all operands in the caches, as far as these have room for them."""
     one = _kept[number]
-    one.loaded.fill()
-    warming, count = (0, LASTING_WARM) if one.loaded.once_s >= LASTING_S else (WARMING, WARM)
-    samples_s = one.loaded.warm.time(warming + count, one.repeats)
-    one.fault = one.fault or one.loaded.recheck()
-    return sampling.interval(samples_s[warming:]).median_s
+    warming = 0 if one.loaded.once_s >= LASTING_S else WARMING
+
+    def attempt() -> float:
+        one.loaded.fill()
+        *_, time_s = one.loaded.warm.time(warming + 1, one.repeats)
+        return time_s
+
+    time_s = _undisturbed(one.loaded, attempt)
+    one.fault = one.fault or one.loaded.recheck_outputs()
+    return time_s
 
 
 def recheck(number: int) -> str | None:
     """What is wrong with what was loaded and has been sampled since, or null."""
-    return _kept[number].fault
+    one = _kept[number]
+    return one.fault or one.loaded.damage()
 
 
 CALLS: dict[str, Callable[..., Any]] = {

@@ -30,7 +30,7 @@ is rare.
 
 TWICE = 1.02
 """The same for the faster one of two long runs, where it is also slower than all that was seen of the incumbent beside
-it: they vary by less, and that both are disturbed, but none of the incumbent's, is rare."""
+them: they vary by less, and that both are disturbed, but not the incumbent's between them, is rare."""
 
 HOPELESS = 2.0
 """Times the fastest time known, above which a schedule is clearly slower, where its schedule isn't at hand to be timed
@@ -39,6 +39,17 @@ again: that time may be of a better hour, or of another machine of the kind."""
 FAR = 4.0
 """The same of a long run, for which the incumbent is not timed again but taken to be as fast as when it was last:
 machines were seen to vary by a factor of three from one second to the next."""
+
+SETTLING_S = 0.1
+"""So long the first schedule of a task is timed at least: all others are put in proportion to its time, and what holds
+up a machine passes within hundredths of a second, mostly."""
+
+SETTLED = 50
+"""Samples that are kept of that: so few tell as much of it as all of them."""
+
+PATIENCE_S = 0.25
+"""So long an incumbent is timed again that takes `FAR` times as long as just before: something holds it up, such as
+another process on a processor of one of its threads, and beside that no other time tells anything."""
 
 TURN = 2
 """Samples of each in a turn after the first, unless a run is long: then half of them follow one of the same kernel, as
@@ -122,7 +133,7 @@ class Race:
         return self._beside(self._incumbent, start_s, budget_s)
 
     def _alone(self, start_s: float, budget_s: float) -> Outcome:
-        """There is nothing to be faster than but a time."""
+        """There is nothing to be faster than but a time. What may be faster takes `SETTLING_S` whatever the budget."""
         challenger, limit_s = self._challenger, start_s + LONGEST_S
         taken = [challenger.once_s] if challenger.is_long else []
         for count in range(1, FIRST + 1) if challenger.is_long else (FIRST, FEWEST):
@@ -132,6 +143,9 @@ class Race:
                 return Outcome(taken, False, True)
             if self._clock() >= limit_s:
                 break
+        settled_s = start_s + SETTLING_S
+        while self._clock() < settled_s and len(taken) < SETTLED:
+            taken += challenger.samples(STEP, settled_s)[-1:]
         while interval(taken).width > PRECISION and self._clock() < start_s + budget_s:
             taken += challenger.samples(STEP, start_s + budget_s)
         return Outcome(taken, True, True)
@@ -151,9 +165,11 @@ class Race:
             once_s = self._challenger.once_s
             if (about_s := once_s / incumbent.pace) > FAR * incumbent.time_s:
                 return Outcome([about_s], False, False, incumbent.pace)
-            self._add(incumbent, [once_s], incumbent.runner.samples(1, limit_s))
-            if self._is_slower(incumbent):
-                return self._outcome(incumbent, is_fastest=False)
+            others, has_waited = self._beside_s(incumbent, 1, limit_s)
+            if not has_waited:  # else the run of the check may have been held up, too
+                self._add(incumbent, [once_s], others)
+                if self._is_slower(incumbent):
+                    return self._outcome(incumbent, is_fastest=False)
         is_proven = False
         while True:
             self._turn(incumbent, limit_s)
@@ -171,10 +187,24 @@ class Race:
             self._taken, self._paced, self._others = [], [], []
 
     def _turn(self, incumbent: Incumbent, limit_s: float) -> None:
-        size = 1 if self._challenger.is_long else TURN if self._taken else FIRST
-        others = incumbent.runner.samples(size, limit_s)
+        is_long = self._challenger.is_long
+        size = 1 if is_long else TURN if self._taken else FIRST
+        # The incumbent's last run lies between two of the challenger's: after its check, and before this one.
+        is_between = is_long and bool(self._others) and not self._ran
+        others = self._others[-1:] if is_between else self._beside_s(incumbent, size, limit_s)[0]
         self._ran = True
         self._add(incumbent, self._challenger.samples(size, limit_s), others)
+
+    def _beside_s(self, incumbent: Incumbent, size: int, limit_s: float) -> tuple[list[float], bool]:
+        """Samples of the incumbent that nothing holds up, for `PATIENCE_S` at most, and whether that was waited for."""
+        patient_s = min(self._clock() + PATIENCE_S, limit_s)
+        has_waited = False
+        while True:
+            others = incumbent.runner.samples(size, limit_s)
+            is_held_up = interval(others).median_s > FAR * incumbent.pace * incumbent.time_s
+            if not is_held_up or self._clock() >= patient_s:
+                return others, has_waited
+            has_waited = True
 
     def _add(self, incumbent: Incumbent, taken: list[float], others: list[float]) -> None:
         """Each sample at the pace of the one beside it; a deadline may have cut one side short."""

@@ -6,13 +6,17 @@ their median is narrow. The median, as interruptions only ever add time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import comb, inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
 
 from tunewright.search_space.measurement import Measurement, Status
+
+Label = TypeVar("Label", bound=Hashable)
 
 FEWEST = 5
 """Samples of any run that is not clearly too slow."""
@@ -32,6 +36,9 @@ GROWTH = 10
 
 MOST_RUNS = 1_000_000
 """In a row: no run takes less than a nanosecond. So whatever the clock says, a fast kernel is not run for ever."""
+
+POLISHES = 4
+"""Turns by which paces are known to a tenth of a percent."""
 
 LONGEST_S = 2.0
 """After that long not even the fewest samples are waited for."""
@@ -80,6 +87,26 @@ def _rank(count: int) -> int:
         rank += 1
         tail += comb(count, rank)
     return rank
+
+
+def paced(taken: Mapping[Label, Sequence[float]]) -> dict[Label, list[float]]:
+    """Samples of several, taken in turn, as if each round had been as fast as the middle one.
+
+    What the samples of a round have in common, beside what each of the several takes, is the pace of the machine then.
+    Both are found by turns, as medians: Tukey, Exploratory Data Analysis, chapter 11. Those of one alone stay what they
+    are, and so do all where some took no time.
+    """
+    if len(taken) < 2 or not all(samples_s and min(samples_s) > 0 for samples_s in taken.values()):
+        return {n: list(samples_s) for n, samples_s in taken.items()}
+    logs = np.full((len(taken), max(map(len, taken.values()))), np.nan)
+    for row, samples_s in zip(logs, taken.values(), strict=True):
+        row[: len(samples_s)] = np.log(samples_s)
+    pace = np.zeros(logs.shape[1])
+    for _ in range(POLISHES):
+        apart = logs - pace
+        pace += np.nanmedian(apart - np.nanmedian(apart, axis=1, keepdims=True), axis=0)
+    even_s = np.exp(logs - pace + np.median(pace))
+    return {n: row[: len(samples_s)].tolist() for row, (n, samples_s) in zip(even_s, taken.items(), strict=True)}
 
 
 def repeats(program: Timed, once_s: float) -> int:

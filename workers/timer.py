@@ -14,6 +14,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Status
 
 from . import sampling
 from .builder import Built
+from .cold import LASTING_S
 from .lock import HostLock
 from .pool import Limits, ReferenceFailed
 from .process import Child, ChildLimits, Failed, NotStarted, Stopped
@@ -256,11 +257,14 @@ class _Comparison:
         entries = {n: self._load(n, built) for n, built in several.items()}
         if wrong := {n: e.begun for n, e in entries.items() if e.begun.status is not Status.OK}:
             return wrong
-        samples_s = self._rounds(entries)
-        warm_s = {n: self._sample(entry, n, "warm") for n, entry in entries.items()}
+        samples_s = self._rounds(entries, "sample")
+        are_lasting = {n: sampling.interval(taken).median_s >= LASTING_S for n, taken in samples_s.items()}
+        warm_s = self._rounds({n: entry for n, entry in entries.items() if not are_lasting[n]}, "warm")
+        warm_s |= {n: [self._sample(entry, n, "warm")] for n, entry in entries.items() if are_lasting[n]}
         wrong = {n: m for n, entry in entries.items() if (m := self._recheck(n, entry)).status is not Status.OK}
         return wrong or {
-            n: replace(sampling.timed(entry.begun, samples_s[n]), warm_s=warm_s[n]) for n, entry in entries.items()
+            n: replace(sampling.timed(entry.begun, samples_s[n]), warm_s=sampling.interval(warm_s[n]).median_s)
+            for n, entry in entries.items()
         }
 
     def _request(self, n: int, call: str, **arguments: Any) -> Any:
@@ -272,8 +276,9 @@ class _Comparison:
         reply = self._request(n, "load", task_key=self._task.key, artifact=built.artifact, threads=self._threads)
         return Racer(reply["number"], Measurement.from_json(reply["measurement"]))
 
-    def _rounds(self, entries: Mapping[int, Racer]) -> dict[int, list[float]]:
-        """Samples of each, in an order that goes round, until it is clear which is fastest or the time is over.
+    def _rounds(self, entries: Mapping[int, Racer], call: str) -> dict[int, list[float]]:
+        """Samples of each by a call, in an order that goes round, until it is clear which is fastest or the time is
+        over; at an even pace.
 
         Not without end for fast kernels either: samples that took no time have a narrow interval, see `timed`.
         """
@@ -282,12 +287,12 @@ class _Comparison:
         deadline_s = time.monotonic() + SHARE * self._limits.timing_s * len(order)
         while order:
             for n in order:
-                samples_s[n].append(self._sample(entries[n], n))
+                samples_s[n].append(self._sample(entries[n], n, call))
             order.append(order.pop(0))
-            order = _undecided(order, samples_s, deadline_s)
-        return samples_s
+            order = _undecided(order, sampling.paced(samples_s), deadline_s)
+        return sampling.paced(samples_s)
 
-    def _sample(self, entry: Racer, n: int, call: str = "sample") -> float:
+    def _sample(self, entry: Racer, n: int, call: str) -> float:
         time_s: float = self._request(n, call, number=entry.number)
         return time_s
 
@@ -297,15 +302,18 @@ class _Comparison:
 
 
 def _undecided(order: Sequence[int], samples_s: Mapping[int, Sequence[float]], deadline_s: float) -> list[int]:
-    """Those that may be the fastest, in their order; none where it is known or does not matter which of them is."""
+    """Those that may be the fastest, in their order, two at least until `ROUNDS`; none where it is known or does not
+    matter which of them is.
+    """
     rounds = len(samples_s[order[0]])
     if rounds < sampling.FEWEST:
         return list(order)
     seen = {n: sampling.interval(samples_s[n]) for n in order}
     best_high_s = min(one.high_s for one in seen.values())
-    left = [n for n in order if seen[n].low_s <= best_high_s]
-    if rounds < ROUNDS:
-        return left
+    left = [n for n in order if seen[n].low_s <= (1 + SAME) * best_high_s]
+    if rounds < ROUNDS:  # one alone would show no pace
+        first = sorted(order, key=lambda n: seen[n].median_s)[:2]
+        return [n for n in order if n in left or n in first]
     medians_s = [seen[n].median_s for n in left]
     are_tied = max(medians_s) <= (1 + SAME) * min(medians_s)
     return [] if len(left) == 1 or are_tied or time.monotonic() >= deadline_s else left

@@ -80,13 +80,18 @@ async function renew(isAnew = false) {
   if (document.querySelector("[data-again]")) changed();
 }
 
+let pressed = null; // replaced before it is released, it would not be clicked
+addEventListener("pointerdown", ({ target }) => (pressed = target));
+for (const end of ["pointerup", "pointercancel", "contextmenu", "blur"])
+  addEventListener(end, () => setTimeout(() => pressed && changed((pressed = null)))); // after the click
+
 /** Put a new element in the place of an old one, and leave the user where they are. False where that would disturb. */
 function swap(old, fresh) {
   if (!old) return true;
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
   const selection = getSelection();
   const isSelecting = !selection.isCollapsed && selection.intersectsNode(old);
-  if (isSelecting || focused?.matches("input, select, textarea")) return false;
+  if (isSelecting || focused?.matches("input, select, textarea") || old.contains(pressed)) return false;
   const again = focused && places(focused);
   const scrolled = [...old.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
   for (const one of fresh.querySelectorAll("details[id]")) {

@@ -77,6 +77,7 @@ BUILT: Mapping[str, Built] = {
         "(float16[1, 64, 56, 56] x, float16[64, 64, 3, 3] w) => (float16 y) { y = Conv<pads = [1, 1, 1, 1]>(x, w) }",
     ),
     "gemm float32 1024x1024x1024": Built("product_tiles", _product("float", 1024, 1024, 1024)),
+    "gemm float32 1024x1024x1024 on tensor cores": Built("warp_tiles", _product("float", 1024, 1024, 1024)),
     "softmax float32 4096x1024": Built("row_blocks", _softmax("float", 4096, 1024)),
     "layer norm float16 4096x768": Built("row_blocks", _layer_norm("float16", 4096, 768)),
     "attention float16 12x512x64": Built("attention_tiles", _attention("float16", 12, 512, 64)),

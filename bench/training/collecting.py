@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tunewright.bench.keeping import keep_measured
+from tunewright.bench.keeping import keep_compared, keep_measured
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel
 from tunewright.db.store import Store
@@ -51,10 +51,16 @@ def _promising(task: Task, target: Target, space: Space, rng: np.random.Generato
     return rows[order[:PROMISING]]
 
 
-def collect(store: Store, pool: Pool, task: Task, target: Target, count: int) -> int:
-    """Measure and keep `count` schedules of a task where it has fewer; how many were added."""
+def collect(store: Store, pool: Pool, task: Task, target: Target, count: int, *, side_by_side: bool = False) -> int:
+    """Measure and keep `count` schedules of a task where it has fewer; how many were measured.
+
+    Those measured `side_by_side` belong together better, for a few times the price: where one is missing, all are.
+    """
     store.add_target(target)
     store.add_task(task)
     known = {record.schedule for record in store.records(task.key, target.key)}
-    wanted = [schedule for schedule in chosen(task, target, count) if schedule not in known]
+    offered = chosen(task, target, count)
+    wanted = [schedule for schedule in offered if schedule not in known]
+    if wanted and side_by_side:
+        return keep_compared(store, pool, [Candidate(task, target, schedule) for schedule in offered])
     return keep_measured(store, pool, [Candidate(task, target, schedule) for schedule in wanted])

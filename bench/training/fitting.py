@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tunewright.bench.files import write_whole
-from tunewright.bench.training.tasks import Loops, loops
+from tunewright.bench.training.tasks import Loops, is_held_out_or_reserved
 from tunewright.codegen.target import Target
 from tunewright.costmodel.features import NAMES, VERSION, features
 from tunewright.costmodel.forest import RANKS, SQUARES, Forest, Growth
-from tunewright.costmodel.judging import Quality, calibrated, is_held_out, judge
+from tunewright.costmodel.judging import Quality, calibrated, judge
 from tunewright.costmodel.labels import Lesson
 from tunewright.costmodel.learned import Learned
 from tunewright.costmodel.model import AnalyticModel, Scores, Trials
@@ -54,7 +54,7 @@ class Sets:
     def of(measured: Sequence[Trials], told: Sequence[Trials], reserved: Collection[Loops]) -> Sets:
         """`reserved`: what tasks are held out for their loops, whatever their keys say."""
         known = {each.task.key: each.task for each in (*measured, *told)}
-        out = {key for key, task in known.items() if is_held_out(key) or loops(task) in reserved}
+        out = {key for key, task in known.items() if is_held_out_or_reserved(task, reserved)}
         return Sets(
             [each for each in measured if each.task.key not in out],
             [each for each in told if each.task.key not in out],

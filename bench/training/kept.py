@@ -31,7 +31,8 @@ DIGITS = 4
 UNTAUGHT: Mapping[str, Any] = {
     "samples_s": [], "max_rel_err": None, "build_s": 0.0, "object_sha256": "", "incumbent_s": None, "warm_s": None,
 }  # fmt: skip
-"""What no cost model learns from, so that the same is said of all trials."""
+"""What no cost model learns from, so that the same is said of all trials. The machine's pace beside each is left out,
+too."""
 
 
 def keep(path: Path, exported: Iterable[Mapping[str, Any]]) -> int:
@@ -65,7 +66,8 @@ def entries(folder: Path) -> list[Entry]:
 def _short(data: Mapping[str, Any]) -> dict[str, Any]:
     times_s = {name: _rounded(data[name]) for name in ("median_s", "low_s", "high_s")}
     day = data["created_at"].partition("T")[0]
-    return {**data, **UNTAUGHT, **times_s, "created_at": f"{day}T00:00:00+00:00"}
+    machine = {name: text for name, text in data["provenance"].items() if name != "pace"}
+    return {**data, **UNTAUGHT, **times_s, "provenance": machine, "created_at": f"{day}T00:00:00+00:00"}
 
 
 def _rounded(time_s: float | None) -> float | None:

@@ -6,7 +6,7 @@ any number, odd and prime ones too. What takes long to run is left out: it teach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from tunewright.bench.searching.workloads import UNSEEN, WORKLOADS
 from tunewright.bench.suite import MODELS
 from tunewright.bench.suite.network import Network, batched_product, model_of
+from tunewright.costmodel.judging import is_held_out
 from tunewright.graph.task import Task
 from tunewright.tuner.models.model import open_model
 
@@ -65,6 +66,11 @@ def reserved() -> frozenset[Loops]:
     """
     models = [*(workload.build for workload in WORKLOADS.values()), *UNSEEN.values()]
     return frozenset(loops(task) for build in models for task, _ in open_model(build()).tasks.values())
+
+
+def is_held_out_or_reserved(task: Task, reserved_loops: Collection[Loops]) -> bool:
+    """Whether a task is held out: by its key, or for its loops, see `reserved`."""
+    return is_held_out(task.key) or loops(task) in reserved_loops
 
 
 def loops(task: Task) -> Loops:

@@ -66,14 +66,39 @@ def _product(depth: int, operand: np.dtype[Any], wide: np.dtype[Any], a: Array, 
     return (found[:, rows, columns],)
 
 
+TF32_MASK = 0xFFFFE000
+"""The bits of a float32 that TF32 has: 10 of the mantissa."""
+
+
 def _cut(values: Array) -> Array:
-    """Of float32, the 10 bits of the mantissa that TF32 has: hardware does not look at the others."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    """Of float32, what TF32 has: hardware does not look at the other bits."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32) & np.uint32(TF32_MASK)
     return bits.view(np.float32)
 
 
 def _tf32_product(a: Array, b: Array, c: Array) -> tuple[Array]:
     return _product(8, F32, F32, _cut(a), _cut(b), c)
+
+
+def _parted(values: Array) -> tuple[Array, Array]:
+    first = _cut(values)
+    with np.errstate(invalid="ignore"):  # nothing is left of what is infinite, as on the device
+        return first, values - first
+
+
+def _split() -> Instruction:
+    """Floats as those of TF32 and what is left, whose sum they are. The first may take the place of what is split."""
+    body = (
+        "  for (int n = 0; n < 4; ++n) {\n"
+        "    const float whole = a[n];\n"
+        f"    d[n] = __uint_as_float(__float_as_uint(whole) & 0x{TF32_MASK:x}u);\n"
+        "    rest[n] = whole - d[n];\n"
+        "  }\n"
+    )
+    four = Operand(Scope.REGISTER, F32, 16)
+    reference = "PTX ISA, 5.2.3, tf32; Ootomo and Yokota, Recovering Single Precision Accuracy from Tensor Cores, 2022"
+    pointers = "float* d", "float* rest", "const float* a"
+    return Instruction("split.tf32", (four, four), (four,), pointers, body, _parted, reference, 80, threads=1)
 
 
 def _mma(name: str, depth: int, operand: np.dtype[Any], wide: np.dtype[Any], words: str, section: str) -> Instruction:
@@ -204,6 +229,7 @@ INSTRUCTIONS: Mapping[str, Instruction] = {
         _mma("f32.f16", 16, F16, F32, "f32.f16.f16.f32", "9.7.14.5.8, mma.m16n8k16 of floating point"),
         _mma("f32.bf16", 16, BF16, F32, "f32.bf16.bf16.f32", "9.7.14.5.8, mma.m16n8k16 of floating point"),
         _mma("f32.tf32", 8, F32, F32, "f32.tf32.tf32.f32", "9.7.14.5.7, mma.m16n8k8"),
+        _split(),
         _mma("s32.s8", 32, S8, S32, "s32.s8.s8.s32", "9.7.14.5.10, mma.m16n8k32"),
         *(_ldmatrix(count, turned) for count in (1, 2, 4) for turned in (False, True)),
         *(_copy(size_bytes) for size_bytes in (4, 8, 16)),

@@ -33,7 +33,7 @@ from ..nests.digits import digits, places
 from ..products.attention import Attention
 from .elements import spread
 from .operand_tile import Operand, OperandTile, operands
-from .shared_tile import COLUMNS, DEPTH, PRODUCTS, ROWS, THREAD, SharedTile, unrolled, width
+from .shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, SharedTile, product_depth, unrolled, width
 from .sides import Sides, finished, size, within
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -41,6 +41,9 @@ LOWEST = float(np.finfo(np.float32).min)
 
 ROUND = "round"
 SCORES, SUMS, TOP, TOTAL, PART, OTHER, SCALE = "scores", "sums", "top", "total", "part", "other", "scale"
+
+DEPTH = product_depth(DType.F16)
+"""Terms of a sum that one product adds."""
 
 HALVES = 2
 """Rows of a thread: those of a product lie 8 apart."""

@@ -34,8 +34,14 @@ from .sides import Sides, Sizes, size
 ROUND = "round"
 
 
-@lru_cache(maxsize=256)
 def narrow_product(task: Task) -> Product | None:
+    """The task's product, if there is one of two operands of one type of narrow floats."""
+    found = tensor_product(task)
+    return found if found is not None and found.panel.dtype.is_narrow else None
+
+
+@lru_cache(maxsize=256)
+def tensor_product(task: Task) -> Product | None:
     """The task's product, if there is one of two operands of one type that tensor cores multiply."""
     found = product(task, NARROW_TOO)
     if found is None or not found.rows or found.panel.dtype not in PRODUCTS:

@@ -1,9 +1,14 @@
-"""Warp tiles: a sum of products of narrow floats as a launch in which the tensor cores of warps multiply.
+"""Warp tiles: a sum of products as a launch in which the tensor cores of warps multiply.
 
 What a round needs is in shared memory (`block_tile`), where what a warp reads together lies in different banks:
 
-    warp: sums += left x right         fragments of 16 x 16 and 16 x 8 by `ldmatrix` and `mma`
+    warp: sums += left x right         fragments of narrow floats, 16 x 16 and 16 x 8, by `ldmatrix` and `mma`
     output = finish(sums)
+
+Tensor cores see 11 bits of the mantissas of float32 (TF32). So there are three products, the larger last: that of the
+left operand and what was not seen of the right one, the other way round, and that of both. What none of them has is the
+product of both rests, some 2^-20 of a term. Where an operand is infinite, its rest is not a number, nor is the sum.
+When they add up, tensor cores are said to cut off what float32 would round (Ootomo and Yokota): not seen here so far.
 """
 
 from __future__ import annotations
@@ -21,12 +26,12 @@ from tunewright.graph.task import Task
 from ..products.product import Product
 from .block_tile import BlockTile, Copies, Place
 from .fragments import Fragments
-from .shared_tile import COLUMNS, DEPTH, PRODUCTS, ROWS, THREAD, unrolled
+from .shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, chunk, product_depth, unrolled
 
 
 @dataclass(frozen=True, slots=True)
 class WarpTile:
-    """A product of operands of one narrow type by the warps of a block, which has two stages or more."""
+    """A product of operands of one type by the warps of a block, which has two stages or more."""
 
     block: BlockTile
     warp_rows: int  # divides those of the block
@@ -53,12 +58,15 @@ class WarpTile:
         return self.block.lower(self._registers(), self._body)
 
     def _registers(self) -> tuple[Buffer, ...]:
-        sums = self.fragments
-        return (
-            sums.buffer,
-            Buffer("own_left", (sums.down, ROWS * DEPTH // WARP), self.dtype, Scope.REGISTER),
-            Buffer("own_right", (sums.across // 2, 2 * DEPTH * COLUMNS // WARP), self.dtype, Scope.REGISTER),
+        sums, each = self.fragments, chunk(self.dtype)
+        counts = {"left": sums.down, "right": sums.across // 2}
+        parts = ("own",) if self.dtype.is_narrow else ("own", "rest")
+        operands = (
+            Buffer(f"{part}_{side}", (count, each), self.dtype, Scope.REGISTER)
+            for part in parts
+            for side, count in counts.items()
         )
+        return sums.buffer, *operands
 
     def _body(self, copies: Copies, place: Place) -> Stmt:
         ahead = self.block.stages - 1
@@ -73,18 +81,30 @@ class WarpTile:
     def _multiplied(self, copies: Copies, stage: Expr) -> Stmt:
         """Add what one round brought. Of the right operand, what two neighbouring products need is read together."""
         row, column = self._own()
-        down, pairs = self.fragments.down, self.fragments.across // 2
+        down, pairs, depth = self.fragments.down, self.fragments.across // 2, product_depth(self.dtype)
         left, right = copies
-        r, c, p, deep = Var("r"), Var("c"), Var("p"), Var("k") * DEPTH
-        own = (
-            Load("own_left", (r, lined(const(0), 8)), self.dtype),
-            Load("own_right", (c, lined(const(0), 8)), self.dtype),
-        )
-        sums = self.fragments.sums(r, c * 2 + p)
-        factor = replace(own[1], index=(c, lined(p * 4, 4)))
-        body = (
+        r, c, deep = Var("r"), Var("c"), Var("k") * depth
+        own = self._held("own_left", r), self._held("own_right", c)
+        body = [
             unrolled(left.fragment(own[0], stage, row + r * ROWS, deep), r=down),
             unrolled(right.fragment(own[1], stage, column + c * 2 * COLUMNS, deep), c=pairs),
-            unrolled(Do(PRODUCTS[self.dtype], (sums,), (own[0], factor, sums)), r=down, c=pairs, p=2),
-        )
-        return unrolled(Block(body), k=self.block.depth // DEPTH)
+        ]
+        factors = [own]
+        if not self.dtype.is_narrow:
+            rest = self._held("rest_left", r), self._held("rest_right", c)
+            body.append(unrolled(Do("split.tf32", (own[0], rest[0]), (own[0],)), r=down))
+            body.append(unrolled(Do("split.tf32", (own[1], rest[1]), (own[1],)), c=pairs))
+            factors = [(own[0], rest[1]), (rest[0], own[1]), own]
+        body += [unrolled(self._product(*one), r=down, c=pairs, p=2) for one in factors]
+        return unrolled(Block(tuple(body)), k=self.block.depth // depth)
+
+    def _held(self, name: str, number: Expr) -> Load:
+        """A fragment of the left operand, or what two neighbouring products need of the right one."""
+        return Load(name, (number, lined(const(0), chunk(self.dtype))), self.dtype)
+
+    def _product(self, left: Load, right: Load) -> Stmt:
+        """Fragment `r` by fragment `p` of pair `c`."""
+        each, p = chunk(self.dtype) // 2, Var("p")
+        sums = self.fragments.sums(Var("r"), Var("c") * 2 + p)
+        half = replace(right, index=(Var("c"), lined(p * each, each)))
+        return Do(PRODUCTS[self.dtype], (sums,), (left, half, sums))

@@ -23,7 +23,7 @@ from tunewright.graph.task import Task
 from ..products.product import Product
 from .block_tile import BlockTile, Copies, Place
 from .fragments import Fragments
-from .shared_tile import CHUNK, COLUMNS, ROWS, THREAD, SharedTile, unrolled
+from .shared_tile import COLUMNS, ROWS, THREAD, SharedTile, chunk, unrolled
 
 TYPES = {DType.F16: "f16", DType.BF16: "bf16"}
 """Of operands, as instructions name them."""
@@ -114,7 +114,8 @@ def _lies(copy: SharedTile) -> str:
 
 def _named(copy: SharedTile, stage: Expr, part: Expr, k: Expr) -> Load:
     """What a thread names of 64 places along an operand by 16 along the reduction."""
-    row, chunk = warpgroup.named(_lies(copy), Var(THREAD) % warpgroup.GROUP)
+    each = chunk(copy.tile.operand.load.dtype)
+    row, number = warpgroup.named(_lies(copy), Var(THREAD) % warpgroup.GROUP)
     if copy.tile.operand.is_deep:
-        return copy.at(stage, part * warpgroup.PANEL + row, lined(k * warpgroup.DEPTH + chunk * CHUNK, CHUNK))
-    return copy.at(stage, part, k * warpgroup.DEPTH + row, lined(chunk * CHUNK, CHUNK))
+        return copy.at(stage, part * warpgroup.PANEL + row, lined(k * warpgroup.DEPTH + number * each, each))
+    return copy.at(stage, part, k * warpgroup.DEPTH + row, lined(number * each, each))

@@ -13,9 +13,9 @@ from tunewright.codegen.ir import Block, Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
-from ..grids.attention_tile import AttentionTile, padded
+from ..grids.attention_tile import DEPTH, AttentionTile, padded
 from ..grids.operand_tile import ADDRESS_REGISTERS, accesses, operands
-from ..grids.shared_tile import DEPTH, PRODUCTS, ROWS, width
+from ..grids.shared_tile import ROWS, width
 from ..grids.sides import Sides, Sizes, held, size, tiling
 from ..nests.phases import params
 from ..products.attention import Attention, attention
@@ -40,12 +40,12 @@ DEFAULTS = (
 
 @lru_cache(maxsize=256)
 def _seen(task: Task) -> Attention | None:
-    """The task's attention, if all operands are of one type that tensor cores multiply, and fit into registers."""
+    """The task's attention, if all operands are of one type of narrow floats, and fit into registers."""
     found = attention(task)
     if found is None:
         return None
     loads = found.scores.other, found.scores.panel, found.mixed.panel
-    alike = len({load.dtype for load in loads}) == 1 and loads[0].dtype in PRODUCTS
+    alike = len({load.dtype for load in loads}) == 1 and loads[0].dtype.is_narrow
     sizes = size(Sides.of(found.scores).depth), size(Sides.of(found.mixed).columns)
     return found if alike and max(sizes) <= MOST_INNER else None
 

@@ -1,4 +1,4 @@
-"""Warp tiles: one product of narrow floats on a GPU, by tiles that tensor cores multiply (`grids.warp_tile`).
+"""Warp tiles: one product on a GPU, by tiles that tensor cores multiply (`grids.warp_tile`).
 
 Everything pointwise after the sum is applied to the registers. Pieces before and after it are launches of their own.
 """
@@ -12,21 +12,33 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.ir import Kernel
-from tunewright.codegen.target import CUDA, Target
+from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..grids.block_tile import copy_registers, may_group, narrow_product, smem_bytes, widths
+from ..grids.block_tile import copy_registers, may_group, smem_bytes, tensor_product, widths
 from ..grids.parts import kernel, may_split
-from ..grids.shared_tile import DEPTH
-from ..grids.sides import Sizes, fill, first_enough, held, tiling
+from ..grids.shared_tile import product_depth
+from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
 from ..grids.warp_tile import WarpTile
 from ..products.product import Product
 from ..schedule import Schedule
 from ..sketch import remembered
-from ..space import Columns, Knob, Space
+from ..space import Columns, Knob, Space, Tiling
+from .product_tiles import LEAST_DEPTH
+
+LEAST_ROUND = 16
+"""Terms of a sum in the smallest round."""
 
 OTHER_REGISTERS = 40
 """Registers of a thread for counts and places, beside sums, operands and addresses."""
+
+SPLIT_REGISTERS, SPLIT_ROUND = 40, 32
+"""Of float32, which is multiplied in parts: more registers for counts and places, and terms of a sum in the largest
+round. Beyond that the compiler has so much under way at once that some of it is written out.
+"""
+
+SPLIT_SIDES = 128
+"""Of float32, rows and columns of a warp together at most, for the same reason."""
 
 DEFAULTS = (
     {"block_rows": 128, "block_columns": 128, "block_depth": 32, "warp_rows": 64, "warp_columns": 32, "stages": 4},
@@ -45,7 +57,12 @@ class WarpTilesSketch:
     version = 1
 
     def applies(self, task: Task, target: Target) -> bool:
-        return target.kind == CUDA and narrow_product(task) is not None
+        gpu, found = target.gpu, tensor_product(task)
+        if gpu is None or found is None:
+            return False
+        if found.panel.dtype.is_narrow:
+            return True
+        return gpu.split_multiply_adds > gpu.multiply_adds and size(Sides.of(found).depth) >= LEAST_DEPTH
 
     @remembered
     def space(self, task: Task, target: Target) -> Space:
@@ -70,8 +87,9 @@ class WarpTilesSketch:
             version=self.version,
             knobs=knobs,
             legal=legal,
-            tiling=lambda c: tiling(found, c, (c["warp_rows"], c["warp_columns"], np.full_like(c["stages"], DEPTH))),
+            tiling=lambda columns: _tiling(found, columns),
             default=Schedule(self.name, self.version, tuple(_default(found, target, legal).items())),
+            first_choice=found.panel.dtype.is_narrow,  # of float32 multiply-adds of threads are as good a guess
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -82,7 +100,7 @@ class WarpTilesSketch:
 
 
 def _product(task: Task) -> Product:
-    found = narrow_product(task)
+    found = tensor_product(task)
     assert found is not None
     return found
 
@@ -97,15 +115,24 @@ def _legal(found: Product, wide: tuple[int, int], target: Target, columns: Colum
     """Within shared memory and registers, and no tile that is mostly beyond the edges."""
     threads = _threads(columns)
     warp_rows, warp_across = columns["warp_rows"], columns["warp_columns"]
-    sums, fragments = warp_rows * warp_across // WARP, (warp_rows + warp_across) * DEPTH // (2 * WARP)
+    sums, fragments = warp_rows * warp_across // WARP, (warp_rows + warp_across) // 4
     copies = copy_registers(found, wide, columns, np.maximum(threads, WARP))
-    legal = held(target, threads, sums + fragments + copies + OTHER_REGISTERS, smem_bytes(found, columns))
-    legal &= may_group(found, columns) & may_split(found, target, columns)
-    return np.asarray(legal & fill(found, columns, DEPTH))
+    registers = sums + fragments + copies + OTHER_REGISTERS
+    legal = fill(found, columns, LEAST_ROUND) & may_group(found, columns) & may_split(found, target, columns)
+    if not found.panel.dtype.is_narrow:
+        registers = registers + fragments + SPLIT_REGISTERS  # the rests too
+        legal &= (columns["block_depth"] <= SPLIT_ROUND) & (warp_rows + warp_across <= SPLIT_SIDES)
+    return np.asarray(legal & held(target, threads, registers, smem_bytes(found, columns)))
+
+
+def _tiling(found: Product, columns: Columns) -> Tiling:
+    """The tile of a warp, that of a round of a block, and that of the block."""
+    depth = np.full_like(columns["stages"], product_depth(found.panel.dtype))
+    return tiling(found, columns, (columns["warp_rows"], columns["warp_columns"], depth))
 
 
 def _default(found: Product, target: Target, legal: Callable[[Columns], NDArray[np.bool_]]) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
     others = {"group": 1, "splits": 1}
-    choices = [one | others | {"block_depth": depth} for one in DEFAULTS for depth in (one["block_depth"], DEPTH)]
+    choices = [one | others | {"block_depth": depth} for one in DEFAULTS for depth in (one["block_depth"], LEAST_ROUND)]
     return first_enough(found, target, choices, legal)

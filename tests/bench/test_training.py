@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,10 @@ def some_tasks(count: int) -> list[Task]:
 
 
 class Estimating:
-    """A pool that answers with the analytic estimate."""
+    """A pool that answers with the analytic estimate, and notes how many were compared."""
+
+    def __init__(self) -> None:
+        self.compared: list[int] = []
 
     def measure(
         self, candidates: list[Candidate], best_s: float | None = None
@@ -56,6 +60,23 @@ class Estimating:
             [score] = AnalyticModel().score(one.task, one.target, space, space.row(one.schedule)[None])
             time_s = float(np.exp2(-score))
             yield one, Measurement(Status.OK, (time_s,), time_s, 0.99 * time_s, 1.01 * time_s, 0.0)
+
+    def compare(self, candidates: list[Candidate]) -> list[Measurement]:
+        self.compared.append(len(candidates))
+        return [measurement for _, measurement in self.measure(candidates)]
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_schedules_are_measured_once(side_by_side: bool) -> None:
+    [task] = some_tasks(1)
+    pool: Any = Estimating()
+    with open_store("sqlite://") as store:
+        counts = [collect(store, pool, task, TARGET, count, side_by_side=side_by_side) for count in (12, 12, 24)]
+        found = [record.schedule for record in store.records(task.key, TARGET.key)]
+    few, many = (len(chosen(task, TARGET, count)) for count in (12, 24))
+    assert set(found) == {*chosen(task, TARGET, 12), *chosen(task, TARGET, 24)}
+    assert counts == ([few, 0, many] if side_by_side else [few, 0, len(found) - few])
+    assert pool.compared == ([few, many] if side_by_side else [])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -170,5 +191,8 @@ def test_what_is_no_kept_file_is_refused_by_name(tmp_path: Path, content: bytes)
 
 
 def test_what_base_models_learn_from_can_be_read() -> None:
-    found = list(grouped(map(example, [*entries(MEASURED), *entries(TOLD)])))
-    assert sum(len(each.rows) for each in found) > 10_000
+    measured, told = entries(MEASURED), entries(TOLD)
+    assert len(measured) > 10_000
+    assert len(told) > 10_000
+    some = [*measured[:: len(measured) // 500], *told[:: len(told) // 500]]
+    assert sum(len(each.rows) for each in grouped(map(example, some))) > 900

@@ -22,7 +22,7 @@ from .site import Shown, Site
 
 WIDE = {"width": 1280, "height": 900}
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = 120_000
 """How long something may take that a page is waited for: other tests run beside these."""
 
 

@@ -103,11 +103,11 @@ def loops():
 
 
 def test_levels(loops):
-    assert [float(loops.volume(tile, ["h", "j", "k"])[0]) for tile in loops.tiles] == [64, 4096, 65536, 65536]
-    assert [float(passes[0]) for passes in loops.passes_at] == [4096, 64, 4, 4, 1]
+    assert loops.volume(loops.levels, ["h", "j", "k"])[:, 0].tolist() == [64, 4096, 65536, 65536]
+    assert [float(passes[0]) for passes in loops.passes_at] == [4096, 64, 4, 4]
     assert [float(size[0]) for size in loops.footprints_bytes[:2]] == [256 + 256 + 64, 256 + 1024 + 4096]
     assert float(loops.reduction_run[0]) == 64
-    assert float(loops.vectors(loops.tiles[0], loops.spatial)[0]) == 8
+    assert float(loops.vectors(loops.innermost, loops.spatial)[0]) == 8
 
 
 def test_traffic_is_that_of_the_best_level_that_fits(loops):
@@ -136,7 +136,7 @@ def test_partial_tiles_count_whole():
     tiles = ({"h": np.array([4, 99]), "j": np.array([16, 8])},)
     found = Loops(task, TARGET, Tiling(task.stages[0], tiles, "j", np.array([1, 1])), "j")
     assert found.passes_at[0].tolist() == [6, 3]  # a tile past the end is cut to the extent
-    assert found.vectors(found.tiles[0], ["h", "j"]).tolist() == [8, 10]
+    assert found.vectors(found.innermost, ["h", "j"]).tolist() == [8, 10]
     assert found.lanes == 8
 
 
@@ -145,4 +145,4 @@ def test_without_a_vector_axis_there_are_no_lanes():
     tiles = ({"h": np.array([2]), "j": np.array([4])},)
     found = Loops(task, TARGET, Tiling(task.stages[0], tiles, "", np.array([1])), "")
     assert found.lanes == 1
-    assert found.vectors(found.tiles[0], ["h", "j"]).tolist() == [8]
+    assert found.vectors(found.innermost, ["h", "j"]).tolist() == [8]

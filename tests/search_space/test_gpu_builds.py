@@ -31,7 +31,11 @@ TASKS = {
 
 HALF_WINDOWS = "float16: x[1, 64, 56, 56] w[64, 64, 3, 3] | y = Conv<pads=[1, 1, 1, 1]>(x, w) | y"
 
+WINDOWS = HALF_WINDOWS.removeprefix("float16: ")
+
 LARGE_GEMM = "x[1024, 1024] w[1024, 1024] | y = MatMul(x, w) | y"
+
+TURNED_GEMM = "x[1000, 512] w[256, 1000] | y = Gemm<transA=1, transB=1>(x, w) | y"
 
 TARGETS = {arch: Target.of_gpu(KNOWN[arch]) for arch in ("sm_80", "sm_90a")}
 
@@ -84,11 +88,25 @@ def test_default_and_random_schedules_compile(name, arch):
     first = default_schedule(task, target).sketch
     assert first == ("warpgroup_tiles" if name == "warp_tiles" and arch == "sm_90a" else name)
     for schedule in (space.default, *map(space.schedule, rows)):
-        made = build(lower(Candidate(task, target, schedule)), target)
-        for usage in made.usage.values():
-            assert usage.spill_store_bytes + usage.spill_load_bytes <= MOST_SPILLED_BYTES, schedule
-            assert usage.stack_bytes == 0, schedule
-        assert made.resident_blocks(target) >= 1, schedule
+        builds_without_spills(task, target, schedule)
+
+
+@pytest.mark.parametrize("text", [LARGE_GEMM, TURNED_GEMM, WINDOWS])
+@pytest.mark.parametrize("arch", TARGETS)
+def test_products_of_float32_on_tensor_cores_compile(text, arch):
+    [task], target = tasks_of(text, {}), TARGETS[arch]
+    space = sketch("warp_tiles").space(task, target)
+    rows = space.sample(2, np.random.default_rng(0))
+    for schedule in (space.default, *map(space.schedule, rows)):
+        builds_without_spills(task, target, schedule)
+
+
+def builds_without_spills(task, target, schedule):
+    made = build(lower(Candidate(task, target, schedule)), target)
+    for usage in made.usage.values():
+        assert usage.spill_store_bytes + usage.spill_load_bytes <= MOST_SPILLED_BYTES, schedule
+        assert usage.stack_bytes == 0, schedule
+    assert made.resident_blocks(target) >= 1, schedule
 
 
 @pytest.mark.parametrize(

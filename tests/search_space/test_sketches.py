@@ -97,7 +97,7 @@ MODELS = {
     " y, h, k = LSTM<hidden_size={c}>(x, w, r, z) | k[1, {d}, {c}] ; w r z",
     "gru": "x[{a}, {d}, {b}] w[1, {3c}, {b}] r[1, {3c}, {c}] | y, h = GRU<hidden_size={c}>(x, w, r)"
     " | h[1, {d}, {c}] ; w r",
-    "long_fold": "x[{d}, 1200, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{d}, {c}] ; axes",
+    "long_fold": "x[2, 1032, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[2, {c}] ; axes",
     "row_sum": "x[{a}, {c}] | y = ReduceMean<keepdims=0>(x, axes) | y[{a}] ; axes",
     "row_scaled": "x[{a}, {c}] z[{a}, 1] | t = ReduceMean<keepdims=1>(x, axes) u = Mul(t, z) y = Sub(x, u) | y ; axes",
     "half_dense": "float16: x[{a}, {b}] w[{b}, {c}] z[{c}] | t = MatMul(x, w) u = Add(t, z) y = Relu(u) | y ; w z",

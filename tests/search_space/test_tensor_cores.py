@@ -10,9 +10,12 @@ import pytest
 
 from tunewright.codegen.cuda import interp, nvrtc
 from tunewright.codegen.cuda.build import source
+from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.cuda.instructions import INSTRUCTIONS
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.interp import BoundsError, RaceError
 from tunewright.codegen.ir import Alloc, Barrier, Block, Do, For, If, Kernel, Stmt, Swizzle
+from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.search_space.grids import shared_tile
@@ -25,14 +28,17 @@ from .oracle import GPU
 from .test_sketches import MODELS, tasks_of
 
 
+@pytest.mark.parametrize(("dtype", "together"), [(DType.F16, 8), (DType.F32, 4), (DType.F32, 8)])
 @pytest.mark.parametrize("columns", [16, 32, 64, 128, 256])
-def test_rows_that_are_read_together_lie_in_different_banks(columns):
-    swizzle = shared_tile._swizzle(columns, DType.F16)
-    row, chunk = np.meshgrid(np.arange(64), np.arange(columns // 8), indexing="ij")
-    place = swizzle.place(row * columns + chunk * 8)
-    assert sorted(place.reshape(-1)) == list(range(0, 64 * columns, 8))  # each its own
-    groups = place.reshape(8, 8, -1) * 2 // 16 % 8
-    assert all(len(set(groups[n, :, c])) == 8 for n in range(8) for c in range(columns // 8))
+def test_rows_that_are_read_together_lie_in_different_banks(columns, dtype, together):
+    swizzle = shared_tile._swizzle(columns, dtype, together)
+    row, part = np.meshgrid(np.arange(64), np.arange(columns // together), indexing="ij")
+    place = swizzle.place(row * columns + part * together)
+    assert sorted(place.reshape(-1)) == list(range(0, 64 * columns, together))  # each its own
+    part_bytes = together * dtype.size_bytes
+    rows = shared_tile.BANKS_BYTES // part_bytes
+    groups = place.reshape(64 // rows, rows, -1) * dtype.size_bytes // part_bytes % rows
+    assert all(len(set(groups[n, :, c])) == rows for n in range(64 // rows) for c in range(columns // together))
 
 
 @pytest.fixture(scope="module")
@@ -178,8 +184,68 @@ def test_products_of_matrices_that_lie_in_each_way(lies, sizes, numbers):
     np.testing.assert_allclose(found.astype(float), right.astype(float), atol=limit)
 
 
+SPLIT_SHAPES = (
+    ({"a": 40, "b": 72, "c": 48}, {"warp_rows": 16, "warp_columns": 32, "splits": 1}),
+    ({"a": 37, "b": 67, "c": 53}, {"warp_rows": 32, "warp_columns": 16, "block_depth": 32}),
+    ({"a": 64, "b": 128, "c": 32}, {"block_depth": 16, "stages": 3, "splits": 2, "group": 2}),
+)
+SPLIT_TILE = {
+    "block_rows": 32,
+    "block_columns": 32,
+    "warp_rows": 16,
+    "warp_columns": 16,
+    "block_depth": 16,
+    "stages": 2,
+}
+
+
+def split_kernel(lies, sizes, numbers):
+    """Of float32, on tensor cores: its task too."""
+    [task] = tasks_of(PRODUCTS[lies].removeprefix("float16: "), sizes)
+    values = dict(sketch("warp_tiles").space(task, GPU).default.values) | SPLIT_TILE | numbers
+    return task, lower(Candidate(task, GPU, Schedule("warp_tiles", 1, tuple(values.items()))))
+
+
+def relative_error(task, kernel):
+    inputs = example_inputs(task, 0)
+    [right] = reference(task, inputs)
+    found = np.zeros(right.shape, np.float32)
+    interp.run(kernel, [*inputs, found])
+    return float(np.max(np.abs(np.subtract(found, right))) / np.max(np.abs(right)))
+
+
+@pytest.mark.parametrize(("sizes", "numbers"), SPLIT_SHAPES)
+@pytest.mark.parametrize("lies", ["k.mn", "k.k", "mn.mn", "mn.k"])
+def test_products_in_parts_are_as_precise_as_float32(lies, sizes, numbers):
+    task, kernel = split_kernel(lies, sizes, numbers)
+    verify(kernel)
+    assert relative_error(task, kernel) < 2e-6
+
+
+def test_without_what_tensor_cores_do_not_see_sums_are_less_precise(monkeypatch):
+    task, kernel = split_kernel("k.mn", *SPLIT_SHAPES[0])
+    nothing = replace(INSTRUCTIONS["split.tf32"], meaning=lambda values: (values, np.zeros_like(values)))
+    monkeypatch.setitem(INSTRUCTIONS, "split.tf32", nothing)
+    assert 1e-4 < relative_error(task, kernel) < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("arch", "is_faster"), [("sm_80", True), ("sm_86", False), ("sm_90a", True), ("sm_120a", False)]
+)
+def test_tensor_cores_multiply_float32_where_three_products_are_faster_than_one(arch, is_faster):
+    [task] = tasks_of(PRODUCTS["k.mn"].removeprefix("float16: "), SPLIT_SHAPES[0][0])
+    target = Target.of_gpu(KNOWN[arch])
+    assert sketch("warp_tiles").applies(task, target) == is_faster
+    assert default_schedule(task, target).sketch == "product_tiles"
+
+
+def test_short_sums_of_float32_are_for_no_tensor_core():
+    [task] = tasks_of(PRODUCTS["k.mn"].removeprefix("float16: "), {"a": 40, "b": 4, "c": 48})
+    assert not sketch("warp_tiles").applies(task, GPU)
+
+
 def test_a_matrix_that_lies_otherwise_is_found(long_task, monkeypatch):
-    monkeypatch.setattr(shared_tile, "_swizzle", lambda columns, dtype: Swizzle(2, 3, 3))
+    monkeypatch.setattr(shared_tile, "_swizzle", lambda columns, dtype, together: Swizzle(2, 3, 3))
     kernel = lower(Candidate(long_task, GPU, sketch("warpgroup_tiles").space(long_task, GPU).default))
     inputs = example_inputs(long_task, 0)
     with pytest.raises(BoundsError, match="is not where the matrix has it"):

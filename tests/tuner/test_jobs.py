@@ -49,13 +49,15 @@ def test_the_best_are_compared_and_the_winner_is_used(network: Model, store: Sql
         return took(2e-3) if is_default(candidate) else took(1.0 - by_key(candidate).samples_s[0])
 
     pool = Told(by_key, compared)
-    report = job(network, store, pool)
+    report = job(network, store, pool, trials=24)
     assert len(pool.comparisons) == len(report.tasks) == 2
     found = lookup(store, tasks(network), TARGET)
     for task, schedules in zip(report.tasks, pool.comparisons, strict=True):
         records = store.records(task.key, TARGET.key)
-        fastest = sorted(records, key=lambda record: record.measurement.median_s or 0)[:3]
-        assert schedules[1:] == [record.schedule for record in fastest]
+        fastest = sorted(records, key=lambda record: record.measurement.median_s or 0)
+        others = [record.schedule for record in fastest if record.schedule != schedules[0]]
+        assert len(others) > FINALISTS
+        assert schedules[1:] == others[:FINALISTS]
         # All are slower than the default beside each other, so it is what is used.
         assert found[task.key].schedule == schedules[0] == Schedule.from_json(task.schedule)
         assert found[task.key].confirmed and found[task.key].match == Match.EXACT

@@ -94,8 +94,8 @@ def as_it_times(devices_folder: Path) -> AsItTimes:
 
 @pytest.fixture(scope="session")
 def limits() -> Limits:
-    """Short ones, so that failures are quick."""
-    return Limits(build_s=3.0, run_s=2.0, reference_s=20.0, memory_bytes=2 << 30, timing_s=0.02, quarantine_s=1.0)
+    """Short ones, so that failures are quick, and long enough for a machine that has other things to do."""
+    return Limits(build_s=6.0, run_s=5.0, reference_s=20.0, memory_bytes=2 << 30, timing_s=0.02, quarantine_s=1.0)
 
 
 @pytest.fixture(scope="session")

@@ -31,11 +31,11 @@ FAULTS = {
     "out_of_bounds": (Status.WRONG_RESULT, "out of bounds"),
     "changed_input": (Status.WRONG_RESULT, "x: an input was changed"),
     "segfault": (Status.CRASH, "SIGSEGV"),
-    "hang": (Status.TIMEOUT, "stopped after 2 s"),
+    "hang": (Status.TIMEOUT, "stopped after 5 s"),
     "out_of_memory": (Status.OUT_OF_MEMORY, "allocate"),
     "build_error": (Status.BUILD_ERROR, ""),
     "crash_in_build": (Status.CRASH, "build: SIGSEGV"),
-    "hang_in_build": (Status.TIMEOUT, "build: stopped after 3 s"),
+    "hang_in_build": (Status.TIMEOUT, "build: stopped after 6 s"),
     "memory_in_build": (Status.OUT_OF_MEMORY, "allocate"),
 }
 

@@ -9,7 +9,21 @@ import numpy as np
 import pytest
 
 from tunewright.workers import measure
-from tunewright.workers.racing import CLEARLY, FAR, FIRST, HOPELESS, LONG_S, TURN, Incumbent, Outcome, Race, Runner
+from tunewright.workers.racing import (
+    CLEARLY,
+    FAR,
+    FIRST,
+    HOPELESS,
+    LONG_S,
+    PATIENCE_S,
+    SETTLED,
+    SETTLING_S,
+    TURN,
+    Incumbent,
+    Outcome,
+    Race,
+    Runner,
+)
 from tunewright.workers.sampling import FEWEST, PRECISION, SAMPLE_S, interval
 
 BUDGET_S = 0.05
@@ -85,6 +99,7 @@ def test_two_long_runs_tell_more_than_one(factor: float) -> None:
     machine = Machine()
     outcome = race(machine, factor * LONG_S, incumbent(machine, LONG_S))
     assert len(outcome.samples_s) == 2 and not outcome.is_fastest and outcome.ran
+    assert machine.ran == ["incumbent", "challenger"], "the incumbent ran between the check and that"
 
 
 def test_one_long_run_of_two_may_be_disturbed() -> None:
@@ -217,16 +232,50 @@ def test_where_only_a_time_is_known_the_margin_is_wider(factor: float) -> None:
     assert HOPELESS > CLEARLY
     machine = Machine()
     outcome = race(machine, factor * HOPELESS * 1e-4, None, best_s=1e-4)
-    assert (len(outcome.samples_s), outcome.is_fastest) == ((FEWEST, True) if factor < 1 else (FIRST, False))
+    assert outcome.is_fastest is (factor < 1)
+    assert (len(outcome.samples_s) == FIRST) is (factor > 1)
 
 
 def test_where_nothing_is_known_it_is_timed_until_the_interval_is_narrow() -> None:
     machine = Machine()
-    assert len(race(machine, LONG_S / 2, None).samples_s) == FEWEST
+    race(machine, LONG_S / 2, None)
+    assert SETTLING_S <= machine.now_s - 100 <= 1.1 * SETTLING_S
+    still = Machine()
+    still.clock = lambda: 100.0  # type: ignore[method-assign]
+    assert len(race(still, 1e-5, None).samples_s) == SETTLED, "not without end where a clock stands still"
     noisy = Machine()
     outcome = race(noisy, 1e-5, None, noise=0.05)
     assert outcome.is_fastest and len(outcome.samples_s) > FEWEST
     assert interval(outcome.samples_s).width <= PRECISION or noisy.now_s >= 100 + BUDGET_S
+
+
+def test_the_first_time_is_not_that_of_a_moment_that_holds_all_up() -> None:
+    machine = Machine(lambda now_s: 20.0 if now_s < 100 + SETTLING_S / 4 else 1.0)
+    outcome = race(machine, 1e-5, None)
+    assert interval(outcome.samples_s).median_s == pytest.approx(1e-5)
+
+
+@pytest.mark.parametrize("run_s", [1e-5, 2 * LONG_S])
+def test_what_holds_up_the_incumbent_is_waited_for(run_s: float) -> None:
+    machine = Machine()
+    known = incumbent(machine, run_s)
+    challenger = Scheduled(machine, "challenger", 1.2 * run_s).runner
+    until_s = machine.now_s + PATIENCE_S / 2
+    machine.pace = lambda now_s: 10 * FAR if now_s < until_s else 1.0
+    outcome = Race(challenger, known, None, machine.clock).run(BUDGET_S)
+    assert outcome.pace == pytest.approx(1.0)
+    assert interval(outcome.samples_s).median_s == pytest.approx(1.2 * run_s)
+
+
+def test_what_holds_up_everything_is_waited_for_once() -> None:
+    machine = Machine(lambda now_s: 2 * FAR)
+    known = incumbent(machine, 1e-5)
+    begun_s = machine.now_s
+    assert race(machine, 1.2e-5, known).pace == pytest.approx(2 * FAR)
+    assert PATIENCE_S < machine.now_s - begun_s < 2 * PATIENCE_S
+    begun_s = machine.now_s
+    race(machine, 1.2e-5, known)
+    assert machine.now_s - begun_s < PATIENCE_S
 
 
 def test_a_very_long_run_has_fewer_samples() -> None:

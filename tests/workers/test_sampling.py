@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.workers import sampling
-from tunewright.workers.sampling import interval, repeats, timed
+from tunewright.workers.sampling import interval, paced, repeats, timed
 
 
 class Clockwork:
@@ -45,6 +45,37 @@ def test_the_interval_covers_the_true_median() -> None:
 def test_a_single_sample_is_its_own_interval() -> None:
     assert interval([2.0]) == (2.0, 2.0, 2.0)
     assert interval([2.0]).width == 0
+
+
+def test_samples_of_rounds_are_put_at_the_pace_of_the_middle_one() -> None:
+    rng = np.random.default_rng(0)
+    pace = rng.uniform(1, 3, 9)
+    runs_s = {4: 1.0, 7: 1.1, 1: 2.5}
+    taken = {n: list(run_s * pace) for n, run_s in runs_s.items()}
+    taken[1] = taken[1][:5]  # it was left out of later rounds
+    even = paced(taken)
+    assert list(even) == list(taken) and list(map(len, even.values())) == [9, 9, 5]
+    for n, run_s in runs_s.items():
+        assert even[n] == pytest.approx([run_s * np.median(pace)] * len(even[n]), rel=1e-3)
+
+
+def test_which_is_faster_shows_through_the_paces_of_rounds() -> None:
+    """Of two whose times are a hundredth apart, on a machine that is up to three times slower now and then."""
+    rng = np.random.default_rng(0)
+    raw = even = 0
+    for _ in range(200):
+        pace = rng.uniform(1, 3, 9)
+        taken = {n: list(run_s * pace * rng.normal(1, 0.003, 9)) for n, run_s in enumerate((1.0, 1.01, 1.5))}
+        one, other, _ = (interval(samples_s) for samples_s in taken.values())
+        raw += one.high_s < other.low_s
+        one, other, _ = (interval(samples_s) for samples_s in paced(taken).values())
+        even += one.high_s < other.low_s
+    assert raw == 0 and even > 150
+
+
+@pytest.mark.parametrize("taken", [{}, {3: [1.0, 2.0]}, {0: [1.0, 0.0], 1: [1.0, 2.0]}])
+def test_samples_of_one_alone_or_of_a_coarse_clock_stay_what_they_are(taken: dict[int, list[float]]) -> None:
+    assert paced(taken) == taken
 
 
 def test_short_runs_are_repeated_within_a_sample() -> None:

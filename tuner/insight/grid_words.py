@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.cuda.warpgroup import GROUP
+from tunewright.search_space.grids.block_tile import narrow_product
 from tunewright.search_space.grids.shared_tile import ROWS
 from tunewright.search_space.rows.steps import plan as rows_plan
 
@@ -64,6 +65,8 @@ def _warp_tiles(point: Point) -> Iterator[str]:
     yield from _blocks(point, warps * WARP)
     yield _tile(point)
     yield f"A warp computes {counted(values['warp_rows'], 'row')} by {counted(values['warp_columns'], 'column')}."
+    if narrow_product(point.task) is None:
+        yield "Tensor cores see 11 bits of a float32, so three products stand for one: also of what they do not see."
     yield f"What a round needs is copied {counted(values['stages'] - 1, 'round')} ahead."
     yield from _bands(point)
     yield from _splits(point)

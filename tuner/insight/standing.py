@@ -31,7 +31,7 @@ class Use(StrEnum):
     DROPPED = "dropped"  # its content was dropped, as there are newer ones; what it reached is known
     OTHER_FEATURES = "other_features"  # another version of Tunewright made it, which sees other things
     OTHER_BASE = "other_base"  # it stands on another base model than the one at hand
-    UNREADABLE = "unreadable"  # it is damaged, or another version of XGBoost wrote it
+    UNREADABLE = "unreadable"  # it is damaged, or another version of XGBoost wrote it in another form
 
 
 class Why(StrEnum):

@@ -28,7 +28,7 @@ PACKED = 4
 method with tiles of 4 x 4."""
 
 
-HEAD_START = 0.005
+HEAD_START = 0.01
 """Part of its time that the default is ahead of all others: two timings of one schedule differ by as much. So no model
 becomes slower by tuning."""
 

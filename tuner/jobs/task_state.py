@@ -20,8 +20,8 @@ from tunewright.search_space.space import Space
 from .strategies.problem import Problem
 from .strategies.strategy import STRATEGIES, Strategy
 
-FINALISTS = 3
-"""Schedules that are compared with the default when the search is over."""
+FINALISTS = 6
+"""Schedules that are compared with the default when the search is over; docs/measuring.md says why so many."""
 
 VERSIONS = ("tunewright", "llvmlite", "llvm")
 """What a measurement's provenance says of the compiler that made its code: another version may make other code."""

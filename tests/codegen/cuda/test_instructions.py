@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tunewright.codegen.cuda import warpgroup
+from tunewright.codegen.cuda import instructions, warpgroup
 from tunewright.codegen.cuda.instruction import Order, exchanged
 from tunewright.codegen.cuda.instructions import INSTRUCTIONS, left_map, right_map, sum_map
 
@@ -44,6 +44,17 @@ def test_a_product_of_fragments_is_the_product_of_the_matrices(name):
     found = np.zeros((WARPS, 16, 8), wide)
     found[:, down, across] = d
     assert np.array_equal(found, a.astype(wide) @ b.astype(wide) + c)
+
+
+def test_a_float_and_its_rest_are_what_it_was():
+    """What a product sees of both, by TF32, is all of it but its last two bits."""
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((WARPS, LANES, 4)).astype(np.float32)
+    first, rest = INSTRUCTIONS["split.tf32"].meaning(values)
+    second = instructions._cut(rest)
+    assert np.array_equal(first + rest, values)
+    assert np.all(np.abs(values.astype(float) - first - second) <= 2.0**-20 * np.abs(values))
+    assert np.any(first != values) and np.any(second != rest)
 
 
 GROUPS = 2
