@@ -289,11 +289,12 @@ def _printable(text: str) -> str:
 
 
 def _kill_group(pid: int) -> None:
-    """Kill a process and what it started. It is not reaped, so that its id is still its own."""
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:  # not yet leader of its group
-        os.kill(pid, signal.SIGKILL)
+    """Kill a process and what it started. Unless its nursery died it is not reaped, so that its id is still its own."""
+    with suppress(ProcessLookupError):  # an orphan, which the system has reaped
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:  # not yet leader of its group
+            os.kill(pid, signal.SIGKILL)
 
 
 class _Spawner:

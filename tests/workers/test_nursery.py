@@ -132,6 +132,12 @@ def test_where_their_parent_dies_they_do_and_come_back(several: list[Child]) -> 
     assert raised.value.status is Status.CRASH
 
 
+def test_an_orphan_that_the_system_has_reaped_is_let_go() -> None:
+    one = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
+    one.wait()
+    process._kill_group(one.pid)
+
+
 def test_the_end_of_their_parent_is_no_fault_of_what_was_requested(several: list[Child]) -> None:
     nursery = parent_of(several[0].request("pid", 10))
     killer = threading.Timer(0.1, os.kill, (nursery, signal.SIGKILL))
