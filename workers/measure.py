@@ -47,10 +47,25 @@ last-level cache has room for. None where a run is lasting: it matters less ther
 
 @dataclass(frozen=True, slots=True)
 class Fastest:
-    """The fastest schedule of a task that was measured here, in memory."""
+    """The fastest schedule of a task that was measured here, in memory, with the one that is its standard."""
 
     loaded: Loaded | GpuLoaded
     incumbent: Incumbent
+    standard: Fastest | None = None
+
+    def succeeded(self, loaded: Loaded | GpuLoaded, incumbent: Incumbent) -> Fastest:
+        """The next one. What nothing is put in proportion to any more is closed."""
+        mine = [self, *([self.standard] if self.standard else [])]
+        found = Fastest(loaded, incumbent, next((one for one in mine if one.incumbent is incumbent.standard), None))
+        for one in mine:
+            if one is not found.standard:
+                one.loaded.close()
+        return found
+
+    def close(self) -> None:
+        self.loaded.close()
+        if self.standard is not None:
+            self.standard.loaded.close()
 
 
 @dataclass(slots=True)
@@ -99,7 +114,7 @@ def prepare(task: dict[str, Any]) -> None:
 def _forget(task_key: str) -> None:
     """The fastest schedules of a task whose example is not at hand any more."""
     for key in [key for key in _fastest if key[0] == task_key]:
-        _fastest.pop(key).loaded.close()
+        _fastest.pop(key).close()
 
 
 def measure(
@@ -176,9 +191,11 @@ def _raced(
     begun = sampling.timed(begun, outcome.samples_s)
     if outcome.is_fastest:
         assert begun.median_s is not None
-        if key in _fastest:
-            _fastest.pop(key).loaded.close()
-        _fastest[key] = Fastest(loaded, Incumbent(runner, begun.median_s, outcome.pace or 1.0))
+        pace = outcome.pace or 1.0
+        if incumbent is None:
+            _fastest[key] = Fastest(loaded, Incumbent(runner, begun.median_s, pace))
+        else:
+            _fastest[key] = _fastest[key].succeeded(loaded, incumbent.successor(runner, begun.median_s, pace))
     return begun
 
 

@@ -89,15 +89,28 @@ class Incumbent:
     runner: Runner
     time_s: float
     pace: float = 1.0  # how many times as long it took when it was timed last
+    standard: Incumbent | None = None  # an earlier one, which its own time was put in proportion to
+
+    def successor(self, runner: Runner, time_s: float, pace: float) -> Incumbent:
+        """The next one. Its standard is this one's, or this one, unless it is clearly faster: then it is one itself.
+
+        Were each one's time put in proportion to that of the one before, times would drift from what clocks say. Which
+        of two schedules is faster may depend on what else the machine does: they would take each other's place, each
+        time at a lower time.
+        """
+        standard = self.standard or self
+        return Incumbent(runner, time_s, pace, standard if time_s * CLEARLY > standard.time_s else None)
 
 
 class Outcome(NamedTuple):
-    """What a race came to. `samples_s` are as if the machine were as fast as when the incumbent's time was noted."""
+    """What a race came to. `samples_s` are as if the machine were as fast as when the incumbent's time was noted; those
+    of the next incumbent, when its standard's was.
+    """
 
     samples_s: list[float]
     is_fastest: bool  # of all that are known, as far as that was found out
     ran: bool  # the challenger, as the last one: the outputs that lie there are its own
-    pace: float | None = None  # how many times as long as was noted of it the incumbent took; None: there was none
+    pace: float | None = None  # how many times as long that one took as was noted of it; None: there was no incumbent
 
 
 class Race:
@@ -120,6 +133,7 @@ class Race:
         self._taken: list[float] = []  # of the challenger, by the clock
         self._paced: list[float] = []  # the same at the incumbent's pace
         self._others: list[float] = []  # of the incumbent, by the clock
+        self._standards: list[float] = []  # of its standard, by the clock, once the challenger seems faster
         self._ran = False  # the challenger, after its check
 
     def run(self, budget_s: float) -> Outcome:
@@ -157,8 +171,8 @@ class Race:
     def _beside(self, incumbent: Incumbent, start_s: float, budget_s: float) -> Outcome:
         """Turn by turn; the last run is one of the challenger's, if any is after its check.
 
-        What seems faster is timed anew, and only that counts: of many it is partly the luckiest, and all that comes
-        after is put in proportion to it.
+        What seems faster is timed anew, in turn with the incumbent's standard as well, and only that counts: of many it
+        is partly the luckiest, and all that comes after is put in proportion to it.
         """
         is_long, limit_s = self._challenger.is_long, start_s + LONGEST_S
         if is_long:
@@ -172,7 +186,7 @@ class Race:
                     return self._outcome(incumbent, is_fastest=False)
         is_proven = False
         while True:
-            self._turn(incumbent, limit_s)
+            self._turn(incumbent, limit_s, incumbent.standard if is_proven else None)
             is_one_alone = is_proven and len(self._paced) == 1  # a long run, and it may be disturbed
             if not is_one_alone and (self._is_slower(incumbent) or self._is_same(incumbent)):
                 return self._outcome(incumbent, is_fastest=False)
@@ -186,9 +200,11 @@ class Race:
             is_proven, start_s, limit_s = True, now_s, now_s + LONGEST_S
             self._taken, self._paced, self._others = [], [], []
 
-    def _turn(self, incumbent: Incumbent, limit_s: float) -> None:
+    def _turn(self, incumbent: Incumbent, limit_s: float, standard: Incumbent | None) -> None:
         is_long = self._challenger.is_long
         size = 1 if is_long else TURN if self._taken else FIRST
+        if standard is not None:
+            self._standards += standard.runner.samples(size, limit_s)
         # The incumbent's last run lies between two of the challenger's: after its check, and before this one.
         is_between = is_long and bool(self._others) and not self._ran
         others = self._others[-1:] if is_between else self._beside_s(incumbent, size, limit_s)[0]
@@ -211,10 +227,12 @@ class Race:
         incumbent.pace = interval(others).median_s / incumbent.time_s or 1.0  # a clock may be coarse
         self._taken += taken
         self._others += others
-        pairs = zip(taken, others, strict=False)
-        self._paced += [one_s * incumbent.time_s / (other_s or incumbent.time_s) for one_s, other_s in pairs]
+        self._paced += _at_pace(taken, others, incumbent.time_s)
 
     def _outcome(self, incumbent: Incumbent, *, is_fastest: bool) -> Outcome:
+        if is_fastest and incumbent.standard is not None and self._standards:
+            time_s, others = incumbent.standard.time_s, self._standards
+            return Outcome(_at_pace(self._taken, others, time_s), True, self._ran, interval(others).median_s / time_s)
         return Outcome(self._paced, is_fastest, self._ran, interval(self._others).median_s / incumbent.time_s)
 
     def _is_slower(self, incumbent: Incumbent) -> bool:
@@ -236,3 +254,8 @@ class Race:
         seen, known_s = interval(self._paced), incumbent.time_s
         is_tied = seen.low_s >= (1 - TIE) * known_s and seen.high_s <= (1 + TIE) * known_s
         return seen.low_s > known_s or seen.high_s < known_s or is_tied
+
+
+def _at_pace(taken: list[float], others: list[float], time_s: float) -> list[float]:
+    """Samples as if those of the other beside them had taken `time_s` each. A clock may be coarse."""
+    return [one_s * time_s / (other_s or time_s) for one_s, other_s in zip(taken, others, strict=False)]

@@ -220,11 +220,68 @@ def test_times_of_a_search_do_not_tell_when_they_were_taken(run_s: float) -> Non
         time_s = interval(outcome.samples_s).median_s
         logs.append(np.log2(time_s / factor))
         if outcome.is_fastest:
-            known = Incumbent(challenger, time_s)
+            pace = outcome.pace or 1.0
+            known = known.successor(challenger, time_s, pace) if known else Incumbent(challenger, time_s, pace)
         machine.now_s += 0.03
     off, off_alone = (np.quantile(np.abs(one - np.median(one)), 0.75) for one in (np.array(logs), np.log2(phase)))
     assert off < 0.12 < 0.4 < off_alone, "the machine alone makes more"
     assert abs(np.median(logs[-20:]) - np.median(logs[:20])) < 0.1, "nor do they fall with each that wins by luck"
+
+
+class Moody(Scheduled):
+    """A schedule that is slower than it should be while the machine is in one of two moods."""
+
+    def __init__(self, machine: Machine, name: str, run_s: float, mood: int) -> None:
+        super().__init__(machine, name, run_s)
+        self.mood = mood
+
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        usual_s = self.run_s
+        self.run_s *= 1.1 if int(self.machine.now_s) % 2 == self.mood else 1.0
+        try:
+            return super().time(samples, repeats, deadline_s=deadline_s)
+        finally:
+            self.run_s = usual_s
+
+
+@pytest.mark.parametrize("run_s", [2e-5, 3e-3])
+def test_times_do_not_fall_with_each_that_takes_another_one_s_place(run_s: float) -> None:
+    """Of two hundred schedules that are as fast as each other, but one half in one second and one in the next."""
+    machine = Machine()
+    known: Incumbent | None = None
+    times_s: list[float] = []
+    for number in range(200):
+        challenger = Moody(machine, f"number {number}", run_s, number % 2).runner
+        outcome = Race(challenger, known, None, machine.clock).run(BUDGET_S)
+        if outcome.is_fastest:
+            time_s = interval(outcome.samples_s).median_s
+            pace = outcome.pace or 1.0
+            known = known.successor(challenger, time_s, pace) if known else Incumbent(challenger, time_s, pace)
+            times_s.append(time_s)
+        machine.now_s += 0.4
+    assert len(times_s) > 40, "they do take each other's place"
+    assert 0.8 * run_s < min(times_s) < max(times_s) < 1.25 * run_s
+
+
+def test_what_is_clearly_faster_is_a_standard_itself() -> None:
+    machine = Machine()
+    first = incumbent(machine, 1e-4)
+    second = first.successor(first.runner, 0.9e-4, 1.0)
+    third = second.successor(first.runner, 0.85e-4, 1.0)
+    fourth = third.successor(first.runner, 0.5e-4, 1.0)
+    assert second.standard is first and third.standard is first
+    assert fourth.standard is None and fourth.successor(first.runner, 0.45e-4, 1.0).standard is fourth
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 2 * LONG_S])
+def test_the_time_of_the_next_incumbent_is_in_proportion_to_the_standard(run_s: float) -> None:
+    machine = Machine(lambda now_s: 2.0)
+    standard = Incumbent(Scheduled(machine, "standard", run_s).runner, run_s)
+    lucky = Incumbent(Scheduled(machine, "incumbent", run_s).runner, 0.8 * run_s, 2.5, standard)
+    outcome = race(machine, 0.9 * run_s, lucky)
+    assert outcome.is_fastest and outcome.pace == pytest.approx(2.0)
+    assert outcome.samples_s == pytest.approx([0.9 * run_s] * len(outcome.samples_s))
+    assert machine.ran[-1] == "challenger" and "standard" in machine.ran
 
 
 @pytest.mark.parametrize("factor", [0.99, 1.01])
