@@ -22,7 +22,7 @@ from .schedule import Illegal, Schedule
 Rows = NDArray[np.int64]  # [points, knobs], choice numbers
 Columns = Mapping[str, NDArray[np.int64]]  # knob name -> [points], knob values
 
-ENUMERABLE = 1 << 17
+ENUMERABLE = 1 << 18
 """Combinations up to which a space is written out whole: then a sample can't miss what is left of it."""
 
 DRAWN = 256

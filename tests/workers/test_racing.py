@@ -341,6 +341,28 @@ def test_a_very_long_run_has_fewer_samples() -> None:
     assert len(outcome.samples_s) == 3 and outcome.is_fastest, "that of the check, and two more"
 
 
+class Closing:
+    """A kernel in memory. See `check.Loaded`."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_what_nothing_is_put_in_proportion_to_any_more_is_closed() -> None:
+    runner = Scheduled(Machine(), "any", 1e-4).runner
+    loaded = [Closing() for _ in range(4)]
+    known = measure.Fastest(loaded[0], Incumbent(runner, 1.0))  # type: ignore[arg-type]
+    for one, time_s, closed in zip(
+        loaded[1:], (0.95, 0.9, 0.5), ([], [loaded[1]], [loaded[0], loaded[1], loaded[2]]), strict=True
+    ):
+        known = known.succeeded(one, known.incumbent.successor(runner, time_s, 1.0))  # type: ignore[arg-type]
+        assert [each for each in loaded if each.is_closed] == closed
+    known.close()
+    assert all(each.is_closed for each in loaded)
+
+
 class Interrupted:
     """A kernel of which the first runs took `first_s`, and all others take `run_s`. See `check.Loaded`."""
 
