@@ -288,7 +288,7 @@ class TrialShown(Answer):
     interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
     samples_ms: list[float]
     incumbent_ms: float | None = Field(
-        description="Noted of the fastest schedule known then: the times are as if it took that. May be null."
+        description="Noted of what was timed in turn: the times are as if it took that. May be null."
     )
     warm_ms: float | None = Field(
         description="Median with all operands in the caches; the others are with constants cold. May be null."

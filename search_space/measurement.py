@@ -50,7 +50,7 @@ class Measurement:
     build_s: float = 0.0  # time spent lowering and compiling
     object_sha256: str = ""  # of the object code that was timed
     provenance: dict[str, str] = field(default_factory=dict)  # machine, compiler and library versions
-    incumbent_s: float | None = None  # of the fastest schedule known, which this one was timed in turn with
+    incumbent_s: float | None = None  # noted of what this one was timed in turn with: the fastest one, or its standard
     warm_s: float | None = None  # median with all operands in the caches; the other figures are with constants cold
 
     def to_json(self) -> dict[str, Any]:

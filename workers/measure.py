@@ -57,6 +57,7 @@ class Fastest:
         """The next one. What nothing is put in proportion to any more is closed."""
         mine = [self, *([self.standard] if self.standard else [])]
         found = Fastest(loaded, incumbent, next((one for one in mine if one.incumbent is incumbent.standard), None))
+        assert (found.standard is None) == (incumbent.standard is None)
         for one in mine:
             if one is not found.standard:
                 one.loaded.close()
@@ -122,40 +123,53 @@ def measure(
 ) -> dict[str, Any]:
     """Check an artifact and time it, against the fastest one measured so far: its Measurement. See `racing.Race`.
 
-    `is_fastest` says whether it is the next to be raced against. `unprepared` where the example is not at hand: the
-    child that had prepared it is dead, and this one came after it.
+    `is_fastest` says whether it is the next to be raced against, `is_standard` whether it is its own standard then.
+    `unprepared` where the example is not at hand: the child that had prepared it is dead, and this one came after it.
     """
     if task_key not in _examples:
         return {"unprepared": True}
     _examples.move_to_end(task_key)
     begun, loaded = _begin(task_key, artifact, threads)
     if loaded is None:
-        return {"measurement": begun.to_json(), "is_fastest": False}
+        return {"measurement": begun.to_json(), "is_fastest": False, "is_standard": False}
     begun = _checked(begun, loaded.check())
     if begun.status is Status.OK:
         begun = _raced(begun, loaded, (task_key, threads), budget_s, best_s)
-    is_fastest = any(loaded is one.loaded for one in _fastest.values())
+    fastest = _fastest.get((task_key, threads))
+    is_fastest = fastest is not None and fastest.loaded is loaded
     if not is_fastest:
         loaded.close()
-    return {"measurement": begun.to_json(), "is_fastest": is_fastest}
+    is_standard = is_fastest and fastest is not None and fastest.standard is None
+    return {"measurement": begun.to_json(), "is_fastest": is_fastest, "is_standard": is_standard}
 
 
-def recall(task_key: str, artifact: dict[str, Any], threads: int, time_s: float) -> None:
-    """Have the fastest artifact of a task at hand, which another child found to take that long, unless this one knows
-    one itself.
+def recall(task_key: str, known: list[dict[str, Any]], threads: int) -> None:
+    """Have the fastest artifact of a task at hand, unless this child knows one itself. Others found it.
+
+    `known`, each an `artifact` with its `time_s`: its standard, if it has one, then the fastest one.
     """
-    if task_key not in _examples or (task_key, threads) in _fastest:
+    key = task_key, threads
+    if task_key not in _examples or key in _fastest:
         return
-    _, loaded = _begin(task_key, artifact, threads)
-    if loaded is None:
-        return
-    fault, _ = loaded.check()
-    if fault:
-        loaded.close()
-        return
-    runner = _runner(loaded)
-    now_s = sampling.interval(runner.samples(FIRST, time.monotonic() + sampling.LONGEST_S)).median_s
-    _fastest[task_key, threads] = Fastest(loaded, Incumbent(runner, time_s, now_s / time_s or 1.0))
+    for one in known:
+        _, loaded = _begin(task_key, one["artifact"], threads)
+        if loaded is None:
+            return
+        fault, _ = loaded.check()
+        if fault:
+            loaded.close()
+            return
+        runner, time_s = _runner(loaded), one["time_s"]
+        now_s = sampling.interval(runner.samples(FIRST, time.monotonic() + sampling.LONGEST_S)).median_s
+        _take_place(key, loaded, runner, time_s, now_s / time_s or 1.0)
+
+
+def _take_place(key: tuple[str, int], loaded: Loaded | GpuLoaded, runner: Runner, time_s: float, pace: float) -> None:
+    """Of the fastest one of a task, if there is one."""
+    if (before := _fastest.get(key)) is None:
+        _fastest[key] = Fastest(loaded, Incumbent(runner, time_s, pace))
+    else:
+        _fastest[key] = before.succeeded(loaded, before.incumbent.successor(runner, time_s, pace))
 
 
 def _runner(loaded: Loaded | GpuLoaded, usual_s: float = 0.0) -> Runner:
@@ -185,17 +199,13 @@ def _raced(
     begun = replace(begun, provenance={**begun.provenance, **loaded.provenance})
     if begun.status is not Status.OK:
         return begun
-    if incumbent is not None and outcome.pace is not None:
+    if outcome.pace is not None:
         provenance = {**begun.provenance, "pace": f"{outcome.pace:.3g}"}
-        begun = replace(begun, incumbent_s=incumbent.time_s, provenance=provenance)
+        begun = replace(begun, incumbent_s=outcome.beside_s, provenance=provenance)
     begun = sampling.timed(begun, outcome.samples_s)
     if outcome.is_fastest:
         assert begun.median_s is not None
-        pace = outcome.pace or 1.0
-        if incumbent is None:
-            _fastest[key] = Fastest(loaded, Incumbent(runner, begun.median_s, pace))
-        else:
-            _fastest[key] = _fastest[key].succeeded(loaded, incumbent.successor(runner, begun.median_s, pace))
+        _take_place(key, loaded, runner, begun.median_s, outcome.pace or 1.0)
     return begun
 
 

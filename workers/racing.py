@@ -84,7 +84,9 @@ class Runner:
 
 @dataclass(slots=True)
 class Incumbent:
-    """The fastest schedule known. `time_s` is what was noted of it: others' times are put in proportion to that."""
+    """A schedule that others' times are put in proportion to: the fastest one known, or one that was. `time_s` is what
+    was noted of it.
+    """
 
     runner: Runner
     time_s: float
@@ -103,14 +105,17 @@ class Incumbent:
 
 
 class Outcome(NamedTuple):
-    """What a race came to. `samples_s` are as if the machine were as fast as when the incumbent's time was noted; those
-    of the next incumbent, when its standard's was.
+    """What a race came to.
+
+    `samples_s` are as if the machine were as fast as when `beside_s` was noted of the incumbent, or of its standard
+    where the challenger is the next one. That took `pace` times as long now. None: there was neither.
     """
 
     samples_s: list[float]
     is_fastest: bool  # of all that are known, as far as that was found out
     ran: bool  # the challenger, as the last one: the outputs that lie there are its own
-    pace: float | None = None  # how many times as long that one took as was noted of it; None: there was no incumbent
+    beside_s: float | None = None
+    pace: float | None = None
 
 
 class Race:
@@ -178,10 +183,10 @@ class Race:
         if is_long:
             once_s = self._challenger.once_s
             if (about_s := once_s / incumbent.pace) > FAR * incumbent.time_s:
-                return Outcome([about_s], False, False, incumbent.pace)
+                return Outcome([about_s], False, False, incumbent.time_s, incumbent.pace)
             others, has_waited = self._beside_s(incumbent, 1, limit_s)
             if not has_waited:  # else the run of the check may have been held up, too
-                self._add(incumbent, [once_s], others)
+                self._add([once_s], others, incumbent)
                 if self._is_slower(incumbent):
                     return self._outcome(incumbent, is_fastest=False)
         is_proven = False
@@ -203,37 +208,39 @@ class Race:
     def _turn(self, incumbent: Incumbent, limit_s: float, standard: Incumbent | None) -> None:
         is_long = self._challenger.is_long
         size = 1 if is_long else TURN if self._taken else FIRST
-        if standard is not None:
-            self._standards += standard.runner.samples(size, limit_s)
         # The incumbent's last run lies between two of the challenger's: after its check, and before this one.
         is_between = is_long and bool(self._others) and not self._ran
         others = self._others[-1:] if is_between else self._beside_s(incumbent, size, limit_s)[0]
+        if standard is not None:
+            standard.pace = incumbent.pace  # it may have been timed long ago
+            self._standards += self._beside_s(standard, size, limit_s)[0]
         self._ran = True
-        self._add(incumbent, self._challenger.samples(size, limit_s), others)
+        self._add(self._challenger.samples(size, limit_s), others, incumbent)
 
-    def _beside_s(self, incumbent: Incumbent, size: int, limit_s: float) -> tuple[list[float], bool]:
-        """Samples of the incumbent that nothing holds up, for `PATIENCE_S` at most, and whether that was waited for."""
+    def _beside_s(self, other: Incumbent, size: int, limit_s: float) -> tuple[list[float], bool]:
+        """Samples of another one that nothing holds up, for `PATIENCE_S` at most, and whether that was waited for."""
         patient_s = min(self._clock() + PATIENCE_S, limit_s)
         has_waited = False
         while True:
-            others = incumbent.runner.samples(size, limit_s)
-            is_held_up = interval(others).median_s > FAR * incumbent.pace * incumbent.time_s
-            if not is_held_up or self._clock() >= patient_s:
+            others = other.runner.samples(size, limit_s)
+            median_s = interval(others).median_s
+            if median_s <= FAR * other.pace * other.time_s or self._clock() >= patient_s:
+                other.pace = median_s / other.time_s or 1.0  # a clock may be coarse
                 return others, has_waited
             has_waited = True
 
-    def _add(self, incumbent: Incumbent, taken: list[float], others: list[float]) -> None:
+    def _add(self, taken: list[float], others: list[float], incumbent: Incumbent) -> None:
         """Each sample at the pace of the one beside it; a deadline may have cut one side short."""
-        incumbent.pace = interval(others).median_s / incumbent.time_s or 1.0  # a clock may be coarse
         self._taken += taken
         self._others += others
         self._paced += _at_pace(taken, others, incumbent.time_s)
 
     def _outcome(self, incumbent: Incumbent, *, is_fastest: bool) -> Outcome:
+        samples_s, others, beside_s = self._paced, self._others, incumbent.time_s
         if is_fastest and incumbent.standard is not None and self._standards:
-            time_s, others = incumbent.standard.time_s, self._standards
-            return Outcome(_at_pace(self._taken, others, time_s), True, self._ran, interval(others).median_s / time_s)
-        return Outcome(self._paced, is_fastest, self._ran, interval(self._others).median_s / incumbent.time_s)
+            others, beside_s = self._standards, incumbent.standard.time_s
+            samples_s = _at_pace(self._taken, others, beside_s)
+        return Outcome(samples_s, is_fastest, self._ran, beside_s, interval(others).median_s / beside_s)
 
     def _is_slower(self, incumbent: Incumbent) -> bool:
         """Whether that is clear by now."""

@@ -45,6 +45,19 @@ class Racer(NamedTuple):
     begun: Measurement
 
 
+class Known(NamedTuple):
+    """The fastest artifact of a task and what was noted of it, and the one that is its standard."""
+
+    built: Built
+    time_s: float
+    standard: Known | None = None
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As `measure.recall` takes it."""
+        own = {"artifact": self.built.artifact, "time_s": self.time_s}
+        return [*(self.standard.to_json() if self.standard else []), own]
+
+
 class Timer:
     """Owns the child that one artifact after the other is timed in, on `threads` threads.
 
@@ -60,7 +73,7 @@ class Timer:
         self._child = Child(ChildLimits(limits.memory_bytes), plugins)
         self._known: dict[tuple[str, str], Measurement] = {}
         self._ready: tuple[int | None, str] | None = None  # process and task that were prepared last
-        self._fastest: dict[str, tuple[Built, float]] = {}  # by task key: what others race against, and what it takes
+        self._fastest: dict[str, Known] = {}  # by task key: what others race against
         self._recalled: tuple[int | None, str] | None = None  # process and task that it was handed to last
         self._no_reference: dict[str, str] = {}  # by task key, why: the next candidate shall not wait for it again
 
@@ -113,8 +126,9 @@ class Timer:
         measurement = Measurement.from_json(reply["measurement"])
         if reply["is_fastest"]:
             assert measurement.median_s is not None
-            self._fastest.pop(task.key, None)
-            self._fastest[task.key] = built, measurement.median_s
+            before = self._fastest.pop(task.key, None)
+            standard = None if reply["is_standard"] or before is None else before.standard or before
+            self._fastest[task.key] = Known(built, measurement.median_s, standard)
             if len(self._fastest) > RECALLED:
                 self._fastest.pop(next(iter(self._fastest)))
         if measurement.status is Status.WRONG_RESULT:
@@ -125,8 +139,7 @@ class Timer:
         """Hand the fastest one known to a child that may not know it: one that is new, or that timed other tasks."""
         fastest, here = self._fastest.get(task.key), (self._child.pid, task.key)
         if fastest is not None and self._recalled != here:
-            built, time_s = fastest
-            arguments = {"task_key": task.key, "artifact": built.artifact, "threads": self._threads, "time_s": time_s}
+            arguments = {"task_key": task.key, "known": fastest.to_json(), "threads": self._threads}
             try:
                 with self._lock.timing():
                     self._child.request("recall", self._limits.run_s, **arguments)

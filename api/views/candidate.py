@@ -83,7 +83,7 @@ class Evidence(Answer):
 
     samples_ms: list[float]
     incumbent_ms: float | None = Field(
-        description="Noted of the fastest schedule known then: the times are as if it took that. May be null."
+        description="Noted of what was timed in turn: the times are as if it took that. May be null."
     )
     warm_ms: float | None = Field(description="Median with all operands in the caches; null where it was not timed.")
     object_sha256: Said = Field(description="Digest of the object code that was timed.")

@@ -155,12 +155,23 @@ def write(folder: Path, kind: str, sets: Sets, machine: Mapping[str, str]) -> di
         "scale": learned.scale,
         "spread_scale": learned.spread_scale,
         "quality": quality.to_json() if quality else None,
+        "quality_by_processor": by_processor(learned, sets.held_out),
         "objectives": compared(sets),
         "features_that_count": {NAMES[n]: round(float(gains[n]), 4) for n in np.argsort(-gains)[:20]},
     }
     write_whole(folder / f"{kind}.xz", content)
     write_whole(folder / f"{kind}.json", f"{json.dumps(card, indent=2)}\n".encode())
     return card
+
+
+def by_processor(learned: Learned, held_out: Sequence[Trials]) -> dict[str, dict[str, Any]]:
+    """The quality on each kind of processor, by what LLVM calls it."""
+    found = {}
+    for cpu in sorted({each.target.cpu for each in held_out}):
+        quality = judge(XGBModel(learned), [each for each in held_out if each.target.cpu == cpu])
+        if quality is not None:
+            found[cpu] = quality.to_json()
+    return found
 
 
 def _targets(trials: Sequence[Trials]) -> list[str]:

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +21,13 @@ from tunewright.codegen.expr import Expr, Var, const, op
 from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Stmt
 from tunewright.graph.task import Task
 
-from ..nests.digits import digits, places
 from ..nests.pieces import NARROW_TOO
 from ..products.product import Product, product
 from ..space import Columns
 from .operand_tile import ADDRESS_REGISTERS, OperandTile, accesses, operands
 from .shared_tile import PRODUCTS, THREAD, SharedTile, width
 from .sides import Sides, Sizes, size
+from .tiles import Place, Tiles
 
 ROUND = "round"
 
@@ -83,74 +81,59 @@ Copies = tuple[SharedTile, SharedTile]
 """Of the left operand and the right one."""
 
 
-class Place(NamedTuple):
-    """Of a block: which part of the reduction, place of the batch, first row and column."""
-
-    part: Expr
-    batch: Mapping[str, Expr]
-    row: Expr
-    column: Expr
-
-
 @dataclass(frozen=True, slots=True)
 class BlockTile:
-    """A product and the numbers of a block."""
+    """Tiles of a product, and the numbers of a block."""
 
-    found: Product
+    tiles: Tiles
     shapes: Mapping[str, tuple[int, ...]]  # of the tensors that are read
-    rows: int
-    columns: int
     depth: int  # of a round
     threads: int
     stages: int
-    group: int  # tiles of rows that blocks take in turn, for the columns that they share; divides their number
-    splits: int  # blocks that share the rounds of one tile; divides their number
     panel: int = 0  # see SharedTile; of operands whose neighbours are not along the reduction
 
     @staticmethod
-    def of(task: Task, found: Product, values: Mapping[str, int], threads: int, panel: int = 0) -> BlockTile:
+    def of(task: Task, tiles: Tiles, values: Mapping[str, int], threads: int, panel: int = 0) -> BlockTile:
         """That of a schedule's values, shared by so many threads."""
         return BlockTile(
-            found,
-            shapes(task, found),
-            rows=values["block_rows"],
-            columns=values["block_columns"],
+            tiles,
+            shapes(task, tiles.found),
             depth=values["block_depth"],
             threads=threads,
             stages=values["stages"],
-            group=values["group"],
-            splits=values["splits"],
             panel=panel,
         )
 
     @property
+    def found(self) -> Product:
+        return self.tiles.found
+
+    @property
     def rounds(self) -> int:
         """Of a block."""
-        return -(-size(Sides.of(self.found).depth) // self.depth) // self.splits
+        return self.tiles.rounds(self.depth)
 
     def lower(self, registers: tuple[Buffer, ...], body: Callable[[Copies, Place], Stmt]) -> Stmt:
         """The launch, given what a thread has in registers and does."""
-        sides = Sides.of(self.found)
-        rows, columns = -(-size(sides.rows) // self.rows), -(-size(sides.columns) // self.columns)
-        counts = self.splits, size(sides.batch), rows // self.group, columns, self.group
-        part, batch, band, column, within_band = digits(Var("block"), counts)
-        row = (band * self.group + within_band) * self.rows
-        place = Place(part, places(sides.batch, batch), row, column * self.columns)
-        copies = self._copies(place)
-        stmt = body(copies, place)
-        for buffer in registers:
-            stmt = Alloc(buffer, stmt)
-        stmt = For(THREAD, self.threads, stmt, LoopKind.THREAD)
-        for copy in copies:
-            stmt = Alloc(copy.buffer(self.stages), stmt)
-        return For("block", prod(counts), stmt, LoopKind.BLOCK)
+
+        def block(place: Place) -> Stmt:
+            copies = self._copies(place)
+            stmt = body(copies, place)
+            for buffer in registers:
+                stmt = Alloc(buffer, stmt)
+            stmt = For(THREAD, self.threads, stmt, LoopKind.THREAD)
+            for copy in copies:
+                stmt = Alloc(copy.buffer(self.stages), stmt)
+            return stmt
+
+        return self.tiles.blocks(block)
 
     def _copies(self, place: Place) -> Copies:
         shared = self.depth, place.batch, self.threads
         left, right = operands(self.found)
         return (
-            self._copy("left", OperandTile(left, place.row, self.rows, *shared)),
-            self._copy("right", OperandTile(right, place.column, self.columns, *shared)),
+            self._copy("left", OperandTile(left, place.row, self.tiles.rows, *shared)),
+            self._copy("right", OperandTile(right, place.column, self.tiles.columns, *shared)),
         )
 
     def _copy(self, name: str, tile: OperandTile) -> SharedTile:

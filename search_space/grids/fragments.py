@@ -10,11 +10,10 @@ from tunewright.codegen.expr import Expr, Load, Var, const
 from tunewright.codegen.ir import Buffer, Scope, Stmt, Store
 from tunewright.codegen.lanes import lined
 
-from ..nests.digits import places
-from .block_tile import BlockTile, Place
-from .parts import stored_part
+from .block_tile import BlockTile
 from .shared_tile import COLUMNS, ROWS, THREAD, unrolled
-from .sides import Sides, finished, size, within
+from .sides import Sides
+from .tiles import Place
 
 SUMS = "sums"
 
@@ -49,23 +48,11 @@ class Fragments:
 
         A thread's sums in one fragment are two neighbours in one row, and two 8 rows below.
         """
-        block, lane = self.block, Var(THREAD) % WARP
-        sides = Sides.of(block.found)
-        wide = 2 if sides.columns[-1].extent % 2 == 0 else 1
+        tiles, lane = self.block.tiles, Var(THREAD) % WARP
+        wide = 2 if Sides.of(tiles.found).columns[-1].extent % 2 == 0 else 1
         half, pair = Var("h"), Var("e") * wide
-        at_row = place.row + row + Var("r") * self.apart + lane // 4 + half * 8
-        at_column = place.column + column + Var("c") * COLUMNS + lane % 4 * 2 + pair
-        at = {
-            **place.batch,
-            **places(sides.rows, at_row),
-            **places(sides.columns, at_column // wide, wide),
-        }
+        at_row = row + Var("r") * self.apart + lane // 4 + half * 8
+        at_column = column + Var("c") * COLUMNS + lane % 4 * 2 + pair
         total = Load(SUMS, (Var("r"), lined(Var("c") * EACH + half * 2 + pair, wide)), DType.F32)
-        stmt = (
-            finished(block.found, at, wide, total)
-            if block.splits == 1
-            else stored_part(block.found, place.part, at, wide, total)
-        )
-        stmt = within(at_column, size(sides.columns), block.columns, stmt)
-        stmt = within(at_row, size(sides.rows), block.rows, unrolled(stmt, c=self.across, e=2 // wide))
-        return unrolled(stmt, r=self.down, h=2)
+        across = unrolled(tiles.stored(place, at_row, at_column, wide, total), c=self.across, e=2 // wide)
+        return unrolled(tiles.within_rows(place, at_row, across), r=self.down, h=2)

@@ -15,20 +15,17 @@ which is ever written down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Var, const, op
 from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, For, If, LoopKind, Scope, Stmt, Store
 from tunewright.codegen.lanes import lined
 
-from ..nests.digits import digits, places
-from ..products.product import Product
 from .operand_tile import OperandTile, accesses, operands
-from .parts import stored_part
-from .sides import Sides, finished, size, within
+from .sides import Sides
+from .tiles import Place, Tiles
 
 WIDE = 4
 """Neighbours that are moved at once, where they are: 16 bytes."""
@@ -42,57 +39,44 @@ ROUND, DEPTH = "round", "k"
 
 @dataclass(frozen=True, slots=True)
 class ProductTile:
-    """A product and the numbers of its launch."""
+    """Tiles of a product, and the numbers of a block."""
 
-    found: Product
-    block_rows: int
-    block_columns: int
+    tiles: Tiles
     block_depth: int
     rows: int  # of a thread; divides those of the block
     columns: int  # likewise
     stages: int  # 1 or 2
-    splits: int  # blocks that share the rounds of one tile; divides their number
 
-    @property
-    def sides(self) -> Sides:
-        return Sides.of(self.found)
+    @staticmethod
+    def of(tiles: Tiles, values: Mapping[str, int]) -> ProductTile:
+        """That of a schedule's values."""
+        own = {name: values[name] for name in ("block_depth", "rows", "columns", "stages")}
+        return ProductTile(tiles, **own)
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return self.block_rows // self.rows * (self.block_columns // self.columns)
+        return self.tiles.rows // self.rows * (self.tiles.columns // self.columns)
 
     def lower(self) -> Stmt:
         """The launch."""
-        sides = self.sides
-        counts = (
-            self.splits,
-            size(sides.batch),
-            -(-size(sides.rows) // self.block_rows),
-            -(-size(sides.columns) // self.block_columns),
-        )
-        part, batch, row, column = digits(Var("block"), counts)
-        row, column = row * self.block_rows, column * self.block_columns
-        shared = self.block_depth, places(sides.batch, batch), self.threads
-        read = operands(self.found)
-        left = _Copy(OperandTile(read[0], row, self.block_rows, *shared), LEFT)
-        right = _Copy(OperandTile(read[1], column, self.block_columns, *shared), RIGHT)
-        body = self._thread((left, right), part, batch, row, column)
-        stmt: Stmt = For("thread", self.threads, body, LoopKind.THREAD)
+        return self.tiles.blocks(self._block)
+
+    def _block(self, place: Place) -> Stmt:
+        shared = self.block_depth, place.batch, self.threads
+        read = operands(self.tiles.found)
+        left = _Copy(OperandTile(read[0], place.row, self.tiles.rows, *shared), LEFT)
+        right = _Copy(OperandTile(read[1], place.column, self.tiles.columns, *shared), RIGHT)
+        stmt: Stmt = For("thread", self.threads, self._thread((left, right), place), LoopKind.THREAD)
         for copy, pad in ((left, PAD if read[0].is_deep else 0), (right, 0)):
             shape = self.stages, self.block_depth, copy.tile.extent + pad
             stmt = Alloc(Buffer(copy.name, shape, DType.F32, Scope.SHARED), stmt)
-        return For("block", prod(counts), stmt, LoopKind.BLOCK)
+        return stmt
 
-    @property
-    def rounds(self) -> int:
-        """Along the whole reduction."""
-        return -(-size(self.sides.depth) // self.block_depth)
-
-    def _thread(self, copies: Sequence[_Copy], part: Expr, batch: Expr, row: Expr, column: Expr) -> Stmt:
-        """What each thread does, of a block whose tile begins at a row and a column."""
-        rounds = self.rounds // self.splits
-        begin = part * rounds
+    def _thread(self, copies: Sequence[_Copy], place: Place) -> Stmt:
+        """What each thread does, of a block whose tile lies there."""
+        rounds = self.tiles.rounds(self.block_depth)
+        begin = place.part * rounds
         sums = Buffer(SUMS, (self.rows, self.columns), DType.F32, Scope.REGISTER)
         start = self._each(lambda r, c: Store(SUMS, (r, c), const(0.0)))
         step = Var(ROUND)
@@ -105,7 +89,7 @@ class ProductTile:
             put = Block(tuple(copy.written((step + 1) % 2) for copy in copies))
             loop = Block((If(more, fetch), self._multiplied(step % 2), If(more, put), Barrier()))
             steps = (*_filled(copies, begin, const(0)), Barrier(), For(ROUND, rounds, loop))
-        stmt: Stmt = Block((start, *steps, self._finished(part, batch, row, column)))
+        stmt: Stmt = Block((start, *steps, self._finished(place)))
         for buffer in (sums, *(copy.registers for copy in copies)):
             stmt = Alloc(buffer, stmt)
         return stmt
@@ -117,7 +101,7 @@ class ProductTile:
 
     def _own(self) -> tuple[Expr, Expr]:
         """The first row and column of a thread within its block."""
-        across = self.block_columns // self.columns
+        across = self.tiles.columns // self.columns
         return Var("thread") // across * self.rows, Var("thread") % across * self.columns
 
     def _multiplied(self, stage: Expr) -> Stmt:
@@ -142,24 +126,15 @@ class ProductTile:
             body = Alloc(buffer, body)
         return For(DEPTH, self.block_depth, body, LoopKind.UNROLL)
 
-    def _finished(self, part: Expr, batch: Expr, row: Expr, column: Expr) -> Stmt:
+    def _finished(self, place: Place) -> Stmt:
         """Write a thread's tile."""
-        sides = self.sides
         down, across = self._own()
-        last = sides.columns[-1]
+        last = Sides.of(self.tiles.found).columns[-1]
         wide = WIDE if self.columns % WIDE == 0 and last.extent % WIDE == 0 else 1
-        at_row, at_column = row + down + Var("r"), column + across + Var("c") * wide
-        at = places(sides.batch, batch) | places(sides.rows, at_row) | places(sides.columns, at_column // wide, wide)
+        row, column = down + Var("r"), across + Var("c") * wide
         total = Load(SUMS, (Var("r"), lined(Var("c") * wide, wide)), DType.F32)
-
-        stmt = (
-            finished(self.found, at, wide, total)
-            if self.splits == 1
-            else stored_part(self.found, part, at, wide, total)
-        )
-        stmt = within(at_column, size(sides.columns), self.block_columns, stmt)
-        inside = For("c", self.columns // wide, stmt, LoopKind.UNROLL)
-        return For("r", self.rows, within(at_row, size(sides.rows), self.block_rows, inside), LoopKind.UNROLL)
+        inside = For("c", self.columns // wide, self.tiles.stored(place, row, column, wide, total), LoopKind.UNROLL)
+        return For("r", self.rows, self.tiles.within_rows(place, row, inside), LoopKind.UNROLL)
 
 
 @dataclass(frozen=True, slots=True)

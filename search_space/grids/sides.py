@@ -66,7 +66,7 @@ def within(number: Expr, total: int, step: int, stmt: Stmt) -> Stmt:
     return If(op("lt", number, total), stmt) if total % step else stmt
 
 
-def tiles(found: Product, columns: Columns) -> Sizes:
+def tile_count(found: Product, columns: Columns) -> Sizes:
     """How many tiles of blocks cover a product."""
     sides = Sides.of(found)
     down = -(-size(sides.rows) // columns["block_rows"])
@@ -101,7 +101,9 @@ def tiling(found: Product, columns: Columns, inner: tuple[Sizes, Sizes, Sizes]) 
     whole = np.full_like(depth, size(sides.depth))
     levels = sides.tile(*inner), sides.tile(down, across, depth), sides.tile(down, across, whole)
     extents = {axis.name: np.full_like(depth, axis.extent) for axis in (*stage.axes, *stage.reduce)}
-    return Tiling(stage, (*levels, extents), found.vector, tiles(found, columns) * columns["splits"])
+    # Where tiles of the tail alone are shared, all count as if they were: so many waves take as long, see `may_split`.
+    chunks = tile_count(found, columns) * columns["splits"]
+    return Tiling(stage, (*levels, extents), found.vector, chunks)
 
 
 def first_enough(
@@ -113,7 +115,7 @@ def first_enough(
         columns = {name: np.array([value]) for name, value in values.items()}
         if legal(columns)[0]:
             left = values
-            if int(tiles(found, columns)[0]) >= target.threads:
+            if int(tile_count(found, columns)[0]) >= target.threads:
                 break
     assert left is not None  # the smallest always are
     return left

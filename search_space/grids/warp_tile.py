@@ -23,10 +23,10 @@ from tunewright.codegen.ir import Block, Buffer, Do, Scope, Stmt
 from tunewright.codegen.lanes import lined
 from tunewright.graph.task import Task
 
-from ..products.product import Product
-from .block_tile import BlockTile, Copies, Place
+from .block_tile import BlockTile, Copies
 from .fragments import Fragments
 from .shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, chunk, product_depth, unrolled
+from .tiles import Place, Tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class WarpTile:
     warp_columns: int  # likewise
 
     @staticmethod
-    def of(task: Task, found: Product, values: Mapping[str, int]) -> WarpTile:
+    def of(task: Task, tiles: Tiles, values: Mapping[str, int]) -> WarpTile:
         """That of a schedule's values."""
         rows, columns = values["warp_rows"], values["warp_columns"]
         threads = WARP * (values["block_rows"] // rows) * (values["block_columns"] // columns)
-        return WarpTile(BlockTile.of(task, found, values, threads), rows, columns)
+        return WarpTile(BlockTile.of(task, tiles, values, threads), rows, columns)
 
     @property
     def dtype(self) -> DType:
@@ -75,7 +75,7 @@ class WarpTile:
 
     def _own(self) -> tuple[Expr, Expr]:
         """The first row and column of a warp within its block."""
-        warp, across = Var(THREAD) // WARP, self.block.columns // self.warp_columns
+        warp, across = Var(THREAD) // WARP, self.block.tiles.columns // self.warp_columns
         return warp // across * self.warp_rows, warp % across * self.warp_columns
 
     def _multiplied(self, copies: Copies, stage: Expr) -> Stmt:

@@ -20,10 +20,10 @@ from tunewright.codegen.ir import Block, Do, Stmt
 from tunewright.codegen.lanes import lined
 from tunewright.graph.task import Task
 
-from ..products.product import Product
-from .block_tile import BlockTile, Copies, Place
+from .block_tile import BlockTile, Copies
 from .fragments import Fragments
 from .shared_tile import COLUMNS, ROWS, THREAD, SharedTile, chunk, unrolled
+from .tiles import Place, Tiles
 
 TYPES = {DType.F16: "f16", DType.BF16: "bf16"}
 """Of operands, as instructions name them."""
@@ -40,16 +40,16 @@ class WarpgroupTile:
     down: int  # rows of each group, by 64
 
     @staticmethod
-    def of(task: Task, found: Product, values: Mapping[str, int]) -> WarpgroupTile:
+    def of(task: Task, tiles: Tiles, values: Mapping[str, int]) -> WarpgroupTile:
         """That of a schedule's values."""
         groups = values["warpgroups"]
-        block = BlockTile.of(task, found, values, warpgroup.GROUP * groups, warpgroup.PANEL)
-        return WarpgroupTile(block, block.rows // groups // warpgroup.ROWS)
+        block = BlockTile.of(task, tiles, values, warpgroup.GROUP * groups, warpgroup.PANEL)
+        return WarpgroupTile(block, block.tiles.rows // groups // warpgroup.ROWS)
 
     @property
     def fragments(self) -> Fragments:
         """What a warp sums up: 16 of each 64 rows of its group."""
-        return Fragments(self.block, self.down, self.block.columns // COLUMNS, warpgroup.ROWS)
+        return Fragments(self.block, self.down, self.block.tiles.columns // COLUMNS, warpgroup.ROWS)
 
     def lower(self) -> Stmt:
         """The launch."""
@@ -94,8 +94,8 @@ class WarpgroupTile:
         left, right = copies
         k, sums = Var("k"), self._sums()
         rows = _named(left, stage, self._first() + Var("r"), k)
-        columns = (_named(right, stage, const(part), k) for part in range(self.block.columns // warpgroup.PANEL))
-        shape = f"m{warpgroup.ROWS}n{self.block.columns}k{warpgroup.DEPTH}"
+        columns = (_named(right, stage, const(part), k) for part in range(self.block.tiles.columns // warpgroup.PANEL))
+        shape = f"m{warpgroup.ROWS}n{self.block.tiles.columns}k{warpgroup.DEPTH}"
         name = f"wgmma.{shape}.f32.{TYPES[self.block.found.panel.dtype]}.{_lies(left)}.{_lies(right)}"
         product = Do(name, (sums,), (rows, *columns, sums))
         return Block(

@@ -17,9 +17,9 @@ from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
 from ..grids.operand_tile import ADDRESS_REGISTERS, accesses, operands
-from ..grids.parts import kernel, may_split
 from ..grids.product_tile import PAD, WIDE, ProductTile
 from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
+from ..grids.tiles import SPLITS, kernel, may_split
 from ..nests.pieces import NARROW_TOO
 from ..products.product import Product, product
 from ..schedule import Schedule
@@ -57,7 +57,7 @@ class ProductTilesSketch:
     """See the module."""
 
     name = "product_tiles"
-    version = 1
+    version = 2
 
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA and _seen(task) is not None
@@ -72,7 +72,8 @@ class ProductTilesSketch:
             Knob("rows", (1, 2, 4, 8, 16)),
             Knob("columns", (1, 2, 4, 8, 16)),
             Knob("stages", (1, 2)),
-            Knob("splits", (1, 2, 4, 8)),
+            Knob("splits", SPLITS),
+            Knob("tail", (0, 1)),
         )
         return Space(
             sketch=self.name,
@@ -86,7 +87,7 @@ class ProductTilesSketch:
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
         found, values = _product(task), dict(schedule.values)
-        return kernel(task, found, ProductTile(found, **values).lower(), values["splits"])
+        return kernel(task, target, found, values, lambda tiles: ProductTile.of(tiles, values).lower())
 
 
 def _product(task: Task) -> Product:
@@ -114,6 +115,6 @@ def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_
 
 def _default(found: Product, target: Target) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
-    depths = 16, 8, 4
-    choices = [one | {"block_depth": min(one["block_depth"], n), "splits": 1} for one in DEFAULTS for n in depths]
+    depths, others = (16, 8, 4), {"splits": 1, "tail": 0}
+    choices = [one | others | {"block_depth": min(one["block_depth"], n)} for one in DEFAULTS for n in depths]
     return first_enough(found, target, choices, lambda columns: _legal(found, target, columns))

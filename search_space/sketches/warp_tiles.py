@@ -16,9 +16,9 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..grids.block_tile import copy_registers, may_group, smem_bytes, tensor_product, widths
-from ..grids.parts import kernel, may_split
 from ..grids.shared_tile import product_depth
 from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
+from ..grids.tiles import SPLITS, kernel, may_split
 from ..grids.warp_tile import WarpTile
 from ..products.product import Product
 from ..schedule import Schedule
@@ -54,7 +54,7 @@ class WarpTilesSketch:
     """See the module."""
 
     name = "warp_tiles"
-    version = 1
+    version = 2
 
     def applies(self, task: Task, target: Target) -> bool:
         gpu, found = target.gpu, tensor_product(task)
@@ -80,7 +80,8 @@ class WarpTilesSketch:
             Knob("warp_columns", (16, 32, 64, 128)),
             Knob("stages", (2, 3, 4, 5)),
             Knob("group", (1, 2, 4, 8)),
-            Knob("splits", (1, 2, 4, 8)),
+            Knob("splits", SPLITS),
+            Knob("tail", (0, 1)),
         )
         return Space(
             sketch=self.name,
@@ -95,8 +96,7 @@ class WarpTilesSketch:
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
         found, values = _product(task), dict(schedule.values)
-        main = WarpTile.of(task, found, values).lower()
-        return kernel(task, found, main, values["splits"])
+        return kernel(task, target, found, values, lambda tiles: WarpTile.of(task, tiles, values).lower())
 
 
 def _product(task: Task) -> Product:
@@ -133,6 +133,6 @@ def _tiling(found: Product, columns: Columns) -> Tiling:
 
 def _default(found: Product, target: Target, legal: Callable[[Columns], NDArray[np.bool_]]) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
-    others = {"group": 1, "splits": 1}
+    others = {"group": 1, "splits": 1, "tail": 0}
     choices = [one | others | {"block_depth": depth} for one in DEFAULTS for depth in (one["block_depth"], LEAST_ROUND)]
     return first_enough(found, target, choices, legal)

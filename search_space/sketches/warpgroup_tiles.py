@@ -14,8 +14,8 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..grids.block_tile import copy_registers, may_group, narrow_product, smem_bytes, widths
-from ..grids.parts import kernel, may_split
 from ..grids.sides import fill, first_enough, held, tiling
+from ..grids.tiles import SPLITS, kernel, may_split
 from ..grids.warpgroup_tile import WarpgroupTile
 from ..products.product import Product
 from ..schedule import Schedule
@@ -33,7 +33,7 @@ DEFAULTS = (
 )
 """From the largest tiles to the smallest: the first that gives each multiprocessor a block is taken."""
 
-OTHERS = {"block_depth": PANEL_ROWS, "group": 1, "splits": 1}
+OTHERS = {"block_depth": PANEL_ROWS, "group": 1, "splits": 1, "tail": 0}
 """What all of them have."""
 
 
@@ -41,7 +41,7 @@ class WarpgroupTilesSketch:
     """See the module."""
 
     name = "warpgroup_tiles"
-    version = 1
+    version = 2
 
     def applies(self, task: Task, target: Target) -> bool:
         found = narrow_product(task) if target.gpu is not None and target.gpu.arch == ARCH else None
@@ -65,7 +65,8 @@ class WarpgroupTilesSketch:
             Knob("warpgroups", (1, 2, 3, 4)),
             Knob("stages", (3, 4, 5, 6)),
             Knob("group", (1, 2, 4, 8)),
-            Knob("splits", (1, 2, 4, 8)),
+            Knob("splits", SPLITS),
+            Knob("tail", (0, 1)),
         )
         default = first_enough(found, target, [one | OTHERS for one in DEFAULTS], legal)
         return Space(
@@ -80,8 +81,7 @@ class WarpgroupTilesSketch:
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
         found, values = _product(task), dict(schedule.values)
-        main = WarpgroupTile.of(task, found, values).lower()
-        return kernel(task, found, main, values["splits"])
+        return kernel(task, target, found, values, lambda tiles: WarpgroupTile.of(task, tiles, values).lower())
 
 
 def _product(task: Task) -> Product:

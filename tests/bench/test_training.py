@@ -151,6 +151,7 @@ def test_from_measured_schedules_to_a_model_and_its_card(tmp_path: Path, monkeyp
     assert Learned.read((tmp_path / "cpu.xz").read_bytes(), card["sha256"]).layers[0].members == 2
     assert card["learned_from"]["tasks"] == len(learned)
     assert card["quality"]["pairwise"] > 0.6
+    assert card["quality_by_processor"] == {TARGET.cpu: card["quality"]}
     assert card["objectives"].keys() == {"analytic", *fitting.OBJECTIVES}
     assert card["machine"] == {"processor": "one, two"}
     assert card["targets"] == [str(TARGET)] and card["told"]["targets"] == ["cpu:older:2x512"]

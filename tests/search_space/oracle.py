@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from tunewright.search_space.sketch import Sketch
 WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
 NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
 GPU = Target.of_gpu(KNOWN["sm_90a"])
+SMALL_GPU = Target.of_gpu(replace(KNOWN["sm_90a"], sms=7))  # few tiles are more than it computes at once
 
 
 def graph_of(nodes: str, inputs: Mapping[str, str], constants: Mapping[str, str], **known: float) -> Graph:

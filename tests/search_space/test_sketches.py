@@ -34,7 +34,7 @@ from tunewright.search_space.sketch import Sketch
 from tunewright.search_space.sketches import SKETCHES, lower, sketch
 from tunewright.workers.check import TOLERANCE
 
-from .oracle import GPU
+from .oracle import GPU, SMALL_GPU
 
 TARGET = detect(2)
 
@@ -252,16 +252,18 @@ def test_random_schedules_agree_with_the_oracle(name: str, sizes: dict[str, int]
 
 @pytest.mark.parametrize("name", MODELS)
 @settings(deadline=None, max_examples=3)
-@given(sizes=SIZES, seed=st.integers(0, 2**31))
-def test_random_schedules_of_a_gpu_agree_with_the_oracle(name: str, sizes: dict[str, int], seed: int) -> None:
+@given(sizes=SIZES, target=st.sampled_from((GPU, SMALL_GPU)), seed=st.integers(0, 2**31))
+def test_random_schedules_of_a_gpu_agree_with_the_oracle(
+    name: str, sizes: dict[str, int], target: Target, seed: int
+) -> None:
     for task in tasks_of(MODELS[name], sizes):
         arrays = example_inputs(task, seed)
         wanted = reference(task, arrays)
         for one in SKETCHES:
-            if not one.applies(task, GPU):
+            if not one.applies(task, target):
                 continue
-            for schedule in schedules(task, GPU, one.name, 2, seed):
-                kernel = lower(Candidate(task, GPU, schedule))
+            for schedule in schedules(task, target, one.name, 2, seed):
+                kernel = lower(Candidate(task, target, schedule))
                 verify(kernel)
                 agree(task, interpreted(task, kernel, arrays, grid_interp.run), wanted)
 

@@ -202,9 +202,9 @@ def test_a_large_space_with_few_legal_points_is_given_up_once_it_has_no_more():
 
     def few(columns):
         drawn.append(len(columns["k0"]))
-        return (columns["k1"] == 1) & (columns["k2"] == 1)
+        return (columns["k1"] == 1) & (columns["k2"] == 1) & (columns["k3"] == 1)
 
-    space = make_space([55, 100, 50], few)
+    space = make_space([55, 50, 50, 2], few)
     assert space.size > ENUMERABLE
     rows = space.sample(10_000, np.random.default_rng(0))
     assert 1 <= len(rows) <= 55

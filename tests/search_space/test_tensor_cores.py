@@ -13,7 +13,7 @@ from tunewright.codegen.cuda.build import source
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.cuda.instructions import INSTRUCTIONS
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.interp import BoundsError, RaceError
+from tunewright.codegen.interp import BoundsError, RaceError, UndefinedRead
 from tunewright.codegen.ir import Alloc, Barrier, Block, Do, For, If, Kernel, Stmt, Swizzle
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
@@ -24,7 +24,7 @@ from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower, sketch
 
-from .oracle import GPU
+from .oracle import GPU, SMALL_GPU
 from .test_sketches import MODELS, tasks_of
 
 
@@ -39,6 +39,13 @@ def test_rows_that_are_read_together_lie_in_different_banks(columns, dtype, toge
     rows = shared_tile.BANKS_BYTES // part_bytes
     groups = place.reshape(64 // rows, rows, -1) * dtype.size_bytes // part_bytes % rows
     assert all(len(set(groups[n, :, c])) == rows for n in range(64 // rows) for c in range(columns // together))
+
+
+def lowered(name, task, numbers, target=GPU):
+    """The default schedule of a sketch, but for some numbers."""
+    space = sketch(name).space(task, target)
+    values = dict(space.default.values) | numbers
+    return lower(Candidate(task, target, Schedule(name, space.version, tuple(values.items()))))
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +102,7 @@ def test_what_is_left_out_is_found(task, attended, long_task, name, gone, told):
 
 def spoilt_is_found(task, name, numbers, gone, told):
     """A schedule is right, and no more so without some of it, which is noticed."""
-    values = dict(sketch(name).space(task, GPU).default.values) | numbers
-    kernel = lower(Candidate(task, GPU, Schedule(name, 1, tuple(values.items()))))
+    kernel = lowered(name, task, numbers)
     inputs = example_inputs(task, 0)
     [right] = reference(task, inputs)
     found = np.zeros_like(right)
@@ -141,8 +147,7 @@ def test_a_stage_that_is_filled_too_early_is_found(long_task, monkeypatch):
         return plain(self, copies, part, ahead + 1, multiplied, between)
 
     monkeypatch.setattr(BlockTile, "summed", early)
-    values = dict(sketch("warpgroup_tiles").space(long_task, GPU).default.values) | GROUPS
-    kernel = lower(Candidate(long_task, GPU, Schedule("warpgroup_tiles", 1, tuple(values.items()))))
+    kernel = lowered("warpgroup_tiles", long_task, GROUPS)
     inputs = example_inputs(long_task, 0)
     with pytest.raises(RaceError, match="before the product that reads it was waited for"):
         interp.run(kernel, [*inputs, np.zeros_like(reference(long_task, inputs)[0])])
@@ -170,10 +175,8 @@ SHAPES = (
 @pytest.mark.parametrize(("sizes", "numbers"), SHAPES)
 @pytest.mark.parametrize("lies", PRODUCTS)
 def test_products_of_matrices_that_lie_in_each_way(lies, sizes, numbers):
-    space_of = sketch("warpgroup_tiles")
-    task = next(one for one in tasks_of(PRODUCTS[lies], sizes) if space_of.applies(one, GPU))
-    values = dict(space_of.space(task, GPU).default.values) | {"stages": 3} | numbers
-    kernel = lower(Candidate(task, GPU, Schedule("warpgroup_tiles", 1, tuple(values.items()))))
+    task = next(one for one in tasks_of(PRODUCTS[lies], sizes) if sketch("warpgroup_tiles").applies(one, GPU))
+    kernel = lowered("warpgroup_tiles", task, {"stages": 3} | numbers)
     verify(kernel)
     assert f"{lies}(" in str(kernel)
     inputs = example_inputs(task, 0)
@@ -182,6 +185,70 @@ def test_products_of_matrices_that_lie_in_each_way(lies, sizes, numbers):
     interp.run(kernel, [*inputs, found])
     limit = (2e-2 if "bf16" in lies else 2e-3) * np.abs(right.astype(float)).max()
     np.testing.assert_allclose(found.astype(float), right.astype(float), atol=limit)
+
+
+SILU = "s = Sigmoid(t) y = Mul(t, s) | y"
+
+WARPS = {"block_rows": 16, "block_columns": 32, "warp_rows": 16, "warp_columns": 16, "block_depth": 16, "stages": 2}
+THREADS = {"block_rows": 16, "block_columns": 16, "rows": 1, "columns": 4, "block_depth": 8, "stages": 2}
+
+TAILS = {
+    "warps": ("warp_tiles", PRODUCTS["k.mn"], {"a": 60, "b": 64, "c": 52}, WARPS | {"splits": 4}, 1),
+    "odd": ("warp_tiles", PRODUCTS["mn.k"], {"a": 61, "b": 64, "c": 53}, WARPS | {"splits": 2, "group": 2}, 1),
+    "batch": (
+        "warp_tiles",
+        f"float16: x[9, 12, 64] w[9, 64, 30] | t = MatMul(x, w) {SILU}",
+        {},
+        WARPS | {"splits": 2},
+        2,
+    ),
+    "windows": (
+        "warp_tiles",
+        "float16: x[1, 32, 11, 11] w[32, 32, 3, 3] | y = Conv<pads=[1, 1, 1, 1]>(x, w) | y",
+        {},
+        WARPS | {"splits": 2},
+        1,
+    ),
+    "groups": (
+        "warpgroup_tiles",
+        PRODUCTS["k.k"],
+        {"a": 250, "b": 256, "c": 120},
+        {"block_rows": 64, "block_columns": 64, "warpgroups": 1, "stages": 3, "splits": 2},
+        1,
+    ),
+    "threads": ("product_tiles", f"x[30, 64] w[64, 72] | t = MatMul(x, w) {SILU}", {}, THREADS | {"splits": 2}, 3),
+}
+"""A sketch, a product of a few tiles more than `SMALL_GPU` computes at once, numbers, and how many tiles more."""
+
+
+@pytest.mark.parametrize("case", TAILS)
+def test_what_is_left_after_whole_waves_is_shared(case):
+    name, text, sizes, numbers, left = TAILS[case]
+    task = next(one for one in tasks_of(text, sizes) if sketch(name).applies(one, SMALL_GPU))
+    kernel = lowered(name, task, numbers | {"tail": 1}, SMALL_GPU)
+    verify(kernel)
+    launches, splits = kernel.body.body, numbers["splits"]
+    main = [launch.extent for launch in launches].index(SMALL_GPU.threads)
+    assert launches[main + 1].extent == splits * left
+    assert [buffer.shape[:2] for buffer in kernel.scratch if buffer.name == "parts"] == [(splits, left)]
+    inputs = example_inputs(task, 0)
+    [right] = reference(task, inputs)
+    found = np.zeros_like(right)
+    interp.run(kernel, [*inputs, found])
+    np.testing.assert_allclose(found.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())
+    without_rest = Block((*launches[: main + 1], *launches[main + 2 :]))
+    with pytest.raises(UndefinedRead, match="parts"):
+        interp.run(Kernel(kernel.params, kernel.scratch, without_rest), [*inputs, found])
+
+
+@pytest.mark.parametrize(("sms", "is_legal"), [(7, True), (6, True), (8, False), (9, False), (5, False)])
+def test_only_a_rest_that_is_a_wave_at_most_after_others_is_shared(sms, is_legal):
+    """Of eight tiles, by two blocks each."""
+    name, text, sizes, numbers, _ = TAILS["odd"]
+    [task] = tasks_of(text, sizes)
+    space = sketch(name).space(task, Target.of_gpu(replace(KNOWN["sm_90a"], sms=sms)))
+    values = dict(space.default.values) | numbers | {"tail": 1}
+    assert bool(space.legal({knob: np.array([value]) for knob, value in values.items()})[0]) == is_legal
 
 
 SPLIT_SHAPES = (
@@ -202,8 +269,7 @@ SPLIT_TILE = {
 def split_kernel(lies, sizes, numbers):
     """Of float32, on tensor cores: its task too."""
     [task] = tasks_of(PRODUCTS[lies].removeprefix("float16: "), sizes)
-    values = dict(sketch("warp_tiles").space(task, GPU).default.values) | SPLIT_TILE | numbers
-    return task, lower(Candidate(task, GPU, Schedule("warp_tiles", 1, tuple(values.items()))))
+    return task, lowered("warp_tiles", task, SPLIT_TILE | numbers)
 
 
 def relative_error(task, kernel):

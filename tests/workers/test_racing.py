@@ -324,6 +324,28 @@ def test_what_holds_up_the_incumbent_is_waited_for(run_s: float) -> None:
     assert interval(outcome.samples_s).median_s == pytest.approx(1.2 * run_s)
 
 
+class HeldUp(Scheduled):
+    """A schedule that something else holds up when it is timed after its check for the first time."""
+
+    calls = 0
+
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        self.calls += 1
+        factor = 10 * FAR if self.calls == 2 else 1.0
+        return [factor * one_s for one_s in super().time(samples, repeats, deadline_s=deadline_s)]
+
+
+@pytest.mark.parametrize("run_s", [1e-5, 2 * LONG_S])
+def test_what_holds_up_the_standard_is_waited_for(run_s: float) -> None:
+    machine = Machine()
+    runner = HeldUp(machine, "standard", run_s).runner
+    known = Incumbent(Scheduled(machine, "incumbent", run_s).runner, run_s, standard=Incumbent(runner, run_s))
+    challenger = Scheduled(machine, "challenger", 0.8 * run_s).runner
+    outcome = Race(challenger, known, None, machine.clock).run(BUDGET_S)
+    assert outcome.is_fastest and outcome.pace == pytest.approx(1.0)
+    assert interval(outcome.samples_s).median_s == pytest.approx(0.8 * run_s)
+
+
 def test_what_holds_up_everything_is_waited_for_once() -> None:
     machine = Machine(lambda now_s: 2 * FAR)
     known = incumbent(machine, 1e-5)

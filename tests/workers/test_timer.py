@@ -162,7 +162,7 @@ def test_a_new_child_is_handed_the_fastest_one(
     def noting(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
         calls.append(name)
         if name == "recall":
-            assert arguments["artifact"] == first.artifact
+            assert [one["artifact"] for one in arguments["known"]] == [first.artifact]
         return request(child, name, timeout_s, **arguments)
 
     monkeypatch.setattr(Child, "request", noting)
@@ -171,3 +171,28 @@ def test_a_new_child_is_handed_the_fastest_one(
     timer.close()
     assert timer.measure(make.task, second).status is Status.OK
     assert calls[2:] == ["prepare", "recall", "measure"]
+
+
+def test_a_new_child_is_handed_the_standard_too(
+    make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (
+        built(builder, candidate) for candidate in (make.default(), make.planted("twin"), make.planted("slow"))
+    )
+    request = Child.request
+    handed: list[list[Any]] = []
+
+    def noting(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
+        if name == "recall":
+            handed.append([one["artifact"] for one in arguments["known"]])
+        reply = request(child, name, timeout_s, **arguments)
+        if name == "measure" and arguments["artifact"] == second.artifact:
+            reply |= {"is_fastest": True, "is_standard": False}  # by a lucky moment
+        return reply
+
+    monkeypatch.setattr(Child, "request", noting)
+    for one in (first, second):
+        assert timer.measure(make.task, one).status is Status.OK
+    timer.close()
+    assert timer.measure(make.task, third).status is Status.OK
+    assert handed == [[first.artifact, second.artifact]]

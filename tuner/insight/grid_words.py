@@ -12,13 +12,13 @@ from tunewright.search_space.rows.steps import plan as rows_plan
 
 from ..text import counted
 from .phrases import copies, grouped, work
-from .point import Point, single
+from .point import Point
 
 
 def _blocks(point: Point, threads: int) -> Iterator[str]:
     """How a GPU shares the work, in blocks of so many threads."""
     block, machine = counted(threads, "thread"), counted(point.target.threads, "multiprocessor")
-    yield f"{counted(single(point.tiling.chunks), 'block')} of {block} for {machine}."
+    yield f"{counted(point.pieces[point.main], 'block')} of {block} for {machine}."
     if len(point.kernel.body.body) > 1:
         yield f"It takes {len(point.kernel.body.body)} launches, this being number {point.main + 1}."
 
@@ -54,7 +54,8 @@ def _tile(point: Point) -> str:
 
 def _splits(point: Point) -> Iterator[str]:
     if point.values["splits"] > 1:
-        yield f"{point.values['splits']} blocks share the rounds of a tile; a launch of its own adds up what they have."
+        which = "each tile that is left after whole waves" if point.values["tail"] else "the rounds of a tile"
+        yield f"{point.values['splits']} blocks share {which}; a launch of its own adds up what they have."
 
 
 def _warp_tiles(point: Point) -> Iterator[str]:
