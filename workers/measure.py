@@ -136,11 +136,10 @@ def measure(
     if begun.status is Status.OK:
         begun = _raced(begun, loaded, (task_key, threads), budget_s, best_s)
     fastest = _fastest.get((task_key, threads))
-    is_fastest = fastest is not None and fastest.loaded is loaded
-    if not is_fastest:
+    if fastest is None or fastest.loaded is not loaded:
         loaded.close()
-    is_standard = is_fastest and fastest is not None and fastest.standard is None
-    return {"measurement": begun.to_json(), "is_fastest": is_fastest, "is_standard": is_standard}
+        return {"measurement": begun.to_json(), "is_fastest": False, "is_standard": False}
+    return {"measurement": begun.to_json(), "is_fastest": True, "is_standard": fastest.standard is None}
 
 
 def recall(task_key: str, known: list[dict[str, Any]], threads: int) -> None:

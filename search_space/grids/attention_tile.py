@@ -34,7 +34,7 @@ from ..products.attention import Attention
 from .elements import spread
 from .operand_tile import Operand, OperandTile, operands
 from .shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, SharedTile, product_depth, unrolled, width
-from .sides import Sides, finished, size, within
+from .sides import Sides, finished, size, steps, within
 
 LOWEST = float(np.finfo(np.float32).min)
 """What no score is below, but for those that are left out: less than infinitely little, so that differences exist."""
@@ -95,7 +95,7 @@ class AttentionTile:
     def lower(self) -> Stmt:
         """The launch."""
         sides = Sides.of(self.found.scores)
-        counts = size(sides.batch), -(-size(sides.rows) // self.block_rows)
+        counts = size(sides.batch), steps(sides.rows, self.block_rows)
         batch, tile = digits(Var("block"), counts)
         row = tile * self.block_rows
         queries = self._queries(batch, row)

@@ -26,7 +26,7 @@ from ..products.product import Product, product
 from ..space import Columns
 from .operand_tile import ADDRESS_REGISTERS, OperandTile, accesses, operands
 from .shared_tile import PRODUCTS, THREAD, SharedTile, width
-from .sides import Sides, Sizes, size
+from .sides import Sides, Sizes, steps
 from .tiles import Place, Tiles
 
 ROUND = "round"
@@ -66,7 +66,7 @@ def smem_bytes(found: Product, columns: Columns) -> Sizes:
 
 def may_group(found: Product, columns: Columns) -> NDArray[np.bool_]:
     """Whether tiles of rows come in whole groups."""
-    down = -(-size(Sides.of(found).rows) // columns["block_rows"])
+    down = steps(Sides.of(found).rows, columns["block_rows"])
     return np.asarray(down % columns["group"] == 0)
 
 

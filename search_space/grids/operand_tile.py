@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TypeVar
 
 from tunewright.codegen.expr import Expr, Load, Var, op
 from tunewright.codegen.ir import Block, For, If, LoopKind, Stmt
@@ -15,10 +14,7 @@ from ..nests.digits import places
 from ..nests.phases import contiguous
 from ..products.product import Product
 from .elements import spread
-from .sides import Sides, Sizes, size, within
-
-Count = TypeVar("Count", int, Sizes)
-
+from .sides import Count, Sides, size, within
 
 ADDRESS_REGISTERS = 2
 """Of each access of a thread, which all lie ahead of a round."""

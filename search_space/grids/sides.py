@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from .elements import spread
 
 Sizes = NDArray[np.int64]
 """A number of each point."""
+
+Count = TypeVar("Count", int, Sizes)
+"""One number, or one of each point."""
 
 LEAST = 16
 """Rows and columns of the smallest tile of a block."""
@@ -61,6 +65,11 @@ def size(axes: Sequence[Axis]) -> int:
     return prod(axis.extent for axis in axes)
 
 
+def steps(axes: Sequence[Axis], step: Count) -> Count:
+    """How many it takes to cover flattened axes."""
+    return -(-size(axes) // step)
+
+
 def within(number: Expr, total: int, step: int, stmt: Stmt) -> Stmt:
     """The statement where a number is below the total, if tiles of `step` don't cover that evenly."""
     return If(op("lt", number, total), stmt) if total % step else stmt
@@ -69,8 +78,7 @@ def within(number: Expr, total: int, step: int, stmt: Stmt) -> Stmt:
 def tile_count(found: Product, columns: Columns) -> Sizes:
     """How many tiles of blocks cover a product."""
     sides = Sides.of(found)
-    down = -(-size(sides.rows) // columns["block_rows"])
-    across = -(-size(sides.columns) // columns["block_columns"])
+    down, across = steps(sides.rows, columns["block_rows"]), steps(sides.columns, columns["block_columns"])
     return np.asarray(size(sides.batch) * down * across)
 
 

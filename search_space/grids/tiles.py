@@ -10,7 +10,7 @@ tile of it is shared by equally many blocks, and the launches follow one another
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from math import prod
@@ -24,14 +24,14 @@ from tunewright.codegen.expr import Expr, Load, Var, const, op
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Stmt, Store
 from tunewright.codegen.lanes import lined
 from tunewright.codegen.target import Target
-from tunewright.graph.task import Axis, Task
+from tunewright.graph.task import Task
 
 from ..nests.digits import digits, places
 from ..nests.phases import params, temporaries
 from ..products.product import Product
 from ..space import Columns
 from .elements import PLAIN_THREADS, launch, plain_launch
-from .sides import Sides, finished, size, tile_count, within
+from .sides import Sides, finished, size, steps, tile_count, within
 
 PARTS = "parts"
 """The buffer of sums before they are added up: which part, tile of the launch, row and column within that."""
@@ -73,7 +73,7 @@ class Tiles:
         """All that there are, by a schedule's values."""
         rows, columns = values["block_rows"], values["block_columns"]
         sides = Sides.of(found)
-        count = size(sides.batch) * _steps(sides.rows, rows) * _steps(sides.columns, columns)
+        count = size(sides.batch) * steps(sides.rows, rows) * steps(sides.columns, columns)
         return Tiles(found, rows, columns, values.get("group", 1), values["splits"], first=0, count=count)
 
     def waves(self, multiprocessors: int) -> tuple[Tiles, Tiles]:
@@ -84,7 +84,7 @@ class Tiles:
 
     def rounds(self, depth: int) -> int:
         """Of a block, each of which goes so deep along the reduction."""
-        return _steps(Sides.of(self.found).depth, depth) // self.splits
+        return steps(Sides.of(self.found).depth, depth) // self.splits
 
     @property
     def buffer(self) -> Buffer:
@@ -98,7 +98,7 @@ class Tiles:
 
     def _place(self, part: Expr, tile: Expr) -> Place:
         sides = Sides.of(self.found)
-        bands, across = _steps(sides.rows, self.rows) // self.group, _steps(sides.columns, self.columns)
+        bands, across = steps(sides.rows, self.rows) // self.group, steps(sides.columns, self.columns)
         batch, band, column, within_band = digits(tile + self.first, (size(sides.batch), bands, across, self.group))
         row = (band * self.group + within_band) * self.rows
         return Place(part, tile, places(sides.batch, batch), row, column * self.columns)
@@ -147,17 +147,12 @@ class Tiles:
         return launch(body, prod(counts), PLAIN_THREADS)
 
 
-def _steps(axes: Sequence[Axis], step: int) -> int:
-    """How many it takes to cover axes."""
-    return -(-size(axes) // step)
-
-
 def may_split(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Whether blocks share the rounds of a tile evenly, if they do, and there would be few blocks else.
 
     Where they share tiles of the `tail` alone, they are a wave at most, after others.
     """
-    rounds = -(-size(Sides.of(found).depth) // columns["block_depth"])
+    rounds = steps(Sides.of(found).depth, columns["block_depth"])
     splits, is_tail, count = columns["splits"], columns["tail"] == 1, tile_count(found, columns)
     left = count % target.threads
     is_rest = (count > left) & (left > 0) & (left * splits <= target.threads)
