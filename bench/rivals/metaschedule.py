@@ -98,7 +98,8 @@ def tune(
     ms.cost_model.CostModel.create(
         "xgb", num_tuning_cores=cores
     )  # what can't be imported shows here, not in the search
-    runner = _telling_runner(tell, Path(folder))
+    _ready()
+    builder, runner = ms.builder.LocalBuilder(initializer=_ready), _telling_runner(tell, Path(folder))
     callbacks = [*ms.measure_callback.MeasureCallback.create("default"), _failed_builds(tell)]
     tell({"began": True, "at_s": time.monotonic()})
     ms.tune_tir(
@@ -106,12 +107,20 @@ def tune(
         _target(cpu, cores),
         folder,
         trials,
+        builder=builder,
         runner=runner,
         measure_callbacks=callbacks,
         num_tuning_cores=cores,
         seed=seed,
     )
     return {"exhausted": True}
+
+
+def _ready() -> None:
+    """Import what a process of TVM's needs to build: on some machines that takes half a minute, as long as it waits for
+    a build, so that none would ever succeed.
+    """
+    import tvm.s_tir.tensor_intrin  # noqa: F401
 
 
 def _telling_runner(tell: Tell, folder: Path) -> Any:

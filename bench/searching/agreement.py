@@ -66,7 +66,6 @@ def same_task(beside: Sequence[Sequence[float]], tunes: Sequence[Mapping[str, An
         "schedules": [one["schedule"] for one in tunes],
         "default_ms": 1e3 * default["median_s"],
         "best_ms": [1e3 * one for one in times_s],
-        "apart": max(times_s) / best_s - 1,
         "regrets": [one / best_s - 1 for one in times_s],
         "beside_default": max(times_s) / default["median_s"],
         "slower_than_default": sum(one > default["median_s"] for one in times_s),

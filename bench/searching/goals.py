@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import isfinite
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from tunewright.bench.entries import Entries, Entry, mean
@@ -127,9 +128,16 @@ def _agreement(agreement: Mapping[str, Entry]) -> Iterator[Goal]:
     pairs, disjoint = sum(one["pairs"] for one in kernels), sum(one["disjoint"] for one in kernels)
     detail = f"regret of a winner: median {median(regrets):.2%}, worst {max(regrets):.2%}; " if regrets else ""
     detail += f"of {pairs} pairs of one kernel {disjoint} had disjoint intervals" if pairs else ""
-    apart = median(task["apart"] for task in tasks) if tasks else None
-    yield _most("tunes of several seeds apart, median", apart, APART, len(tasks), detail)
+    if tasks:
+        detail = f"all of a task: {median(max(task['best_ms']) / min(task['best_ms']) - 1 for task in tasks):.2%}; " + detail
+    apart = median(_apart(task["best_ms"]) for task in tasks) if tasks else None
+    yield _most("two tunes of a task apart, median of the tasks", apart, APART, len(tasks), detail)
     yield _never_slower(tasks)
+
+
+def _apart(times: Sequence[float]) -> float:
+    """By how much the slower of two takes longer, as the mean of all pairs."""
+    return fmean(max(pair) / min(pair) - 1 for pair in combinations(times, 2))
 
 
 def _never_slower(tasks: Sequence[Mapping[str, Any]]) -> Goal:

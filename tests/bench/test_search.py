@@ -243,7 +243,6 @@ def test_what_tunes_of_one_task_differ_by() -> None:
     default = [0.9, 1.0, 1.05]
     beside = [default, [0.7, 0.8, 0.9], default, [0.95, 1.001, 1.1], [1.1, 1.2, 1.3]]
     found = agreement.same_task(beside, tunes)
-    assert found["apart"] == pytest.approx(0.5)
     assert found["regrets"][0] == 0.0 and found["regrets"][-1] == pytest.approx(0.5)
     assert found["beside_default"] == pytest.approx(1.2)
     assert found["slower_than_default"] == 2  # one by a thousandth; the default itself is not
@@ -327,7 +326,7 @@ def test_goals_of_results(plan: Plan) -> None:
     put(case("zero", second), 1, {"share": 0.95, "default_share": 0.5})
     put(case("scoring", first), 1, {"slowest": 120_000.0})
     put(case("transfer", "resnet18 after resnet50"), 1, {"share": 0.93, "share_short": 0.7})
-    same_task = {"apart": 0.02, "regrets": [0.0, 0.02], "best_ms": [1.0, 1.02]}
+    same_task = {"regrets": [0.0, 0.02, 0.04], "best_ms": [1.0, 1.02, 1.04]}
     same_task |= {"beside_default": 1.001, "slower_than_default": 1, "surely_slower": 0}
     put(case("agreement", first), 1, {"same_task": same_task, "same_kernel": {"pairs": 3, "disjoint": 1}})
     quality = {"tasks": 9, "pairwise": 0.91, "peak_1": 0.89, "peak_5": 0.98}
@@ -344,6 +343,9 @@ def test_goals_of_results(plan: Plan) -> None:
     assert found["pairs in the right order, of tasks held out"].met
     assert found["speed of the first pick, of tasks held out"].met is False
     assert found["winners whose median time is above the default's"].met is False
+    apart = found["two tunes of a task apart, median of the tasks"]
+    assert apart.figure == pytest.approx((0.02 + 0.04 + 1.04 / 1.02 - 1) / 3) and apart.met
+    assert apart.detail.startswith("all of a task: 4.00%")
     assert found["share of a cold start's gain in a tenth of its trials"].met
     search.conclude(plan.entries, plan.folder.parent / "search.json", [1, 2])
     assert list(plan.entries._path.parent.glob("search_*.svg"))
