@@ -22,7 +22,7 @@ from tunewright.bench.files import FOLDER, ROOT, stay_in_folder
 from tunewright.bench.keeping import LIMITS
 from tunewright.bench.training.collecting import collect
 from tunewright.bench.training.fitting import Sets, write
-from tunewright.bench.training.kept import MEASURED, TOLD, entries, keep, lines
+from tunewright.bench.training.kept import MEASURED, entries, keep, lines, told
 from tunewright.bench.training.tasks import is_held_out_or_reserved, reserved, training_tasks
 from tunewright.codegen.host import detect
 from tunewright.costmodel.examples import grouped
@@ -102,8 +102,7 @@ def _fit() -> None:
     measured = entries(MEASURED)
     if not measured:
         raise Refused(f"nothing is kept in {MEASURED}: ./dev bench base_model collect keep")
-    trials, told = (list(grouped(map(example, found))) for found in (measured, entries(TOLD)))
-    sets = Sets.of(trials, told, reserved())
+    sets = Sets.of(*(list(grouped(map(example, found))) for found in (measured, told())), reserved())
     said = sorted({item for entry in measured for item in entry.record.measurement.provenance.items()})
     machine = {name: ", ".join(text for one, text in said if one == name) for name, _ in said}
     Console().print_json(json.dumps(write(PACKAGE, "cpu", sets, machine)))

@@ -60,6 +60,7 @@ class Part:
     budgets: tuple[str, ...]
     only: Callable[[Sequence[int]], int] | None = None  # which of the numbers of threads is measured; None: all
     is_rival: bool = False
+    times_rival: bool = False  # beside ours
 
 
 PARTS: Mapping[str, Part] = {
@@ -69,7 +70,9 @@ PARTS: Mapping[str, Part] = {
     "scoring": Part(scoring, WORKLOADS, (), only=min),
     "transfer": Part(transfer, ("resnet18 after resnet50",), ("model_trials",), only=max),
     "metaschedule": Part(metaschedule, WORKLOADS, ("rival_trials", "rival_seconds"), is_rival=True),
-    "versus": Part(versus, WORKLOADS, ("trials", "seconds", "rival_trials", "rival_seconds", "starts")),
+    "versus": Part(
+        versus, WORKLOADS, ("trials", "seconds", "rival_trials", "rival_seconds", "starts"), times_rival=True
+    ),
 }
 """In the order in which they are measured: what others need comes before, and what takes hours nearly last."""
 
@@ -163,11 +166,11 @@ def _left(plan: Plan, given: argparse.Namespace) -> Iterator[tuple[str, str, int
 def settings(plan: Plan, part: str) -> dict[str, Any]:
     """What an entry of a part depends on."""
     one = PARTS[part]
-    budget = {name: getattr(plan.budgets, name) for name in one.budgets}
-    if not one.is_rival:
-        return {"budget": budget} | plan.settings
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in RIVAL_CODE)).hexdigest()
-    return {"budget": budget, "packages": list(PACKAGES), "rival_sha256": digest} | plan.hardware
+    found: dict[str, Any] = {"budget": {name: getattr(plan.budgets, name) for name in one.budgets}}
+    if one.is_rival or one.times_rival:
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in RIVAL_CODE)).hexdigest()
+        found |= {"packages": list(PACKAGES), "rival_sha256": digest}
+    return found | (plan.hardware if one.is_rival else plan.settings)
 
 
 def _entry(plan: Plan, part: str, name: str, threads: int) -> Entry:

@@ -129,7 +129,8 @@ def _agreement(agreement: Mapping[str, Entry]) -> Iterator[Goal]:
     detail = f"regret of a winner: median {median(regrets):.2%}, worst {max(regrets):.2%}; " if regrets else ""
     detail += f"of {pairs} pairs of one kernel {disjoint} had disjoint intervals" if pairs else ""
     if tasks:
-        detail = f"all of a task: {median(max(task['best_ms']) / min(task['best_ms']) - 1 for task in tasks):.2%}; " + detail
+        furthest = median(max(task["best_ms"]) / min(task["best_ms"]) - 1 for task in tasks)
+        detail = f"all of a task: {furthest:.2%}; {detail}"
     apart = median(_apart(task["best_ms"]) for task in tasks) if tasks else None
     yield _most("two tunes of a task apart, median of the tasks", apart, APART, len(tasks), detail)
     yield _never_slower(tasks)

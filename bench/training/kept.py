@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,15 @@ def lines(path: Path) -> Iterator[str]:
         raise Refused(f"{path} can't be read: {error}") from error
 
 
-def entries(folder: Path) -> list[Entry]:
-    """The trials of all files in a folder. Raises Refused for what can't be read."""
+def told() -> list[Entry]:
+    """What is told of processors that nothing is measured of. Raises as `entries`."""
+    return entries(TOLD, {path.name for path in MEASURED.glob("*.xz")})
+
+
+def entries(folder: Path, but: Collection[str] = ()) -> list[Entry]:
+    """The trials of all files in a folder, but for those of some names. Raises Refused for what can't be read."""
     found = []
-    for path in sorted(folder.glob("*.xz")):
+    for path in sorted(path for path in folder.glob("*.xz") if path.name not in but):
         for number, line in enumerate(lines(path), 1):
             try:
                 found.append(parse(line))

@@ -296,6 +296,12 @@ def test_another_base_model_makes_our_results_stale_and_no_rivals(plan: Plan, mo
     assert changed == {part for part, one in search.PARTS.items() if not one.is_rival}
 
 
+def test_another_version_of_a_rival_makes_all_that_times_it_stale(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {part: search.settings(plan, part) for part in search.PARTS}
+    monkeypatch.setattr(search, "PACKAGES", ("apache-tvm==0.1",))
+    assert {part for part in before if search.settings(plan, part) != before[part]} == {"metaschedule", "versus"}
+
+
 def test_another_workload_makes_our_results_stale(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     before = search.settings(plan, "ours")
     monkeypatch.setattr(workloads, "UNSEEN", {})

@@ -18,7 +18,7 @@ from tunewright.bench.suite import MODELS
 from tunewright.bench.training import fitting, kept, tasks
 from tunewright.bench.training.collecting import chosen, collect
 from tunewright.bench.training.fitting import Sets, write
-from tunewright.bench.training.kept import MEASURED, TOLD, entries, keep
+from tunewright.bench.training.kept import MEASURED, TOLD, entries, keep, told
 from tunewright.bench.training.tasks import FAMILIES, loops, reserved
 from tunewright.codegen.target import Target
 from tunewright.costmodel.examples import grouped
@@ -191,9 +191,17 @@ def test_what_is_no_kept_file_is_refused_by_name(tmp_path: Path, content: bytes)
         entries(tmp_path)
 
 
+def test_nothing_is_told_of_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MEASURED", tmp_path)
+    assert told()
+    for path in TOLD.glob("*.xz"):
+        (tmp_path / path.name).touch()
+    assert not told()
+
+
 def test_what_base_models_learn_from_can_be_read() -> None:
-    measured, told = entries(MEASURED), entries(TOLD)
+    measured, expected = entries(MEASURED), told()
     assert len(measured) > 10_000
-    assert len(told) > 10_000
-    some = [*measured[:: len(measured) // 500], *told[:: len(told) // 500]]
+    assert len(expected) > 10_000
+    some = [*measured[:: len(measured) // 500], *expected[:: len(expected) // 500]]
     assert sum(len(each.rows) for each in grouped(map(example, some))) > 900
