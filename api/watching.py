@@ -180,5 +180,5 @@ class Watched:
             gain = ratio(row.default_ms, best_ms)
             by = "" if gain is None else f", {times(gain)} as fast as by default" if is_clear(gain) else ", no gain"
             trial = told.finite(data.get("trial"))
-            place = f" after {counted(int(trial), 'trial')}" if trial is not None else ""
+            place = f" after {counted(int(trial) + 1, 'trial')}" if trial is not None else ""  # it tells those before
             self._note = f"improved{place}: {row.op} {duration(best_ms)}{by}"

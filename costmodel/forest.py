@@ -63,7 +63,6 @@ class Forest:
         *,
         members: int,
         seed: int,
-        threads: int = 1,
         before: Members | None = None,
         objective: str = RANKS,
     ) -> Forest:
@@ -77,7 +76,7 @@ class Forest:
         for member in range(members):
             taken = _taken(groups, member, members, seed)
             margin = None if before is None else before[member][taken]
-            parameters = _parameters(growth, seed + member, threads, objective, margin is not None)
+            parameters = _parameters(growth, seed + member, objective, margin is not None)
             models.append(_boosted(values[taken], labels[taken], groups[taken], margin, parameters, growth.rounds))
         return Forest(models)
 
@@ -146,9 +145,9 @@ def _taken(groups: NDArray[np.int64], member: int, members: int, seed: int) -> N
     return taken if 2 * taken.sum() > len(groups) else everything
 
 
-def _parameters(growth: Growth, seed: int, threads: int, objective: str, added: bool) -> Mapping[str, Any]:
+def _parameters(growth: Growth, seed: int, objective: str, added: bool) -> Mapping[str, Any]:
     grown = {name: value for name, value in asdict(growth).items() if name != "rounds"}
-    fixed = {"tree_method": "hist", "max_bin": BINS, "verbosity": 0, "nthread": threads, "seed": seed}
+    fixed = {"tree_method": "hist", "max_bin": BINS, "verbosity": 0, "nthread": 1, "seed": seed}
     return {**grown, **fixed, "objective": objective, **({"base_score": 0.0} if added else {})}
 
 

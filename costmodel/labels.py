@@ -69,14 +69,13 @@ class Lesson:
         *,
         members: int,
         seed: int,
-        threads: int = 1,
         before: Members | None = None,
         objective: str = RANKS,
     ) -> Forest:
         """Trees that have learned it: see `Forest.fit`."""
         return Forest.fit(
             self.values, self.speeds, self.groups, growth,
-            members=members, seed=seed, threads=threads, before=before, objective=objective,
+            members=members, seed=seed, before=before, objective=objective,
         )  # fmt: skip
 
 

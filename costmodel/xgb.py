@@ -70,10 +70,8 @@ class XGBModel:
     none: it scores most points once, and in many threads.
     """
 
-    def __init__(
-        self, before: Learned | None = None, seed: int = 0, threads: int = 1, *, kept_points: int = KEPT
-    ) -> None:
-        self._before, self._seed, self._threads = before, seed, threads
+    def __init__(self, before: Learned | None = None, seed: int = 0, *, kept_points: int = KEPT) -> None:
+        self._before, self._seed = before, seed
         self._own: Forest | None = None  # the layer on top, which `fit` made
         self._learned = before
         self._untaught = AnalyticModel()
@@ -109,9 +107,9 @@ class XGBModel:
     def _layer(self, lesson: Lesson) -> Forest:
         """What is learned from it, above all that was before."""
         if self._before is None:
-            return lesson.forest(ALONE, members=1, seed=self._seed, threads=self._threads, objective=SQUARES)
+            return lesson.forest(ALONE, members=1, seed=self._seed, objective=SQUARES)
         below = np.concatenate([self._ranked(each) for each in lesson.sets], axis=1).mean(axis=0, keepdims=True)
-        return lesson.forest(OWN, members=1, seed=self._seed, threads=self._threads, before=below)
+        return lesson.forest(OWN, members=1, seed=self._seed, before=below)
 
     def _seen(self, trials: Trials) -> Values:
         sheet = self._sheet(trials.task, trials.target, trials.space)

@@ -28,6 +28,9 @@ ENUMERABLE = 1 << 18
 DRAWN = 256
 """Combinations drawn at least in a round of sampling, however few points are wanted: most may be illegal."""
 
+DRAWS = 20
+"""Rounds of sampling at most."""
+
 SPENT = 16
 """Legal points drawn for one that is new, from which on a space has hardly any that were not drawn."""
 
@@ -153,7 +156,7 @@ class Space:
         """Knob name -> value -> choice number."""
         return {knob.name: {value: n for n, value in enumerate(knob.choices)} for knob in self.knobs}
 
-    def sample(self, count: int, rng: np.random.Generator, rounds: int = 20) -> Rows:
+    def sample(self, count: int, rng: np.random.Generator) -> Rows:
         """Up to `count` distinct legal points at random.
 
         Fewer where the space has no more, or where it is too large to write out and mostly illegal.
@@ -162,7 +165,7 @@ class Space:
             return self.points[rng.permutation(len(self.points))[:count]]
         found = np.empty((0, len(self.knobs)), np.int64)
         wanted = max(2 * count, DRAWN)
-        for _ in range(rounds):
+        for _ in range(DRAWS):
             drawn = rng.integers(0, self._radix, (wanted, len(self.knobs)))
             legal = drawn[self.valid(drawn)]
             before, found = len(found), self.distinct(np.concatenate([found, legal]))

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from .sampling import PRECISION, interval
+from .sampling import interval
+
+PRECISION = 0.01
+"""Width of an interval, as a part of its median, at which there are enough samples."""
 
 WARM_UP = 3
 MIN_ROUNDS, MAX_ROUNDS = 9, 200

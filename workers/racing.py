@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .sampling import FEWEST, LONGEST_S, PRECISION, SAMPLE_S, STEP, Timed, interval
+from .sampling import FEWEST, FEWEST_LONG, LONGEST_S, SAMPLE_S, STEP, Timed, interval
 
 FIRST = 3
 """Samples after which one that is clearly slower is given up: one of them may be disturbed, and the median holds."""
@@ -142,16 +142,16 @@ class Race:
         self._ran = False  # the challenger, after its check
 
     def run(self, budget_s: float) -> Outcome:
-        """Take samples until it is clear which is faster, both are known precisely, or `budget_s` is spent.
+        """Take samples until it is clear which is faster, or that neither is, or `budget_s` is spent.
 
         The fewest are taken whatever they cost, unless the challenger is clearly slower.
         """
         start_s = self._clock()
         if self._incumbent is None:
-            return self._alone(start_s, budget_s)
+            return self._alone(start_s)
         return self._beside(self._incumbent, start_s, budget_s)
 
-    def _alone(self, start_s: float, budget_s: float) -> Outcome:
+    def _alone(self, start_s: float) -> Outcome:
         """There is nothing to be faster than but a time. What may be faster takes `SETTLING_S` whatever the budget."""
         challenger, limit_s = self._challenger, start_s + LONGEST_S
         taken = [challenger.once_s] if challenger.is_long else []
@@ -165,8 +165,6 @@ class Race:
         settled_s = start_s + SETTLING_S
         while self._clock() < settled_s and len(taken) < SETTLED:
             taken += challenger.samples(STEP, settled_s)[-1:]
-        while interval(taken).width > PRECISION and self._clock() < start_s + budget_s:
-            taken += challenger.samples(STEP, start_s + budget_s)
         return Outcome(taken, True, True)
 
     def _about_s(self, taken: list[float]) -> float:
@@ -253,7 +251,7 @@ class Race:
 
     def _is_same(self, incumbent: Incumbent) -> bool:
         """Whether more would tell nothing of use."""
-        is_enough = len(self._paced) >= (2 if self._challenger.is_long else FEWEST)
+        is_enough = len(self._paced) >= (FEWEST_LONG if self._challenger.is_long else FEWEST)
         return is_enough and abs(interval(self._paced).median_s / incumbent.time_s - 1) <= SAME
 
     def _is_decided(self, incumbent: Incumbent) -> bool:

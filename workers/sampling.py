@@ -1,7 +1,7 @@
 """Samples of a running time: how many runs make one, how many of them are enough, and what they say.
 
-A sample is the mean of runs in a row that take long enough for the clock, and samples are taken until the interval of
-their median is narrow. The median, as interruptions only ever add time.
+A sample is the mean of runs in a row that take long enough for the clock, and samples are taken until their median says
+which of two is faster (`racing`). The median, as interruptions only ever add time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Label = TypeVar("Label", bound=Hashable)
 FEWEST = 5
 """Samples of any run that is not clearly too slow."""
 
-STEP = 10
-"""Samples between two looks at the interval."""
+FEWEST_LONG = 2
+"""The same of a run that is a sample by itself."""
 
-PRECISION = 0.01
-"""Width of the interval, as a part of the median, at which there are enough samples."""
+STEP = 10
+"""Samples between two looks at what they say."""
 
 SAMPLE_S = 250e-6
 """Length of a sample: thousands of times the clock's resolution, and short between two ticks of the system. Samples of

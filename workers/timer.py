@@ -18,7 +18,7 @@ from .cold import LASTING_S
 from .lock import HostLock
 from .pool import Limits, ReferenceFailed
 from .process import Child, ChildLimits, Failed, NotStarted, Stopped
-from .racing import CLEARLY, SAME
+from .racing import CLEARLY, LONG_S, SAME
 from .wire import candidate_json
 
 REMEMBERED = 10_000
@@ -236,7 +236,10 @@ class Timer:
 
 def _final(known: Measurement, best_s: float | None) -> bool:
     """Whether timing again would tell nothing new: it wasn't given up for a limit that is no more."""
-    if known.median_s is None or len(known.samples_s) >= sampling.FEWEST:
+    if known.median_s is None:
+        return True
+    fewest = sampling.FEWEST_LONG if known.median_s >= LONG_S else sampling.FEWEST
+    if len(known.samples_s) >= fewest:
         return True
     return best_s is not None and known.median_s > CLEARLY * best_s
 

@@ -140,7 +140,7 @@ def test_a_job_is_watched_to_its_end(real: Any, kit: Any, path: Path, command: C
     said = command("submit", path, "--dim", "rows=4", "--trials", "6", "--watch")
     thread.join()
     assert said.code == 0, said.err
-    assert "improved after 3 trials: Gemm\\x1b[31m 1.00 ms, 2.00x as fast as by default" in said.err
+    assert "improved after 4 trials: Gemm\\x1b[31m 1.00 ms, 2.00x as fast as by default" in said.err
     assert "\x1b" not in said.err + said.out
     assert "the whole model: 4.00 ms by default, 2.00 ms tuned: 2.00x as fast" in said.out
     assert "small.onnx on cpu:\\x1b[2J: 6 trials" in said.out
@@ -325,7 +325,7 @@ def test_the_view_follows_the_events() -> None:
     assert seen.remaining_gain == 0.03
     [row] = seen.tasks
     assert (row.op, row.occurrences, row.default_s, row.best_s) == ("Conv", 2, 0.002, 0.0005)
-    assert seen.note == "improved after 5 trials: Conv 500 µs, 4.00x as fast as by default"
+    assert seen.note == "improved after 6 trials: Conv 500 µs, 4.00x as fast as by default"
     assert row.chosen == 2
     for chosen in ([1], "?", [None], [1, 2]):  # what makes no sense changes nothing
         watched.tell(event(5, "progress", chosen=chosen))
@@ -353,7 +353,7 @@ def test_the_view_begins_where_the_job_stands() -> None:
     assert (seen.at, seen.trials, seen.speedup, seen.note, seen.tasks[0].best_s) == ("searching", 9, 1.001, "", 0.001)
     watched.tell(event(5, "progress", **now))
     watched.tell(event(6, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=10))
-    assert watched.moment().note.startswith("improved after 10 trials")
+    assert watched.moment().note.startswith("improved after 11 trials")
     behind = Watched(Job.from_json(JOB | {"state": "queued"}), 2)
     behind.tell(event(1, "queued"))
     assert behind.moment().at == "waiting: behind 2 jobs"

@@ -8,8 +8,8 @@ from itertools import cycle, repeat
 import pytest
 
 from tunewright.workers import latency
-from tunewright.workers.latency import MAX_CALLS, MAX_ROUNDS, MIN_ROUNDS, WARM_UP, rest, side_by_side
-from tunewright.workers.sampling import PRECISION, interval
+from tunewright.workers.latency import MAX_CALLS, MAX_ROUNDS, MIN_ROUNDS, PRECISION, WARM_UP, rest, side_by_side
+from tunewright.workers.sampling import interval
 
 LONG_S = 0.03
 """A call that fills a turn: one goes before that is not timed, then one is timed."""

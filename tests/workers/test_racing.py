@@ -24,7 +24,7 @@ from tunewright.workers.racing import (
     Race,
     Runner,
 )
-from tunewright.workers.sampling import FEWEST, PRECISION, SAMPLE_S, interval
+from tunewright.workers.sampling import FEWEST, SAMPLE_S, interval
 
 BUDGET_S = 0.05
 
@@ -293,7 +293,7 @@ def test_where_only_a_time_is_known_the_margin_is_wider(factor: float) -> None:
     assert (len(outcome.samples_s) == FIRST) is (factor > 1)
 
 
-def test_where_nothing_is_known_it_is_timed_until_the_interval_is_narrow() -> None:
+def test_where_nothing_is_known_it_is_timed_until_it_settles() -> None:
     machine = Machine()
     race(machine, LONG_S / 2, None)
     assert SETTLING_S <= machine.now_s - 100 <= 1.1 * SETTLING_S
@@ -303,7 +303,6 @@ def test_where_nothing_is_known_it_is_timed_until_the_interval_is_narrow() -> No
     noisy = Machine()
     outcome = race(noisy, 1e-5, None, noise=0.05)
     assert outcome.is_fastest and len(outcome.samples_s) > FEWEST
-    assert interval(outcome.samples_s).width <= PRECISION or noisy.now_s >= 100 + BUDGET_S
 
 
 def test_the_first_time_is_not_that_of_a_moment_that_holds_all_up() -> None:

@@ -12,10 +12,13 @@ import pytest
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate, Status
+from tunewright.search_space.measurement import Candidate, Measurement, Status
+from tunewright.workers import timer as timer_module
 from tunewright.workers.builder import Builder, Built
 from tunewright.workers.pool import Limits, ReferenceFailed
 from tunewright.workers.process import Child
+from tunewright.workers.racing import LONG_S
+from tunewright.workers.sampling import FEWEST, FEWEST_LONG
 from tunewright.workers.timer import DEATHS, Timer
 
 from ..waiting import gone
@@ -54,6 +57,14 @@ def test_a_child_killed_after_it_prepared_costs_nothing(
     monkeypatch.setattr(timer, "prepare", prepared)
     assert timer.measure(make.task, built(builder, make.default())).status is Status.OK
     assert not kills
+
+
+@pytest.mark.parametrize(("run_s", "fewest"), [(LONG_S / 2, FEWEST), (LONG_S, FEWEST_LONG)])
+def test_what_took_the_samples_that_a_race_takes_at_least_is_not_timed_again(run_s: float, fewest: int) -> None:
+    enough, few = (Measurement(Status.OK, (run_s,) * count, run_s, run_s, run_s) for count in (fewest, fewest - 1))
+    assert timer_module._final(enough, best_s=run_s)
+    assert not timer_module._final(few, best_s=run_s)
+    assert timer_module._final(few, best_s=run_s / 9), "it is clearly slower"
 
 
 @pytest.mark.parametrize("call", ["prepare", "load", "sample"])
