@@ -102,7 +102,8 @@ def _fit() -> None:
     measured = entries(MEASURED)
     if not measured:
         raise Refused(f"nothing is kept in {MEASURED}: ./dev bench base_model collect keep")
-    sets = Sets.of(*(list(grouped(map(example, found))) for found in (measured, told())), reserved())
+    trials, expected = (list(grouped(map(example, found))) for found in (measured, told()))
+    sets = Sets.of(trials, expected, reserved())
     said = sorted({item for entry in measured for item in entry.record.measurement.provenance.items()})
     machine = {name: ", ".join(text for one, text in said if one == name) for name, _ in said}
     Console().print_json(json.dumps(write(PACKAGE, "cpu", sets, machine)))

@@ -332,7 +332,7 @@ def test_goals_of_results(plan: Plan) -> None:
     put(case("zero", second), 1, {"share": 0.95, "default_share": 0.5})
     put(case("scoring", first), 1, {"slowest": 120_000.0})
     put(case("transfer", "resnet18 after resnet50"), 1, {"share": 0.93, "share_short": 0.7})
-    same_task = {"regrets": [0.0, 0.02, 0.04], "best_ms": [1.0, 1.02, 1.04]}
+    same_task: dict[str, Any] = {"regrets": [0.0, 0.02, 0.04], "best_ms": [1.0, 1.02, 1.04]}
     same_task |= {"beside_default": 1.001, "slower_than_default": 1, "surely_slower": 0}
     put(case("agreement", first), 1, {"same_task": same_task, "same_kernel": {"pairs": 3, "disjoint": 1}})
     quality = {"tasks": 9, "pairwise": 0.91, "peak_1": 0.89, "peak_5": 0.98}
