@@ -39,6 +39,11 @@ class DType(StrEnum):
         self.is_narrow = name in ("float16", "bfloat16")
         self.is_float = self.is_narrow or self.numpy.kind == "f"
 
+    @property
+    def wide(self) -> DType:
+        """What its values are multiplied and added up in: of narrow floats float32, of bytes int32, else itself."""
+        return _WIDE.get(self, self)
+
     __hash__ = str.__hash__  # of the value, as that of enumerations is of the name, but at once
 
     @staticmethod
@@ -48,3 +53,8 @@ class DType(StrEnum):
 
 
 _BY_NAME = {dtype.value: dtype for dtype in DType}
+
+_WIDE = {DType.F16: DType.F32, DType.BF16: DType.F32, DType.I8: DType.I32, DType.U8: DType.I32}
+
+BYTES = frozenset({DType.I8, DType.U8})
+"""Of the numbers of quantised models."""

@@ -311,9 +311,11 @@ def walk(*roots: Expr) -> Iterator[Expr]:
 
 
 def widened(node: Expr) -> Expr:
-    """What a value is before it was cast from a narrow type to float32: the load, mostly; else the value itself."""
-    if isinstance(node, Op) and node.name == "cast" and node.args[0].dtype.is_narrow:
-        return node.args[0]
+    """What a value is before it was cast to the type that it is computed in, mostly a load; else the value itself."""
+    if isinstance(node, Op) and node.name == "cast":
+        (inner,) = node.args
+        if inner.dtype is not node.dtype and inner.dtype.wide is node.dtype:
+            return inner
     return node
 
 

@@ -165,7 +165,7 @@ class Packing:
 
     The kernel's parameter has this layout instead of the tensor's: multiply axis d of the tensor by the matrix
     `maps[d]` (in double precision), permute the axes by `order`, pad each with zeros to `padded`, split axis d into
-    `splits[d]` (outermost first), then permute all split parts by `parts`.
+    `splits[d]` (outermost first), permute all split parts by `parts`, and see the last `joined` of them as one.
     """
 
     order: tuple[int, ...]
@@ -173,12 +173,14 @@ class Packing:
     splits: tuple[tuple[int, ...], ...]
     parts: tuple[int, ...]
     maps: tuple[tuple[int, Matrix], ...] = ()  # (axis, its matrix), each axis once at most
+    joined: int = 1
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the packed array."""
         flat = [extent for split in self.splits for extent in split]
-        return tuple(flat[p] for p in self.parts)
+        extents = [flat[p] for p in self.parts]
+        return (*extents[: -self.joined], prod(extents[-self.joined :]))
 
     def apply(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         """Pack an array, contiguous."""
@@ -190,7 +192,7 @@ class Packing:
         if array.shape != self.padded:
             array = np.pad(array, [(0, p - s) for p, s in zip(self.padded, array.shape, strict=True)])
         array = array.reshape([extent for split in self.splits for extent in split])
-        return array.transpose(self.parts)
+        return array.transpose(self.parts).reshape(self.shape)
 
     def _mapped(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         if not self.maps:

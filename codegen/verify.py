@@ -99,6 +99,8 @@ def _packing(name: str, packing: Packing, param: Buffer | None) -> None:
         raise VerifyError(f"packing of {name}: splits {packing.splits} don't multiply to padded {packing.padded}")
     if sorted(packing.parts) != list(range(sum(map(len, packing.splits)))):
         raise VerifyError(f"packing of {name}: parts {packing.parts} of splits {packing.splits}")
+    if not 1 <= packing.joined <= len(packing.parts):
+        raise VerifyError(f"packing of {name}: {packing.joined} of {len(packing.parts)} parts joined")
     axes = [axis for axis, _ in packing.maps]
     if any(not 0 <= axis < rank for axis in axes) or len(set(axes)) < len(axes):
         raise VerifyError(f"packing of {name}: maps along axes {axes} of {rank}")

@@ -14,10 +14,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.dtype import DType
+from tunewright.codegen.dtype import BYTES, DType
 from tunewright.codegen.expr import Expr, Op, walk, widened
 from tunewright.codegen.target import Target
-from tunewright.graph.task import UNCOUNTED, Stage, Task
+from tunewright.graph.task import Stage, Task, is_arithmetic
 from tunewright.search_space.space import Rows, Space
 
 from .loops import Access, Loops, by_vector_axis
@@ -34,6 +34,7 @@ class Machine:
     loads: float = 2.0  # vectors a cycle
     stores: float = 1.0
     product_pipes: float = 2.0  # vector operations a cycle in products of narrow floats
+    byte_pipes: float = 2.0  # the same of bytes
     split_pipes: float = 0.0  # the same of float32, where tensor cores multiply it in parts
     latency: float = 4.0  # cycles from one operation on a register to the next
     window: float = 400.0  # operations that a core looks ahead
@@ -50,6 +51,8 @@ class Machine:
         if self.product_pipes == self.pipes:
             return self.pipes
         dtype = product_dtype(stage)
+        if dtype in BYTES:
+            return self.byte_pipes
         return self.product_pipes if dtype is not None and dtype.is_narrow else self.pipes
 
     def most_vectors_cycle(self, stage: Stage) -> float:
@@ -75,6 +78,7 @@ def machine_of(target: Target) -> Machine:
         loads=GPU_LOADS / lanes,
         stores=GPU_LOADS / lanes,
         product_pipes=gpu.narrow_multiply_adds / lanes,
+        byte_pipes=gpu.byte_multiply_adds / lanes,
         split_pipes=gpu.split_multiply_adds / lanes,
         latency=0.0,
         l2_bytes_cycle=GPU_BYTES_CYCLE,
@@ -101,10 +105,14 @@ GPU_LAUNCH_S = 2e-6
 
 
 def product_dtype(stage: Stage) -> DType | None:
-    """The type of the elements whose products a stage sums, as tensor cores do; None where it does not, or of two."""
+    """The type of the elements whose products a stage sums, as tensor cores do; None where it does not, or of two.
+
+    Bytes with a sign and bytes without one are alike.
+    """
     match stage.body:
-        case Op("mul", (left, right)) if stage.combiner == "sum" and widened(left).dtype is widened(right).dtype:
-            return widened(left).dtype
+        case Op("mul", (left, right)) if stage.combiner == "sum":
+            one, other = widened(left).dtype, widened(right).dtype
+            return one if one is other or {one, other} <= BYTES else None
     return None
 
 
@@ -116,7 +124,7 @@ def operations(body: Expr, combiner: str) -> float:
     """Vector operations that one point of a stage takes; a product that is summed is one with the sum."""
     count = 0.0
     for node in walk(body):
-        if isinstance(node, Op) and node.dtype.is_float and node.name not in UNCOUNTED:
+        if isinstance(node, Op) and is_arithmetic(node):
             count += SLOW.get(node.name, 1.0)
     fused = combiner == "sum" and isinstance(body, Op) and body.name == "mul"
     return count + bool(combiner) - fused

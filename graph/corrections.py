@@ -12,6 +12,7 @@
 - OneHot: fails if the depth is a vector of one element.
 - DequantizeLinear before opset 19: missing. (It means what 19 means for the types that it takes.)
 - QuantizeLinear: what is beyond 32 bits, such as the lowest float of a mask, wraps instead of saturating.
+- MatMulInteger: fails with a zero point for each row.
 - GlobalLpPool, Scatter: missing.
 
 `fallback.is_computed` tells what is missing after that.
@@ -128,6 +129,16 @@ class _OneHot(_Corrected):
         chosen = np.expand_dims(np.mod(indices, count), axis) == places
         inside = np.expand_dims((indices >= -count) & (indices < count), axis)
         return (np.where(chosen & inside, values[1], values[0]),)
+
+
+class _MatMulInteger(_Corrected):
+    def _run(self, a: Any, b: Any, zero_a: Any = None, zero_b: Any = None, **_: Any) -> tuple[Array]:
+        left, right = (np.asarray(values, np.int32) for values in (a, b))
+        if zero_a is not None:  # a vector is of rows
+            left = left - (zero_a[:, None] if np.ndim(zero_a) == 1 and np.size(zero_a) > 1 else zero_a)
+        if zero_b is not None:
+            right = right - zero_b
+        return (np.asarray(np.matmul(left, right), np.int32),)
 
 
 class _Saturating:
@@ -283,6 +294,7 @@ CORRECTIONS = [
     type("GatherElements", (_GatherElements,), {}),
     type("GlobalLpPool", (_GlobalLpPool,), {}),
     type("Loop", (_Loop,), {}),
+    type("MatMulInteger", (_MatMulInteger,), {}),
     type("OneHot", (_OneHot,), {}),
     _mended("QuantizeLinear", _Saturating),
     type("Scan", (_Scan,), {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from .inference import TypeFault, infer
 from .ir import Array, Graph, Node, TensorType, Value
 from .onnx_form import NORMAL_VERSION, dtype_name
 
+LATER_OPS = frozenset({"DequantizeLinear"})
+"""Ops that rewrites look for before they fold, but for single numbers: bytes are less to read than floats."""
+
 
 class Draft:
-    """Nodes added in an order that computes them. A node whose operands are all known folds at once.
+    """Nodes added in an order that computes them. A node whose operands are all known folds at once, but for LATER_OPS.
 
     `types` and `constants` are as in `Graph`; `producers` maps a tensor to the node already added that makes it.
     """
@@ -72,21 +76,26 @@ class Draft:
 
     def add(self, node: Node) -> None:
         """Add a node whose outputs have types, or what it comes to if all its operands are known."""
-        if all(name in self.constants for name in node.inputs if name) and "" not in node.outputs:
-            values = self._fold(node)
-            if values is not None:
-                for name, value in zip(node.outputs, values, strict=True):
-                    self.constants[name] = value
-                    self.types[name] = TensorType(self.types[name].dtype, value.shape)
-                return
+        is_later = node.op in LATER_OPS and prod(self.types[node.outputs[0]].shape or (2,)) > 1
+        if not is_later and self.folded(node):
+            return
         self._nodes.append(node)
         self.producers.update((name, node) for name in node.outputs if name)
 
-    def _fold(self, node: Node) -> list[Array] | None:
+    def folded(self, node: Node) -> bool:
+        """Have what a node comes to in its place; False if not all operands are known, or it is left to run time."""
+        if "" in node.outputs or any(name and name not in self.constants for name in node.inputs):
+            return False
         if self._budget is None:
             self._budget = Budget(self.constants)
         arrays = [self.constants.get(name) for name in node.inputs]
-        return self._budget.fold(node, arrays, [self.types[name] for name in node.outputs])
+        values = self._budget.fold(node, arrays, [self.types[name] for name in node.outputs])
+        if values is None:
+            return False
+        for name, value in zip(node.outputs, values, strict=True):
+            self.constants[name] = value
+            self.types[name] = TensorType(self.types[name].dtype, value.shape)
+        return True
 
     def finish(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
         """The graph, without what no output needs."""

@@ -8,7 +8,8 @@ models because products go through BLAS and the rest over whole grids of points.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import prod, sqrt
 from typing import Any
@@ -17,8 +18,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Op, evaluate, free_vars, loads, walk, widened
+from tunewright.codegen.dtype import BYTES, DType
+from tunewright.codegen.expr import Expr, Load, Op, evaluate, free_vars, loads, op, transform, walk, widened
 from tunewright.codegen.index import linear
 
 from .ir import Array
@@ -62,6 +63,42 @@ def reference(task: Task, arrays: Sequence[Array]) -> list[Array]:
     return [values[tensor.name] for tensor in task.outputs]
 
 
+ROUNDINGS = frozenset({"round", "floor", "ceil"})
+"""Ops that make whole numbers of others."""
+
+LEANING = 1 / 256
+"""How far computed floats may be off, in units of the whole numbers that they are rounded to."""
+
+
+def either_way(task: Task, arrays: Sequence[Array]) -> list[tuple[Array, Array]] | None:
+    """The least and the largest of each output where what is nearly half way between two whole numbers, or nearly one,
+    goes either way; None for a task that rounds nothing that it computes.
+    """
+    found = []
+    for lean in (-LEANING, LEANING):
+        visit = partial(_leaning, lean=lean)
+        stages = tuple(replace(stage, body=transform(stage.body, visit)) for stage in task.stages)
+        if stages == task.stages:
+            return None
+        found.append(reference(replace(task, stages=stages), arrays))
+    return [(np.minimum(low, high), np.maximum(low, high)) for low, high in zip(*found, strict=True)]
+
+
+def _leaning(node: Expr, lean: float) -> Expr:
+    """A part of a body with what it rounds moved by so much, unless that is there already."""
+    match node:
+        case Op(name, (value,)) if name in ROUNDINGS and _is_computed(value):
+            return op(name, value + lean)
+        case Op("cast", (value,), dtype) if not dtype.is_float and dtype is not DType.BOOL and _is_computed(value):
+            is_whole = any(isinstance(part, Op) and part.name in ROUNDINGS for part in walk(value))
+            return node if is_whole else op("cast", value + lean, dtype=dtype)
+    return node
+
+
+def _is_computed(value: Expr) -> bool:
+    return value.dtype.is_float and not isinstance(widened(value), Load)
+
+
 def written(task: Task) -> list[NDArray[np.bool_] | None]:
     """Which elements of each output a task writes; None for all."""
     masks = {tensor.name: np.zeros(tensor.shape, np.bool_) for tensor in task.outputs if tensor.name in task.parts}
@@ -87,9 +124,10 @@ def _whole(axes: Sequence[Axis]) -> Ranges:
 
 def _run(stage: Stage, values: Mapping[str, Array]) -> None:
     match stage:
-        case Stage(combiner="sum", body=Op("mul", (left, right), dtype)) if dtype.is_float:
+        case Stage(combiner="sum", body=Op("mul", (left, right), dtype)):
             one, other = widened(left), widened(right)
-            if isinstance(one, Load) and isinstance(other, Load) and _multiply(stage, one, other, values):
+            known = dtype.is_float or {one.dtype, other.dtype} <= BYTES
+            if known and isinstance(one, Load) and isinstance(other, Load) and _multiply(stage, one, other, values):
                 return
     _run_grid(stage, values)
 
@@ -186,7 +224,10 @@ def _strided(
 
 
 def _multiply(stage: Stage, left: Load, right: Load, values: Mapping[str, Array]) -> bool:
-    """A sum of products as matrix products. False if it is none: some axis is in neither factor, or all are in both."""
+    """A sum of products as matrix products. False if it is none: some axis is in neither factor, or all are in both.
+
+    Those of bytes are exact in float64.
+    """
     in_left, in_right = set(free_vars(*left.index)), set(free_vars(*right.index))
     axes = {axis.name: axis.extent for axis in stage.axes}
     inner = [axis.name for axis in stage.reduce]
@@ -200,14 +241,17 @@ def _multiply(stage: Stage, left: Load, right: Load, values: Mapping[str, Array]
         return False
     depth = prod(axis.extent for axis in stage.reduce)
     outer = [axis for axis in stage.axes if axis.name in batch + rows]
-    whole, dtype = _whole(stage.axes + stage.reduce), stage.body.dtype.numpy
+    whole, is_float = _whole(stage.axes + stage.reduce), stage.body.dtype.is_float
+    dtype = stage.body.dtype.numpy if is_float else np.dtype(np.float64)
     for part in _parts(outer, depth * prod(axis.extent for axis in outer), MATRIX_ELEMENTS):
         ranges = {**whole, **part}
         a = _matrix(values[left.tensor], left.index, ranges, batch, rows, inner).astype(dtype, copy=False)
         b = _matrix(values[right.tensor], right.index, ranges, batch, inner, columns).astype(dtype, copy=False)
         order = batch + rows + columns
         result = np.matmul(a, b).reshape([len(ranges[name]) for name in order])
-        _strided(values[stage.output], stage.index, ranges, order)[...] = result
+        _strided(values[stage.output], stage.index, ranges, order)[...] = (
+            result if is_float else result.astype(np.int64)
+        )
     return True
 
 

@@ -101,9 +101,13 @@ class Stage:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations: one an op in the body, one a fold."""
-        ops = sum(isinstance(n, Op) and n.dtype.is_float and n.name not in UNCOUNTED for n in walk(self.body))
-        return self.points * (ops + bool(self.combiner))
+        """Operations on floats, and on what bytes come to: one an op in the body, one a fold."""
+        return self.points * (sum(map(is_arithmetic, walk(self.body))) + bool(self.combiner))
+
+
+def is_arithmetic(node: Expr) -> bool:
+    """Whether a part of a body computes with values, not with places, which are of 64 bits."""
+    return isinstance(node, Op) and node.name not in UNCOUNTED and (node.dtype.is_float or node.dtype is DType.I32)
 
 
 UNCOUNTED = COMPARISONS | {"select", "cast", "bitcast", "neg"}
@@ -158,7 +162,7 @@ class Task:
 
     @cached_property
     def flops(self) -> int:
-        """Floating-point operations of one run."""
+        """Operations of one run, as those of stages are counted."""
         return sum(stage.flops for stage in self.stages)
 
     @cached_property

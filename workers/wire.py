@@ -112,15 +112,17 @@ def _buffer(data: list[Any]) -> Buffer:
 
 def _packing_json(packing: Packing) -> list[Any]:
     maps = [[axis, [list(row) for row in matrix]] for axis, matrix in packing.maps]
-    return [list(packing.order), list(packing.padded), [list(s) for s in packing.splits], list(packing.parts), maps]
+    order, padded, parts = (list(numbers) for numbers in (packing.order, packing.padded, packing.parts))
+    return [order, padded, [list(split) for split in packing.splits], parts, maps, packing.joined]
 
 
 def _packing(data: list[Any]) -> Packing:
-    order, padded, splits, parts, maps = data
+    order, padded, splits, parts, maps, joined = data
     return Packing(
         tuple(order),
         tuple(padded),
         tuple(tuple(split) for split in splits),
         tuple(parts),
         tuple((axis, tuple(tuple(map(float, row)) for row in matrix)) for axis, matrix in maps),
+        joined,
     )

@@ -37,6 +37,16 @@ class LaunchShown(Answer):
     smem_bytes: int = Field(description="Dynamic shared memory of a block.")
 
 
+class PackingShown(Answer):
+    """How a constant is packed: its axes in another order, padded with zeros, split, and all parts in another order."""
+
+    order: list[int] = Field(description="Axes of the tensor.")
+    padded: list[int] = Field(description="Extents of these axes with zeros behind.")
+    splits: list[list[int]] = Field(description="What each of them is split into, outermost first.")
+    parts: list[int] = Field(description="All parts, in the order in which the memory has them.")
+    joined: int = Field(description="So many of the last parts are one dimension.")
+
+
 class ArgumentShown(Answer):
     """Memory of the device, dense and row-major, on a multiple of 256 bytes."""
 
@@ -45,6 +55,9 @@ class ArgumentShown(Answer):
     dtype: Name
     shape: list[int]
     size_bytes: int
+    packing: PackingShown | None = Field(
+        default=None, description="Of a constant that is packed first, which then has this shape."
+    )
 
 
 class LaunchableShown(Answer):

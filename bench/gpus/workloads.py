@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx.parser
@@ -25,7 +25,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A model whose heaviest task is searched and timed beside what others have for it: "product", "softmax", ..."""
+    """A model whose heaviest task is searched and timed beside what others have for it: see `torch_peers.kernels`."""
 
     kind: str
     text: str
@@ -38,6 +38,17 @@ BRAIN_DENSE = """(float[200, 768] x, float[3072, 768] w) => (float y) {
 
 def _product(dtype: str, rows: int, depth: int, columns: int) -> str:
     return f"({dtype}[{rows}, {depth}] x, {dtype}[{depth}, {columns}] w) => ({dtype} y) {{ y = MatMul(x, w) }}"
+
+
+def _bytes(rows: int, depth: int, columns: int) -> str:
+    """With weights that are constant, so that they are packed along the reduction."""
+    weights = f"{_constant('w', 'int8[1] {1}', (depth, columns))} y = MatMulInteger(x, w)"
+    return f"(int8[{rows}, {depth}] x) => (int32 y) {{ {weights} }}"
+
+
+def _constant(name: str, value: str, shape: Sequence[int]) -> str:
+    """Weights that are all of one value."""
+    return f"s = Constant<value_ints = {list(shape)}>() {name} = ConstantOfShape<value = {value}>(s)"
 
 
 def _softmax(dtype: str, rows: int, columns: int) -> str:
@@ -57,10 +68,8 @@ def _attention(dtype: str, heads: int, tokens: int, features: int) -> str:
 
 def _depthwise(dtype: str, extent: int, channels: int, window: int) -> str:
     """With weights that are constant, so that the channels are laid last."""
-    shape = f"s = Constant<value_ints = [{channels}, 1, {window}, {window}]>()"
-    weights = (
-        f"{shape} v = ConstantOfShape<value = float[1] {{1.0}}>(s) w = Cast<to = {10 if dtype == 'float16' else 1}>(v)"
-    )
+    values = _constant("v", "float[1] {1.0}", (channels, 1, window, window))
+    weights = f"{values} w = Cast<to = {10 if dtype == 'float16' else 1}>(v)"
     pads = ", ".join([str(window // 2)] * 4)
     conv = f"y = Conv<group = {channels}, pads = [{pads}]>(x, w)"
     return f"({dtype}[1, {channels}, {extent}, {extent}] x) => ({dtype} y) {{ {weights} {conv} }}"
@@ -78,6 +87,13 @@ BUILT: Mapping[str, Built] = {
     ),
     "gemm float32 1024x1024x1024": Built("product_tiles", _product("float", 1024, 1024, 1024)),
     "gemm float32 1024x1024x1024 on tensor cores": Built("warp_tiles", _product("float", 1024, 1024, 1024)),
+    "gemm int8 1024x1024x1024": Built("warp_tiles", _bytes(1024, 1024, 1024)),
+    "gemm int8 1024x1024x1024 by warpgroups": Built("warpgroup_tiles", _bytes(1024, 1024, 1024), ("sm_90a",)),
+    "conv int8 3x3 64-64 at 56x56": Built(
+        "warp_tiles",
+        f"(int8[1, 64, 56, 56] x) => (int32 y) {{ {_constant('w', 'int8[1] {1}', (64, 64, 3, 3))}"
+        " y = ConvInteger<pads = [1, 1, 1, 1]>(x, w) }",
+    ),
     "softmax float32 4096x1024": Built("row_blocks", _softmax("float", 4096, 1024)),
     "layer norm float16 4096x768": Built("row_blocks", _layer_norm("float16", 4096, 768)),
     "attention float16 12x512x64": Built("attention_tiles", _attention("float16", 12, 512, 64)),
@@ -112,7 +128,7 @@ def _products() -> dict[str, Timed]:
     for dtype, shapes in (("float16", narrow), ("bfloat16", narrow), ("float", wide)):
         name = "float32" if dtype == "float" else dtype
         found |= {f"gemm {name} {r}x{d}x{c}": Timed("product", _product(dtype, r, d, c)) for r, d, c in shapes}
-    return found
+    return found | {f"gemm int8 {n}x{n}x{n}": Timed("product of bytes", _bytes(n, n, n)) for n in SQUARES}
 
 
 TIMED: Mapping[str, Timed] = {

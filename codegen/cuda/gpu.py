@@ -97,6 +97,11 @@ class Gpu:
         return self._arithmetic[1]
 
     @property
+    def byte_multiply_adds(self) -> int:
+        """Of bytes, that they do a cycle: twice as many (NVIDIA's data sheets)."""
+        return 2 * self.narrow_multiply_adds
+
+    @property
     def split_multiply_adds(self) -> int:
         """Of float32, that the tensor cores of a multiprocessor do a cycle as three products by TF32.
 

@@ -20,18 +20,21 @@ from .gpu import WARP
 
 Array = NDArray[Any]
 
-F16, BF16, F32, S8, S32 = (np.dtype(name) for name in (np.float16, ml_dtypes.bfloat16, np.float32, np.int8, np.int32))
+F16, BF16, F32, S8, U8, S32 = (
+    np.dtype(name) for name in (np.float16, ml_dtypes.bfloat16, np.float32, np.int8, np.uint8, np.int32)
+)
 
 
 class Matrix(NamedTuple):
     """What threads that execute an instruction together name of a matrix in shared memory, 16 bytes each.
 
     The unit that reads it is told where it begins alone. It takes it to lie in rows of 128 bytes whose chunks of 16 are
-    exchanged (`exchanged`); so what the threads name must be just there.
+    exchanged (`exchanged`), if they are; so what the threads name must be just there.
     """
 
     begin: int  # the number, among `ins`, of the operand at which it begins, with what the first of them names
     places: tuple[int, ...]  # of each of them: how many bytes further what it names lies, before the exchange
+    is_exchanged: bool = True
 
 
 def exchanged(place: Array) -> Array:
@@ -60,8 +63,8 @@ class Order(StrEnum):
 
     AT_ONCE = "at once"
     COMMITTED = "committed"  # they may come at any time until the group that they are committed to was waited for
-    COMMIT = "commit"  # what was started and not committed is a group
-    WAIT = "wait"  # until all but the newest `pending` groups are there
+    COMMIT = "commit"  # what was started and not committed is a group; of a barrier, what it is to expect
+    WAIT = "wait"  # until all but the newest `pending` groups are there; of a barrier, until all is that it expects
     SHOW = "show"  # what threads wrote so far to memory of a scope is to be seen by products
 
 
@@ -70,6 +73,7 @@ class Queue(StrEnum):
 
     COPIES = "copies"
     PRODUCTS = "products"  # read their operands and add to their sums while threads go on; one sees the sums of another
+    BARRIER = "barrier"  # in shared memory, the first operand: it counts the bytes that come
 
 
 def nothing() -> tuple[()]:
@@ -96,6 +100,7 @@ class Instruction:
     capability: int  # the least compute capability
     order: Order = Order.AT_ONCE
     pending: int = 0
+    size_bytes: int = 0  # that a barrier is to expect
     threads: int = WARP  # that execute it together
     queue: Queue | None = None
     shows: Scope | None = None

@@ -5,16 +5,18 @@ The figures of section numbers are those of "PTX ISA", release 9.0.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..ir import Scope
+from .bulk import BULK
 from .gpu import WARP
-from .instruction import BF16, F16, F32, S8, S32, Array, Instruction, Operand, Order, Queue, nothing, same
+from .instruction import BF16, F16, F32, S8, S32, U8, Array, Instruction, Operand, Order, Queue, nothing, same
 from .warpgroup import PRELUDE as MATRICES
 from .warpgroup import WARPGROUP
 
@@ -50,14 +52,14 @@ def sum_map() -> Map:
     return group + 8 * (element // 2), 2 * member + element % 2
 
 
-def _product(depth: int, operand: np.dtype[Any], wide: np.dtype[Any], a: Array, b: Array, c: Array) -> tuple[Array]:
+def _product(depth: int, bytes_each: int, wide: np.dtype[Any], a: Array, b: Array, c: Array) -> tuple[Array]:
     """D = A B + C of each warp, sums in `wide`."""
     left = np.zeros((len(a), 16, depth), wide)
     right = np.zeros((len(b), depth, 8), wide)
     total = np.zeros((len(c), 16, 8), wide)
     for matrix, values, places in (
-        (left, a, left_map(depth, operand.itemsize)),
-        (right, b, right_map(depth, operand.itemsize)),
+        (left, a, left_map(depth, bytes_each)),
+        (right, b, right_map(depth, bytes_each)),
         (total, c, sum_map()),
     ):
         matrix[:, places[0], places[1]] = values.astype(wide)
@@ -77,7 +79,7 @@ def _cut(values: Array) -> Array:
 
 
 def _tf32_product(a: Array, b: Array, c: Array) -> tuple[Array]:
-    return _product(8, F32, F32, _cut(a), _cut(b), c)
+    return _product(8, F32.itemsize, F32, _cut(a), _cut(b), c)
 
 
 def _parted(values: Array) -> tuple[Array, Array]:
@@ -101,10 +103,13 @@ def _split() -> Instruction:
     return Instruction("split.tf32", (four, four), (four,), pointers, body, _parted, reference, 80, threads=1)
 
 
-def _mma(name: str, depth: int, operand: np.dtype[Any], wide: np.dtype[Any], words: str, section: str) -> Instruction:
-    """A product of 16 x depth by depth x 8."""
+def _mma(
+    name: str, depth: int, operands: tuple[np.dtype[Any], np.dtype[Any]], wide: np.dtype[Any], words: str, section: str
+) -> Instruction:
+    """A product of 16 x depth by depth x 8, of operands of one size."""
     counts = 16 * depth // WARP, 8 * depth // WARP
-    registers = [count * operand.itemsize // 4 for count in counts]
+    bytes_each = operands[0].itemsize
+    registers = [count * bytes_each // 4 for count in counts]
     letter, kind = ("f", "float") if wide == F32 else ("r", "int")
     slots = iter(range(8 + sum(registers)))
     d, a, b, c = (_braced(slots, count) for count in (4, *registers, 4))
@@ -118,10 +123,19 @@ def _mma(name: str, depth: int, operand: np.dtype[Any], wide: np.dtype[Any], wor
         f"      : {results}\n"
         f"      : {', '.join(given)});\n"
     )
-    meaning = _tf32_product if name == "f32.tf32" else partial(_product, depth, operand, wide)
+    meaning = _tf32_product if name == "f32.tf32" else partial(_product, depth, bytes_each, wide)
     sums = Operand(Scope.REGISTER, wide, 16)
-    ins = (*(Operand(Scope.REGISTER, operand, 4 * count) for count in registers), sums)
+    given_in = (Operand(Scope.REGISTER, dtype, 4 * n) for dtype, n in zip(operands, registers, strict=True))
+    ins = (*given_in, sums)
     return Instruction(f"mma.{shape}.{name}", (sums,), ins, pointers, body, meaning, f"PTX ISA, {section}", 80)
+
+
+def _byte_products() -> Iterator[Instruction]:
+    """Of bytes with a sign and without one."""
+    kinds = {"s8": S8, "u8": U8}
+    for left, right in product(kinds, repeat=2):
+        words, dtypes = f"{left}.{right}", (kinds[left], kinds[right])
+        yield _mma(f"s32.{words}", 32, dtypes, S32, f"s32.{words}.s32", "9.7.14.5.10, mma.m16n8k32")
 
 
 def _braced(slots: Any, count: int) -> str:
@@ -226,17 +240,18 @@ MOST_PENDING = 7
 INSTRUCTIONS: Mapping[str, Instruction] = {
     one.name: one
     for one in (
-        _mma("f32.f16", 16, F16, F32, "f32.f16.f16.f32", "9.7.14.5.8, mma.m16n8k16 of floating point"),
-        _mma("f32.bf16", 16, BF16, F32, "f32.bf16.bf16.f32", "9.7.14.5.8, mma.m16n8k16 of floating point"),
-        _mma("f32.tf32", 8, F32, F32, "f32.tf32.tf32.f32", "9.7.14.5.7, mma.m16n8k8"),
+        _mma("f32.f16", 16, (F16, F16), F32, "f32.f16.f16.f32", "9.7.14.5.8, mma.m16n8k16 of floating point"),
+        _mma("f32.bf16", 16, (BF16, BF16), F32, "f32.bf16.bf16.f32", "9.7.14.5.8, mma.m16n8k16 of floating point"),
+        _mma("f32.tf32", 8, (F32, F32), F32, "f32.tf32.tf32.f32", "9.7.14.5.7, mma.m16n8k8"),
         _split(),
-        _mma("s32.s8", 32, S8, S32, "s32.s8.s8.s32", "9.7.14.5.10, mma.m16n8k32"),
+        *_byte_products(),
         *(_ldmatrix(count, turned) for count in (1, 2, 4) for turned in (False, True)),
         *(_copy(size_bytes) for size_bytes in (4, 8, 16)),
         _commit(),
         *(_wait(pending) for pending in range(MOST_PENDING + 1)),
         *(_shuffle(1 << bit) for bit in range(5)),
         *WARPGROUP,
+        *BULK,
     )
 }
 """By name."""

@@ -79,6 +79,19 @@ class _Product(NamedTuple):
     reads: Sequence[tuple[Memory, Places]]
 
 
+@dataclass(slots=True)
+class _Phase:
+    """Of a barrier in shared memory: what it expects, and what is under way."""
+
+    expected_bytes: int = 0
+    copies: list[_Copy] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether just as much comes as was said, so that it ends."""
+        return 0 < self.expected_bytes == sum(copy.values.nbytes for copy in self.copies)
+
+
 Work = TypeVar("Work")
 
 
@@ -137,6 +150,7 @@ class _Team:
     active: NDArray[np.int64] = field(init=False)  # the threads that come here
     copies: _UnderWay[_Copy] = field(default_factory=_UnderWay)
     products: _UnderWay[_Product] = field(default_factory=_UnderWay)
+    phases: dict[int, _Phase] = field(default_factory=dict)  # that are not over, by the place of their barrier
 
     @property
     def count(self) -> int:
@@ -156,7 +170,7 @@ class _Team:
         inner, stmt = nested(stmt, LoopKind.THREAD)
         self._count(inner, self.active % threads)
         self.statement(stmt)
-        if self.copies.left or self.products.left:
+        if self.copies.left or self.products.left or self.phases:
             raise RaceError("a block ends before its asynchronous copies and products were waited for")
 
     def _count(self, loops: Sequence[For], number: NDArray[np.int64]) -> None:
@@ -269,6 +283,9 @@ class _Team:
 
     def _do(self, stmt: Do) -> None:
         one = INSTRUCTIONS[stmt.name]
+        if one.queue is Queue.BARRIER:
+            self._by_barrier(stmt, one)
+            return
         if one.order in (Order.COMMIT, Order.WAIT, Order.SHOW) and len(self.active) < self.count:
             raise RaceError(f"{one.name}: some threads come here without the others, and it is for those alone")
         if one.order is Order.COMMIT:
@@ -280,8 +297,7 @@ class _Team:
                 if memory.buffer.scope is one.shows:
                     memory.show()
         else:
-            for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
-                self._refuse_uneven(stmt.name, self._places(node), operand)
+            self._refuse_uneven_operands(stmt, one)
             (self._multiply if one.queue is Queue.PRODUCTS else self._execute)(stmt, one)
 
     def _wait(self, one: Instruction) -> None:
@@ -304,7 +320,9 @@ class _Team:
             memory, places = self.memories[node.tensor], self._places(node)
             flat = values.reshape(-1, values.shape[-1])[self.active]
             if one.order is Order.COMMITTED:
-                self._start(_Copy(memory, places, flat))
+                copy = _Copy(memory, places, flat)
+                self._begin(copy)
+                self.copies.started.append(copy)
             else:
                 self._write(memory, places, flat)
 
@@ -349,7 +367,8 @@ class _Team:
         for matrix, (memory, places) in zip(matrices, reads, strict=True):
             size, each = prod(memory.buffer.shape), memory.buffer.dtype.size_bytes
             begin = reads[matrix.begin][1].where[:: one.threads, :1] % size * each
-            wanted = exchanged(begin + np.array(matrix.places)).reshape(-1, 1)
+            wanted = (begin + np.array(matrix.places)).reshape(-1, 1)
+            wanted = exchanged(wanted) if matrix.is_exchanged else wanted
             wrong = np.zeros(places.where.shape, np.bool_)
             wrong[:, :1] = places.where[:, :1] % size * each != wanted
             if wrong.any():
@@ -372,13 +391,64 @@ class _Team:
         whole = np.concatenate([values, np.zeros((missing, values.shape[1]), values.dtype)]) if missing else values
         return whole.reshape(-1, WARP, values.shape[1])
 
-    def _start(self, copy: _Copy) -> None:
+    def _refuse_uneven_operands(self, stmt: Do, one: Instruction) -> None:
+        for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
+            self._refuse_uneven(stmt.name, self._places(node), operand)
+
+    def _begin(self, copy: _Copy) -> None:
         """It may write at any time from now on."""
         copy.memory.refuse_arriving(copy.places)
         copy.memory.refuse_lent(copy.places)
         self._note(copy.memory, copy.places, is_write=True)
         copy.memory.arriving[copy.places.where] = True
-        self.copies.started.append(copy)
+
+    # Barriers in shared memory, each of which holds the number of its phase
+
+    def _by_barrier(self, stmt: Do, one: Instruction) -> None:
+        """What threads do with barriers: all but the first time at once, whoever else does so meanwhile."""
+        self._refuse_uneven_operands(stmt, one)
+        node = stmt.ins[0] if stmt.ins else stmt.outs[0]
+        memory, places = self.memories[node.tensor], self._places(node)
+        match one.order:
+            case Order.AT_ONCE:
+                self._write(memory, places, np.zeros_like(places.where))
+            case Order.WAIT:
+                last_bits = np.broadcast_to(self._value(stmt.ins[1]), (self.count, 1))[self.active, 0]
+                self._await(memory, places, last_bits)
+            case Order.COMMIT:
+                for phase in self._phases(memory, places):
+                    phase.expected_bytes += one.size_bytes
+            case Order.COMMITTED:
+                self._bring(stmt, self._phases(memory, places))
+
+    def _phases(self, memory: Memory, places: Places) -> list[_Phase]:
+        """Those that the barriers of the threads are in."""
+        memory.defined(places)
+        return [self.phases.setdefault(int(place), _Phase()) for place in places.where[:, 0]]
+
+    def _bring(self, stmt: Do, phases: Sequence[_Phase]) -> None:
+        """Begin a copy for each thread that comes here."""
+        [to], (_, source) = stmt.outs, stmt.ins
+        memory, places = self.memories[to.tensor], self._places(to)
+        values = self._read(self.memories[source.tensor], self._places(source))
+        for number, phase in enumerate(phases):
+            own = slice(number, number + 1)
+            copy = _Copy(memory, Places(places.buffer, places.where[own], places.threads[own]), values[own])
+            self._begin(copy)
+            phase.copies.append(copy)
+
+    def _await(self, memory: Memory, places: Places, last_bits: Array) -> None:
+        """Until the phases are over whose numbers end so."""
+        self._read(memory, places)
+        for place, last_bit in dict(zip(places.where[:, 0].tolist(), last_bits.tolist(), strict=True)).items():
+            if memory.data[place] % 2 != last_bit:
+                continue  # that one is over
+            phase = self.phases.pop(place, None)
+            if phase is None or not phase.is_complete:
+                raise RaceError(f"{memory.buffer.name}: threads wait for what nobody brings")
+            for copy in phase.copies:
+                self._arrive(copy)
+            memory.data[place] = memory.data[place] + 1
 
     def _arrive(self, copy: _Copy) -> None:
         copy.memory.arriving[copy.places.where] = False

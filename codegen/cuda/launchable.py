@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..ir import Buffer, Kernel
+from ..ir import Buffer, Kernel, Packing
 from ..target import Target
 from .source import Launch
 
@@ -27,23 +27,43 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Memory of the device that every launch is given a pointer to: dense, row-major, on a multiple of 256 bytes."""
+    """Memory of the device that every launch is given a pointer to: dense, row-major, on a multiple of 256 bytes.
+
+    A constant may have to be packed first, for all launches: `shape` is what it has then.
+    """
 
     name: str
     role: Role
     dtype: str
     shape: tuple[int, ...]
     size_bytes: int
+    packing: Packing | None = None
 
     @staticmethod
-    def of(buffer: Buffer, role: Role) -> Argument:
-        return Argument(buffer.name, role, buffer.dtype.value, buffer.shape, buffer.size_bytes)
+    def of(buffer: Buffer, role: Role, packing: Packing | None = None) -> Argument:
+        return Argument(buffer.name, role, buffer.dtype.value, buffer.shape, buffer.size_bytes, packing)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` inverts it."""
+        data = {name: getattr(self, name) for name in ("name", "role", "dtype", "size_bytes")}
+        packing = self.packing and {
+            "order": list(self.packing.order),
+            "padded": list(self.packing.padded),
+            "splits": [list(split) for split in self.packing.splits],
+            "parts": list(self.packing.parts),
+            "joined": self.packing.joined,
+        }
+        return data | {"shape": list(self.shape), "packing": packing}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Argument:
-        """Raises KeyError, TypeError or ValueError on data that `asdict` can't have written."""
-        shape = _numbers(data["shape"])
-        return Argument(str(data["name"]), Role(data["role"]), str(data["dtype"]), shape, int(data["size_bytes"]))
+        """Raises KeyError, TypeError or ValueError on data that `to_json` can't have written."""
+        given, packing = data.get("packing"), None
+        if given is not None:
+            order, padded, parts = (_numbers(given[name]) for name in ("order", "padded", "parts"))
+            packing = Packing(order, padded, tuple(map(_numbers, given["splits"])), parts, joined=int(given["joined"]))
+        shape, size_bytes = _numbers(data["shape"]), int(data["size_bytes"])
+        return Argument(str(data["name"]), Role(data["role"]), str(data["dtype"]), shape, size_bytes, packing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +89,11 @@ class Launchable:
                 raise ValueError(f"{size_bytes:,} bytes of {what}: {MOST_CODE_BYTES:,} are the most")
         params = artifact.params
         groups = (Role.INPUT, params[:inputs]), (Role.OUTPUT, params[inputs:]), (Role.SCRATCH, artifact.scratch)
-        arguments = tuple(Argument.of(buffer, role) for role, buffers in groups for buffer in buffers)
+        arguments = tuple(
+            Argument.of(buffer, role, artifact.packings.get(buffer.name))
+            for role, buffers in groups
+            for buffer in buffers
+        )
         return Launchable(target.cpu, artifact.code, text, artifact.launches, arguments)
 
     @property
@@ -88,7 +112,7 @@ class Launchable:
                 {"symbol": symbol, "grid": list(grid), "block": [threads, 1, 1], "smem_bytes": smem_bytes}
                 for symbol, grid, threads, smem_bytes in self.launches
             ],
-            "arguments": [asdict(one) | {"shape": list(one.shape)} for one in self.arguments],
+            "arguments": [one.to_json() for one in self.arguments],
         }
 
     @staticmethod

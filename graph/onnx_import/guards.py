@@ -84,7 +84,10 @@ def _windows(node: Node, rank: int, values: Sequence[Array | None]) -> None:
         raise TypeFault("pads must not be negative")
 
 
-_WINDOWS = ("AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool")
+_WEIGHT_AND_BIAS = {"Conv": (1, 2), "ConvInteger": (1, None), "ConvTranspose": (1, 2), "QLinearConv": (3, 8)}
+"""Which inputs of a convolution these are."""
+
+_WINDOWS = ("AveragePool", *_WEIGHT_AND_BIAS, "LpPool", "MaxPool")
 
 _BEFORE: Mapping[str, Callable[[Node, int, Sequence[Array | None]], None]] = {
     "Pad": _pad,
@@ -133,19 +136,30 @@ def _fits_into(given: Shape, whole: Shape) -> bool:
 
 
 def _conv(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
-    x, w, *bias = inputs
+    weight, bias = _WEIGHT_AND_BIAS[node.op]
+    x, w = inputs[0], inputs[weight]
     group = node.attrs.get("group", 1)
     if len(x) != len(w) or len(x) < 3:
         return "input and weight of different rank"
-    if node.op == "Conv":
-        fits, features = x[1] == w[1] * group and w[0] % group == 0, w[0]
-    else:
+    if node.op == "ConvTranspose":
         fits, features = x[1] == w[0] and w[0] % group == 0, w[1] * group
+    else:
+        fits, features = x[1] == w[1] * group and w[0] % group == 0, w[0]
     kernel = node.attrs.get("kernel_shape")
-    has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
-    if not fits or (kernel and tuple(kernel) != w[2:]) or (has_bias and bias[0] != (features,)):
+    has_bias = bias is not None and len(node.inputs) > bias and bool(node.inputs[bias])
+    if not fits or (kernel and tuple(kernel) != w[2:]) or (has_bias and inputs[bias or 0] != (features,)):
         return f"channels, group {group}, kernel and weight don't agree"
     return "" if len(outputs[0]) == len(x) and outputs[0][:2] == (x[0], features) else "the result has other channels"
+
+
+def _scaled(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
+    """A scale, and a zero point, for all, for each place of an axis, or for each block along it."""
+    x, scale, *zero = inputs
+    axis = node.attrs.get("axis", 1)
+    along = (x[axis],) if -len(x) <= axis < len(x) else ()
+    if prod(scale) != 1 and scale != along and not (node.attrs.get("block_size", 0) and len(scale) == len(x)):
+        return f"{list(scale)} is no scale for each place of axis {axis}"
+    return "" if not zero or not node.inputs[2] or prod(zero[0]) == prod(scale) else "as many zero points as scales"
 
 
 def _pool(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
@@ -170,7 +184,7 @@ def _gemm(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
 
 
 def _mat_mul(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
-    a, b = inputs
+    a, b = inputs[:2]
     return "" if a and b and a[-1] == b[max(len(b) - 2, 0)] else "inner extents differ"
 
 
@@ -225,16 +239,17 @@ Or Pow Sub Sum Where Xor
 _AFTER: Mapping[str, Check] = {
     **dict.fromkeys(_ARITHMETIC.split(), _broadcast),
     **dict.fromkeys(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"), _same_size),
-    **dict.fromkeys(("Conv", "ConvTranspose"), _conv),
+    **dict.fromkeys(_WEIGHT_AND_BIAS, _conv),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _per_channel),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _rows),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _scaled),
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
     "Concat": _concat,
     "Expand": _expand,
     "GatherElements": _gather_elements,
     "Gemm": _gemm,
-    "MatMul": _mat_mul,
+    **dict.fromkeys(("MatMul", "MatMulInteger"), _mat_mul),
     "OneHot": _one_hot,
     "PRelu": _into_first,
     "Split": _split_sizes,

@@ -128,7 +128,7 @@ def _shared_out(totals: list[int], *, more_at_end: bool) -> tuple[int, ...]:
 
 
 def _conv(draft: Draft, node: Node) -> Node:
-    kernel = _shape(draft, node.inputs[1])[2:]
+    kernel = _shape(draft, node.inputs[3 if node.op == "QLinearConv" else 1])[2:]
     windows = _windows(node, _shape(draft, node.inputs[0])[2:], kernel)
     return _node(node, {**windows, "group": node.attrs["group"]})
 
@@ -432,6 +432,7 @@ _NORMALISERS: Mapping[str, Normaliser] = {
     "BatchNormalization": _batch_norm,
     "Clip": _clip,
     "Conv": _conv,
+    "ConvInteger": _conv,
     "ConvTranspose": _conv_transpose,
     "CumSum": _cum_sum,
     "DepthToSpace": _depth_to_space,
@@ -441,6 +442,7 @@ _NORMALISERS: Mapping[str, Normaliser] = {
     "LayerNormalization": _layer_norm,
     "OneHot": _one_hot,
     "Pad": _pad,
+    "QLinearConv": _conv,
     "Slice": _slice,
     "Split": _split,
     "Swish": _swish,

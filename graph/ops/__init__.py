@@ -23,6 +23,7 @@ from .definition import Compute, Definition, NotNative, OpDef, Part, Place, Roun
 from .elementwise import ELEMENTWISE
 from .movement import MOVEMENT
 from .pooling import POOLS
+from .quantisation import QUANTISATION
 from .recurrence import RECURRENCES
 from .reduction import REDUCTIONS
 
@@ -33,6 +34,7 @@ OPS: Mapping[str, OpDef] = {
     **ELEMENTWISE,
     **MOVEMENT,
     **POOLS,
+    **QUANTISATION,
     **RECURRENCES,
     **REDUCTIONS,
 }

@@ -1,14 +1,15 @@
-"""Sums of products: convolutions and matrix products.
+"""Sums of products: convolutions and matrix products, of floats and of bytes.
 
 Each is one stage whose body multiplies two loads, the form that register-tiled kernels are made for. Padding is a
-stage before it, bias one after it.
+stage before it, bias one after it. Bytes are multiplied as they are: their zero points are taken into account around
+the product (`rewrites.quantised`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tunewright.codegen.dtype import DType
+from tunewright.codegen.dtype import BYTES, DType
 from tunewright.codegen.expr import Expr, const, op
 
 from ..task import Tensor
@@ -19,11 +20,34 @@ F32 = DType.F32
 
 
 def conv(d: Definition) -> None:
-    """Convolution: any number of spatial dimensions, groups, strides, dilations.
+    """Convolution of floats: see `_convolved`."""
+    _convolved(d, d.input(0, F32), d.input(1, F32), d.optional(2, F32))
+
+
+def conv_integer(d: Definition) -> None:
+    """Convolution of bytes: see `_convolved`."""
+    _convolved(d, *_bytes(d), bias=None)
+
+
+def _bytes(d: Definition) -> tuple[Tensor, Tensor]:
+    """The operands of a product of bytes."""
+    for position in (2, 3):
+        known = d.known(position)
+        d.require(not d.has(position) or (known is not None and not known.any()), "a zero point other than 0")
+    return d.input(0, *BYTES), d.input(1, *BYTES)
+
+
+def _multiplied(left: Expr, right: Expr) -> Expr:
+    """The product of two elements, in the type that such are added up in."""
+    return op("cast", left, dtype=left.dtype.wide) * op("cast", right, dtype=right.dtype.wide)
+
+
+def _convolved(d: Definition, x: Tensor, w: Tensor, bias: Tensor | None) -> None:
+    """Any number of spatial dimensions, groups, strides, dilations.
 
     Channels are seen as [group, channel of the group], so that every index is affine.
     """
-    x, w, y = d.input(0, F32), d.input(1, F32), d.output()
+    y = d.output()
     layout, groups = Layout.of(d, x.shape), int(d.attr("group", 1))
     batch, extents, (channels,) = layout.parts(x.shape)
     _, outputs, (features,) = layout.parts(y.shape)
@@ -33,14 +57,14 @@ def conv(d: Definition) -> None:
     x = d.viewed(x, layout.join(batch, extents, (groups, inside)))
     y = d.viewed(y, layout.join(batch, outputs, (groups, made)))
     w = d.viewed(w, _conv_weights(layout, kernel, groups, inside, made))
-    x = window.pad(d, layout, x, const(0.0))
+    x = window.pad(d, layout, x, const(0, x.dtype))
 
     def product(i: Index, r: Index) -> Expr:
         batch, place, (group, feature) = layout.parts(i)
         source = layout.join(batch, window.at(place, r[:-1]), (group, r[-1]))
-        return load(x, source) * load(w, _conv_weights(layout, r[:-1], group, r[-1], feature))
+        return _multiplied(load(x, source), load(w, _conv_weights(layout, r[:-1], group, r[-1], feature)))
 
-    _sum_and_bias(d, layout, y, (*kernel, inside), product)
+    _sum_and_bias(d, layout, y, (*kernel, inside), product, bias)
 
 
 def _conv_weights(layout: Layout, taps: Sequence[T], group: T, inside: T, made: T) -> list[T]:
@@ -50,9 +74,13 @@ def _conv_weights(layout: Layout, taps: Sequence[T], group: T, inside: T, made: 
 
 
 def _sum_and_bias(
-    d: Definition, layout: Layout, y: Tensor, extents: Sequence[int], product: Callable[[Index, Index], Expr]
+    d: Definition,
+    layout: Layout,
+    y: Tensor,
+    extents: Sequence[int],
+    product: Callable[[Index, Index], Expr],
+    bias: Tensor | None,
 ) -> None:
-    bias = d.optional(2, F32)
     if bias is None:
         d.fold(y, "sum", extents, product)
         return
@@ -67,7 +95,7 @@ def conv_transpose(d: Definition) -> None:
     Where windows tile the output, each output element has one tap: a plain product per tap. Otherwise the input is
     spread out by the stride, with zeros between, and convolved with the kernel turned round.
     """
-    x, w, y = d.input(0, F32), d.input(1, F32), d.output()
+    x, w, y, bias = d.input(0, F32), d.input(1, F32), d.output(), d.optional(2, F32)
     layout, groups = Layout.of(d, x.shape), int(d.attr("group", 1))
     batch, extents, (channels,) = layout.parts(x.shape)
     _, outputs, (features,) = layout.parts(y.shape)
@@ -87,7 +115,7 @@ def conv_transpose(d: Definition) -> None:
             weight = load(w, _transposed_weights(layout, place[1::2], group, r[0], feature))
             return load(x, layout.join(batch, place[::2], (group, r[0]))) * weight
 
-        _sum_and_bias(d, tiled, y, (inside,), tap_product)
+        _sum_and_bias(d, tiled, y, (inside,), tap_product, bias)
         return
     y = d.viewed(y, layout.join(batch, outputs, (groups, made)))
     spans = [(k - 1) * g for k, g in zip(kernel, dilations, strict=True)]
@@ -99,7 +127,7 @@ def conv_transpose(d: Definition) -> None:
         weight = load(w, _transposed_weights(layout, r[:-1], group, r[-1], feature))
         return load(spread, layout.join(batch, at, (group, r[-1]))) * weight
 
-    _sum_and_bias(d, layout, y, (*kernel, inside), product)
+    _sum_and_bias(d, layout, y, (*kernel, inside), product, bias)
 
 
 def _transposed_weights(layout: Layout, taps: Sequence[T], group: T, inside: T, made: T) -> list[T]:
@@ -138,8 +166,18 @@ def _spread(
 
 
 def matmul(d: Definition) -> None:
-    """Matrix product over the last two dimensions; the ones before broadcast, and vectors are rows and columns."""
-    a, b, y = d.input(0, F32), d.input(1, F32), d.output()
+    """Matrix product of floats: see `_product`."""
+    _product(d, d.input(0, F32), d.input(1, F32))
+
+
+def matmul_integer(d: Definition) -> None:
+    """Matrix product of bytes: see `_product`."""
+    _product(d, *_bytes(d))
+
+
+def _product(d: Definition, a: Tensor, b: Tensor) -> None:
+    """Over the last two dimensions; the ones before broadcast, and vectors are rows and columns."""
+    y = d.output()
     d.require(bool(a.shape and b.shape), "a scalar operand")
     a = d.viewed(a, (1, *a.shape)) if len(a.shape) == 1 else a
     b = d.viewed(b, (*b.shape, 1)) if len(b.shape) == 1 else b
@@ -148,7 +186,7 @@ def matmul(d: Definition) -> None:
     y = d.viewed(y, (*batch, rows, columns))
 
     def product(i: Index, r: Index) -> Expr:
-        return load(a, [*i[:-1], r[0]]) * load(b, [*i[:-2], r[0], i[-1]])
+        return _multiplied(load(a, [*i[:-1], r[0]]), load(b, [*i[:-2], r[0], i[-1]]))
 
     d.fold(y, "sum", (inner,), product)
 
@@ -161,6 +199,8 @@ def _broadcast(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
 
 CONTRACTIONS: Mapping[str, OpDef] = {
     "Conv": conv,
+    "ConvInteger": conv_integer,
     "ConvTranspose": conv_transpose,
     "MatMul": matmul,
+    "MatMulInteger": matmul_integer,
 }

@@ -21,6 +21,7 @@ from .layout import channels_last
 from .linear import matrix_products
 from .movement import reshapes, transposes
 from .norms import layer_norms, softmaxes
+from .quantised import decomposed, dequantised, float_products, integer_products, kept_zero_points, zero_points
 from .recurrent import recurrences
 from .scales import batch_norms, scales
 from .widening import narrow_floats
@@ -68,7 +69,14 @@ _RECOGNISE = (
 
 STEPS = (
     Step("widen", (Rewrite("narrow floats", narrow_floats),), once=True),
-    Step("simplify", _CLEAN),
+    Step("simplify", (Rewrite("quantised ops", decomposed), *_CLEAN)),
+    Step("widen", (Rewrite("products of floats", float_products),), once=True),
+    Step("keep bytes", (Rewrite("products of bytes", integer_products),), once=True),
+    Step("zero points", (Rewrite("zero points", zero_points),), once=True),
+    Step(
+        "quantised",
+        (Rewrite("zero points that are kept", kept_zero_points), Rewrite("dequantised", dequantised), *_CLEAN),
+    ),
     Step("recognise", (*_CLEAN, *_RECOGNISE)),
     Step(
         "fold weights",
@@ -91,12 +99,13 @@ STEPS = (
 def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", widen: bool = True) -> Graph:
     """The graph simplified, composite ops recognised, weights folded, and with "NHWC" channels last.
 
-    `widen`: what is float16 or bfloat16 is computed, and kept meanwhile, in float32, as processors do it.
+    `widen`: what is float16 or bfloat16 is computed, and kept meanwhile, in float32, as processors do it, and what
+    bytes stand for is multiplied as floats. Else bytes are multiplied as they are.
 
     The result computes the same up to rounding, has the same inputs and outputs, and its tensors are numbered anew.
     What every rewrite did is logged at level DEBUG.
     """
-    wanted = {"layout": layout == "NHWC", "widen": widen}
+    wanted = {"layout": layout == "NHWC", "widen": widen, "keep bytes": not widen}
     for step in STEPS:
         if wanted.get(step.name, True):
             graph = _settled(graph, step)

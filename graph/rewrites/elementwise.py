@@ -14,5 +14,9 @@ Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Clip Cos Cosh Elu
 HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not PRelu Reciprocal Relu Round Selu Shrink Sigmoid Sign Silu Sin
 Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu
 """
-ELEMENTWISE_OPS = BROADCASTING_OPS | frozenset(_ELEMENTWISE.split())
+
+QUANTISING_OPS = frozenset({"DequantizeLinear", "QuantizeLinear"})
+"""Between floats and bytes. A scale of several elements lies along one axis, whichever that is."""
+
+ELEMENTWISE_OPS = BROADCASTING_OPS | QUANTISING_OPS | frozenset(_ELEMENTWISE.split())
 """All of them. What has further operands (Clip's limits, PRelu's slope) broadcasts them to the first."""

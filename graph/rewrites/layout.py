@@ -15,6 +15,7 @@ import numpy as np
 
 from tunewright.graph.channels import (
     CHANNELS_LAST_OPS,
+    CONVOLUTIONS,
     first_from_last,
     inverse,
     is_channels_last,
@@ -25,7 +26,7 @@ from tunewright.graph.ir import Graph, Node, TensorType, Value
 
 from .axes import MOVED_OPS, moved
 from .edit import Edit, log
-from .elementwise import ELEMENTWISE_OPS
+from .elementwise import ELEMENTWISE_OPS, QUANTISING_OPS
 from .movement import moves_nothing
 from .regroup import Regrouped, regroup
 
@@ -121,9 +122,14 @@ class Layout:
             return self._reshape(node)
         if node.op == "MatMul":
             return self._product(node)
-        if node.op in ELEMENTWISE_OPS and len(node.outputs) == 1:
+        if self._is_elementwise(node):
             return self._elementwise(node)
         return node.op in MOVED_OPS and self._along_axes(node)
+
+    def _is_elementwise(self, node: Node) -> bool:
+        """Where quantised numbers have a scale for each place of an axis, that does not broadcast as others do."""
+        alike = node.op not in QUANTISING_OPS or all(prod(self._edit.shape(n) or ()) == 1 for n in node.inputs[1:] if n)
+        return node.op in ELEMENTWISE_OPS and len(node.outputs) == 1 and alike
 
     def _add(self, node: Node, inputs: Sequence[str]) -> None:
         """The node as it is, on the given tensors."""
@@ -152,7 +158,7 @@ class Layout:
         if node.op in ("DepthToSpace", "SpaceToDepth") and rank != 4:
             return False
         inputs = [self._form(node.inputs[0], first_from_last(rank)), *map(self._plain, node.inputs[1:])]
-        if node.op in ("Conv", "ConvTranspose"):
+        if node.op in CONVOLUTIONS:
             inputs[1] = self._transposed(inputs[1], weight_last_from_first(node.op, rank))
         self._add_held(node, inputs, {**node.attrs, "channels_last": True}, [first_from_last(rank)])
         return True

@@ -113,7 +113,8 @@ class AttentionTile:
             body = Alloc(buffer, body)
         body = For(THREAD, self.threads, body, LoopKind.THREAD)
         for copy, stages in ((queries, 1), (keys, self.stages), (values, self.stages)):
-            body = Alloc(copy.buffer(stages), body)
+            for buffer in copy.buffers(stages):
+                body = Alloc(buffer, body)
         return For("block", prod(counts), body, LoopKind.BLOCK)
 
     # Operands on their way
@@ -203,7 +204,7 @@ class AttentionTile:
         left, right = (_whole(name, self.dtype) for name in ("own_queries", "own_keys"))
         total = Load(SCORES, (c * 2 + p, lined(const(0), 4)), DType.F32)
         half = replace(right, index=(lined(p * 4, 4),))
-        multiplied = unrolled(Do(PRODUCTS[self.dtype], (total,), (left, half, total)), p=2)
+        multiplied = unrolled(Do(PRODUCTS[self.dtype, self.dtype], (total,), (left, half, total)), p=2)
         over = Block((keys.fragment(right, stage, c * 2 * COLUMNS, k * DEPTH), multiplied))
         body = Block((queries.fragment(left, const(0), self._row, k * DEPTH), unrolled(over, c=pairs)))
         yield unrolled(Store(SCORES, (c, Var("e")), const(0.0)), c=2 * pairs, e=4)
@@ -258,7 +259,7 @@ class AttentionTile:
         right = _whole("own_values", self.dtype)
         half = replace(right, index=(lined(p * 4, 4),))
         total = Load(SUMS, (c * 2 + p, lined(const(0), 4)), DType.F32)
-        multiplied = unrolled(Do(PRODUCTS[self.dtype], (total,), (left, half, total)), p=2)
+        multiplied = unrolled(Do(PRODUCTS[self.dtype, self.dtype], (total,), (left, half, total)), p=2)
         body = Block((values.fragment(right, stage, c * 2 * COLUMNS, j * DEPTH), multiplied))
         yield unrolled(body, j=self.block_places // DEPTH, c=self.columns // (2 * COLUMNS))
 

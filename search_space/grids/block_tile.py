@@ -11,20 +11,22 @@ block                              batch, tile of rows, tile of columns
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr import Expr, Var, const, op
-from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Stmt
+from tunewright.codegen.dtype import BYTES
+from tunewright.codegen.expr import Expr, Load, Var, const, op, transform
+from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Packing, Stmt
 from tunewright.graph.task import Task
 
 from ..nests.pieces import NARROW_TOO
-from ..products.product import Product, product
+from ..products.product import Product, packable, product
 from ..space import Columns
-from .operand_tile import ADDRESS_REGISTERS, OperandTile, accesses, operands
+from .bulk_tile import BulkTile
+from .operand_tile import ADDRESS_REGISTERS, Operand, OperandTile, accesses, operands
 from .shared_tile import PRODUCTS, THREAD, SharedTile, width
 from .sides import Sides, Sizes, steps
 from .tiles import Place, Tiles
@@ -32,19 +34,58 @@ from .tiles import Place, Tiles
 ROUND = "round"
 
 
-def narrow_product(task: Task) -> Product | None:
-    """The task's product, if there is one of two operands of one type of narrow floats."""
-    found = tensor_product(task)
-    return found if found is not None and found.panel.dtype.is_narrow else None
+@lru_cache(maxsize=256)
+def tensor_product(task: Task) -> Product | None:
+    """The task's product, if there is one of two operands of types that tensor cores multiply."""
+    found = product(task, NARROW_TOO | BYTES)
+    if found is None or not found.rows or (found.other.dtype, found.panel.dtype) not in PRODUCTS:
+        return None
+    return found
 
 
 @lru_cache(maxsize=256)
-def tensor_product(task: Task) -> Product | None:
-    """The task's product, if there is one of two operands of one type that tensor cores multiply."""
-    found = product(task, NARROW_TOO)
-    if found is None or not found.rows or found.panel.dtype not in PRODUCTS:
-        return None
-    return found if found.other.dtype is found.panel.dtype else None
+def lengthwise(task: Task) -> tuple[Task, Mapping[str, Packing]]:
+    """The task with constants of a product of bytes along its reduction, and how they are packed for that.
+
+    No instruction turns bytes on their way from shared memory into registers.
+    """
+    found = tensor_product(task)
+    if found is None or found.panel.dtype not in BYTES:
+        return task, {}
+    packings: dict[str, Packing] = {}
+    for operand in operands(found):
+        if not operand.is_deep and packable(task, operand.load):
+            order = _lengthwise(operand)
+            shape = task.tensor(operand.load.tensor).shape
+            packings[operand.load.tensor] = Packing(order, *_as_it_is(tuple(shape[d] for d in order)))
+            task = _turned(task, operand.load.tensor, order)
+    return task, packings
+
+
+def _lengthwise(operand: Operand) -> tuple[int, ...]:
+    """The dimensions of an operand, those along the reduction last."""
+    depth = [axis.name for axis in operand.depth]
+    inner = {at.name: d for d, at in enumerate(operand.load.index) if isinstance(at, Var) and at.name in depth}
+    last = tuple(inner[name] for name in depth)
+    return (*(d for d in range(len(operand.load.index)) if d not in last), *last)
+
+
+def _as_it_is(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """The rest of a packing that neither pads nor splits dimensions of these extents."""
+    return shape, tuple((extent,) for extent in shape), tuple(range(len(shape)))
+
+
+def _turned(task: Task, name: str, order: tuple[int, ...]) -> Task:
+    """The task with a tensor whose dimensions are in another order."""
+
+    def visit(node: Expr) -> Expr:
+        if isinstance(node, Load) and node.tensor == name:
+            return replace(node, index=tuple(node.index[d] for d in order))
+        return node
+
+    inputs = (replace(t, shape=tuple(t.shape[d] for d in order)) if t.name == name else t for t in task.inputs)
+    stages = (replace(stage, body=transform(stage.body, visit)) for stage in task.stages)
+    return replace(task, inputs=tuple(inputs), stages=tuple(stages))
 
 
 def shapes(task: Task, found: Product) -> Mapping[str, tuple[int, ...]]:
@@ -53,9 +94,13 @@ def shapes(task: Task, found: Product) -> Mapping[str, tuple[int, ...]]:
 
 
 def copy_registers(found: Product, wide: tuple[int, int], columns: Columns, threads: Sizes) -> Sizes:
-    """Registers of a thread for the places of what it copies a round: `wide` elements of each operand at once."""
+    """Registers of a thread for the places of what it copies a round: `wide` elements of each operand at once.
+
+    None for the right one where that is copied at once.
+    """
     rows, across, depth = (columns[f"block_{name}"] for name in ("rows", "columns", "depth"))
-    return ADDRESS_REGISTERS * (accesses(rows, depth, wide[0], threads) + accesses(across, depth, wide[1], threads))
+    right = np.where(columns.get("bulk", 0), 0, accesses(across, depth, wide[1], threads))
+    return np.asarray(ADDRESS_REGISTERS * (accesses(rows, depth, wide[0], threads) + right))
 
 
 def smem_bytes(found: Product, columns: Columns) -> Sizes:
@@ -77,7 +122,7 @@ def widths(task: Task, found: Product) -> tuple[int, int]:
     return width(left, read), width(right, read)
 
 
-Copies = tuple[SharedTile, SharedTile]
+Copies = tuple[SharedTile, SharedTile | BulkTile]
 """Of the left operand and the right one."""
 
 
@@ -91,9 +136,17 @@ class BlockTile:
     threads: int
     stages: int
     panel: int = 0  # see SharedTile; of operands whose neighbours are not along the reduction
+    packing: Packing | None = None  # of the right operand, where what a round needs of it is copied at once
 
     @staticmethod
-    def of(task: Task, tiles: Tiles, values: Mapping[str, int], threads: int, panel: int = 0) -> BlockTile:
+    def of(
+        task: Task,
+        tiles: Tiles,
+        values: Mapping[str, int],
+        threads: int,
+        panel: int = 0,
+        packing: Packing | None = None,
+    ) -> BlockTile:
         """That of a schedule's values, shared by so many threads."""
         return BlockTile(
             tiles,
@@ -102,6 +155,7 @@ class BlockTile:
             threads=threads,
             stages=values["stages"],
             panel=panel,
+            packing=packing,
         )
 
     @property
@@ -123,7 +177,8 @@ class BlockTile:
                 stmt = Alloc(buffer, stmt)
             stmt = For(THREAD, self.threads, stmt, LoopKind.THREAD)
             for copy in copies:
-                stmt = Alloc(copy.buffer(self.stages), stmt)
+                for buffer in copy.buffers(self.stages):
+                    stmt = Alloc(buffer, stmt)
             return stmt
 
         return self.tiles.blocks(block)
@@ -131,10 +186,12 @@ class BlockTile:
     def _copies(self, place: Place) -> Copies:
         shared = self.depth, place.batch, self.threads
         left, right = operands(self.found)
-        return (
-            self._copy("left", OperandTile(left, place.row, self.tiles.rows, *shared)),
-            self._copy("right", OperandTile(right, place.column, self.tiles.columns, *shared)),
-        )
+        first = self._copy("left", OperandTile(left, place.row, self.tiles.rows, *shared))
+        if self.packing is not None:
+            columns = self.tiles.columns
+            second = BulkTile.of("right", self.found, self.packing, place.column // columns, columns, self.depth)
+            return first, second
+        return first, self._copy("right", OperandTile(right, place.column, self.tiles.columns, *shared))
 
     def _copy(self, name: str, tile: OperandTile) -> SharedTile:
         panel = 0 if tile.operand.is_deep else self.panel

@@ -31,17 +31,22 @@ class Fragments:
     apart: int  # rows from one to the next below
 
     @property
+    def _dtype(self) -> DType:
+        return self.block.found.dtype
+
+    @property
     def buffer(self) -> Buffer:
         """Of each thread."""
-        return Buffer(SUMS, (self.down, self.across * EACH), DType.F32, Scope.REGISTER)
+        return Buffer(SUMS, (self.down, self.across * EACH), self._dtype, Scope.REGISTER)
 
     def sums(self, down: Expr, across: Expr, count: int = 1) -> Load:
         """A thread's sums of so many fragments side by side."""
-        return Load(SUMS, (down, lined(across * EACH, EACH * count)), DType.F32)
+        return Load(SUMS, (down, lined(across * EACH, EACH * count)), self._dtype)
 
     def cleared(self) -> Stmt:
         """Nothing summed so far."""
-        return unrolled(Store(SUMS, (Var("r"), Var("e")), const(0.0)), r=self.down, e=self.across * EACH)
+        none = Store(SUMS, (Var("r"), Var("e")), const(0, self._dtype))
+        return unrolled(none, r=self.down, e=self.across * EACH)
 
     def written(self, place: Place, row: Expr, column: Expr) -> Stmt:
         """What all comes to, of a warp whose first row and column within its block are these.
@@ -53,6 +58,6 @@ class Fragments:
         half, pair = Var("h"), Var("e") * wide
         at_row = row + Var("r") * self.apart + lane // 4 + half * 8
         at_column = column + Var("c") * COLUMNS + lane % 4 * 2 + pair
-        total = Load(SUMS, (Var("r"), lined(Var("c") * EACH + half * 2 + pair, wide)), DType.F32)
+        total = Load(SUMS, (Var("r"), lined(Var("c") * EACH + half * 2 + pair, wide)), self._dtype)
         across = unrolled(tiles.stored(place, at_row, at_column, wide, total), c=self.across, e=2 // wide)
         return unrolled(tiles.within_rows(place, at_row, across), r=self.down, h=2)

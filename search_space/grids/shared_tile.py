@@ -1,7 +1,7 @@
 """Shared tiles: tiles of operands, copied asynchronously into shared memory and read there by tensor cores.
 
 An operand lies in shared memory as in global memory: with neighbours along the reduction or along its own axes. Where
-no neighbours of narrow floats lie on an even place there, they are copied one by one.
+no neighbours of what is narrow lie together on a multiple of four bytes there, it is copied one by one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,18 @@ BANKS_BYTES = 128
 """Of shared memory that are read at once."""
 
 PRODUCTS = {
-    DType.F16: "mma.m16n8k16.f32.f16",
-    DType.BF16: "mma.m16n8k16.f32.bf16",
-    DType.F32: "mma.m16n8k8.f32.tf32",
+    (DType.F16, DType.F16): "mma.m16n8k16.f32.f16",
+    (DType.BF16, DType.BF16): "mma.m16n8k16.f32.bf16",
+    (DType.F32, DType.F32): "mma.m16n8k8.f32.tf32",
+    (DType.I8, DType.I8): "mma.m16n8k32.s32.s8.s8",
+    (DType.I8, DType.U8): "mma.m16n8k32.s32.s8.u8",
+    (DType.U8, DType.I8): "mma.m16n8k32.s32.u8.s8",
+    (DType.U8, DType.U8): "mma.m16n8k32.s32.u8.u8",
 }
-"""The instruction for each type of operands."""
+"""The instruction for the types of the left operand and the right one."""
+
+REGISTER_BYTES = 4
+"""A thread has so many of a row of a product's operand at once."""
 
 THREAD = "thread"
 
@@ -61,14 +68,14 @@ class SharedTile:
     wide: int  # elements of one copy
     panel: int = 0  # elements of a row, if rows are cut into panels, which lie after each other; a power of two
 
-    def buffer(self, stages: int) -> Buffer:
+    def buffers(self, stages: int) -> tuple[Buffer]:
         """Rows of neighbours, exchanged so that what is read at once of some rows is in different banks."""
         tile = self.tile
         rows, columns = (tile.extent, tile.block_depth) if tile.operand.is_deep else (tile.block_depth, tile.extent)
         dtype = tile.operand.load.dtype
         shape = (columns // self.panel, rows, self.panel) if self.panel else (rows, columns)
-        together = chunk(dtype) if tile.operand.is_deep else COLUMNS
-        return Buffer(self.name, (stages, *shape), dtype, Scope.SHARED, _swizzle(shape[-1], dtype, together))
+        together = chunk(dtype) if tile.operand.is_deep else max(COLUMNS, self.wide)
+        return (Buffer(self.name, (stages, *shape), dtype, Scope.SHARED, _swizzle(shape[-1], dtype, together)),)
 
     def _place(self, stage: Expr, along: Expr, deep: Expr, wide: int) -> Load:
         """Neighbours in shared memory."""
@@ -119,10 +126,13 @@ class SharedTile:
     def _singly(self, to: Load, stage: Expr, along: Expr, deep: Expr) -> Iterator[Stmt]:
         """What lies across, of elements that no instruction turns: one by one."""
         each, lane = chunk(to.dtype), Var(THREAD) % WARP
+        together = REGISTER_BYTES // to.dtype.size_bytes
         for matrix in range(4):
             more_along, more_deep = self._matrix(const(matrix), each)
-            source = self._place(stage, along + more_along + lane // 4, deep + more_deep + lane % 4, 1)
-            yield Store(to.tensor, (*to.index[:-1], const(matrix)), source)
+            for n in range(together):
+                own_deep = deep + more_deep + lane % 4 * together + n
+                source = self._place(stage, along + more_along + lane // 4, own_deep, 1)
+                yield Store(to.tensor, (*to.index[:-1], const(matrix * together + n)), source)
 
     def _matrix(self, number: Expr, each: int) -> tuple[Expr, Expr]:
         """Where the matrices of a fragment begin, which are so deep: along the operand, and in depth."""

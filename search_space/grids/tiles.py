@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Var, const, op
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Stmt, Store
+from tunewright.codegen.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Packing, Scope, Stmt, Store
 from tunewright.codegen.lanes import lined
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -44,6 +44,10 @@ SPLITS = 1, 2, 4, 8
 
 BLOCKS = 4
 """Of each multiprocessor: where there are so many, more to share the work among gain nothing."""
+
+
+NOTHING: Mapping[str, Packing] = MappingProxyType({})
+"""Nothing packed."""
 
 
 class Place(NamedTuple):
@@ -89,7 +93,7 @@ class Tiles:
     @property
     def buffer(self) -> Buffer:
         """Room for all parts."""
-        return Buffer(PARTS, (self.splits, self.count, self.rows, self.columns), DType.F32)
+        return Buffer(PARTS, (self.splits, self.count, self.rows, self.columns), self.found.dtype)
 
     def blocks(self, body: Callable[[Place], Stmt]) -> Stmt:
         """The launch: a block for each part of each tile."""
@@ -129,7 +133,7 @@ class Tiles:
 
     def added_up(self) -> Stmt:
         """The launch that adds the parts up: a thread for some neighbours of the result."""
-        last = Sides.of(self.found).columns[-1].extent
+        last, dtype = Sides.of(self.found).columns[-1].extent, self.found.dtype
         wide = next(n for n in (4, 2, 1) if last % n == 0)
         counts = self.count, self.rows, self.columns // wide
 
@@ -137,11 +141,11 @@ class Tiles:
             tile, row, across = digits(number, counts)
             place, column, own = self._place(const(0), tile), across * wide, (lined(const(0), wide),)
             each: list[Expr] = [
-                Load(PARTS, (const(part), tile, row, lined(column, wide)), DType.F32) for part in range(self.splits)
+                Load(PARTS, (const(part), tile, row, lined(column, wide)), dtype) for part in range(self.splits)
             ]
             total = Store(WHOLE, own, reduce(partial(op, "add"), each))
-            finish = self._finished(place, row, column, wide, Load(WHOLE, own, DType.F32))
-            stmt = Alloc(Buffer(WHOLE, (wide,), DType.F32, Scope.REGISTER), Block((total, finish)))
+            finish = self._finished(place, row, column, wide, Load(WHOLE, own, dtype))
+            stmt = Alloc(Buffer(WHOLE, (wide,), dtype, Scope.REGISTER), Block((total, finish)))
             return self.within_rows(place, row, self._within_columns(place, column, stmt))
 
         return launch(body, prod(counts), PLAIN_THREADS)
@@ -161,9 +165,17 @@ def may_split(found: Product, target: Target, columns: Columns) -> NDArray[np.bo
 
 
 def kernel(
-    task: Task, target: Target, found: Product, values: Mapping[str, int], lower: Callable[[Tiles], Stmt]
+    task: Task,
+    target: Target,
+    found: Product,
+    values: Mapping[str, int],
+    lower: Callable[[Tiles], Stmt],
+    packings: Mapping[str, Packing] = NOTHING,
 ) -> Kernel:
-    """The launches of a product's tiles, with what is to be done before and after them."""
+    """The launches of a product's tiles, with what is to be done before and after them.
+
+    `packings`: of constants that come otherwise than the task has them.
+    """
     tiles = Tiles.of(found, values)
     scratch = list(temporaries(task, (*found.before, found.piece, *found.after)))
     launches = [plain_launch(piece) for piece in found.before]
@@ -173,4 +185,4 @@ def kernel(
             scratch.append(one.buffer)
             launches.append(one.added_up())
     launches += [plain_launch(piece) for piece in found.after]
-    return Kernel(params(task, {}), tuple(scratch), Block(tuple(launches)))
+    return Kernel(params(task, packings), tuple(scratch), Block(tuple(launches)), dict(packings))

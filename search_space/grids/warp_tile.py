@@ -2,7 +2,8 @@
 
 What a round needs is in shared memory (`block_tile`), where what a warp reads together lies in different banks:
 
-    warp: sums += left x right         fragments of narrow floats, 16 x 16 and 16 x 8, by `ldmatrix` and `mma`
+    warp: sums += left x right         fragments of narrow floats, 16 x 16 and 16 x 8, by `ldmatrix` and `mma`;
+                                       of bytes, 16 x 32 and 32 x 8
     output = finish(sums)
 
 Tensor cores see 11 bits of the mantissas of float32 (TF32). So there are three products, the larger last: that of the
@@ -25,13 +26,13 @@ from tunewright.graph.task import Task
 
 from .block_tile import BlockTile, Copies
 from .fragments import Fragments
-from .shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, chunk, product_depth, unrolled
+from .shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, SharedTile, chunk, product_depth, unrolled
 from .tiles import Place, Tiles
 
 
 @dataclass(frozen=True, slots=True)
 class WarpTile:
-    """A product of operands of one type by the warps of a block, which has two stages or more."""
+    """A product of operands of one size by the warps of a block, which has two stages or more."""
 
     block: BlockTile
     warp_rows: int  # divides those of the block
@@ -45,8 +46,14 @@ class WarpTile:
         return WarpTile(BlockTile.of(task, tiles, values, threads), rows, columns)
 
     @property
-    def dtype(self) -> DType:
-        return self.block.found.panel.dtype
+    def dtypes(self) -> tuple[DType, DType]:
+        """Of the left operand and the right one: two of bytes, with a sign and without one, or one of anything else."""
+        return self.block.found.other.dtype, self.block.found.panel.dtype
+
+    @property
+    def is_split(self) -> bool:
+        """Whether there are three products for one."""
+        return self.dtypes[0] is DType.F32
 
     @property
     def fragments(self) -> Fragments:
@@ -58,13 +65,12 @@ class WarpTile:
         return self.block.lower(self._registers(), self._body)
 
     def _registers(self) -> tuple[Buffer, ...]:
-        sums, each = self.fragments, chunk(self.dtype)
-        counts = {"left": sums.down, "right": sums.across // 2}
-        parts = ("own",) if self.dtype.is_narrow else ("own", "rest")
+        sums = self.fragments
+        counts = sums.down, sums.across // 2
         operands = (
-            Buffer(f"{part}_{side}", (count, each), self.dtype, Scope.REGISTER)
-            for part in parts
-            for side, count in counts.items()
+            Buffer(f"{part}_{side}", (count, chunk(dtype)), dtype, Scope.REGISTER)
+            for part in (("own", "rest") if self.is_split else ("own",))
+            for side, count, dtype in zip(("left", "right"), counts, self.dtypes, strict=True)
         )
         return sums.buffer, *operands
 
@@ -81,30 +87,33 @@ class WarpTile:
     def _multiplied(self, copies: Copies, stage: Expr) -> Stmt:
         """Add what one round brought. Of the right operand, what two neighbouring products need is read together."""
         row, column = self._own()
-        down, pairs, depth = self.fragments.down, self.fragments.across // 2, product_depth(self.dtype)
+        down, pairs, depth = self.fragments.down, self.fragments.across // 2, product_depth(self.dtypes[0])
         left, right = copies
+        assert isinstance(right, SharedTile)  # others are for warpgroups
         r, c, deep = Var("r"), Var("c"), Var("k") * depth
-        own = self._held("own_left", r), self._held("own_right", c)
+        own = self._held("own", r, c)
         body = [
             unrolled(left.fragment(own[0], stage, row + r * ROWS, deep), r=down),
             unrolled(right.fragment(own[1], stage, column + c * 2 * COLUMNS, deep), c=pairs),
         ]
         factors = [own]
-        if not self.dtype.is_narrow:
-            rest = self._held("rest_left", r), self._held("rest_right", c)
+        if self.is_split:
+            rest = self._held("rest", r, c)
             body.append(unrolled(Do("split.tf32", (own[0], rest[0]), (own[0],)), r=down))
             body.append(unrolled(Do("split.tf32", (own[1], rest[1]), (own[1],)), c=pairs))
             factors = [(own[0], rest[1]), (rest[0], own[1]), own]
         body += [unrolled(self._product(*one), r=down, c=pairs, p=2) for one in factors]
         return unrolled(Block(tuple(body)), k=self.block.depth // depth)
 
-    def _held(self, name: str, number: Expr) -> Load:
-        """A fragment of the left operand, or what two neighbouring products need of the right one."""
-        return Load(name, (number, lined(const(0), chunk(self.dtype))), self.dtype)
+    def _held(self, part: str, row: Expr, pair: Expr) -> tuple[Load, Load]:
+        """A fragment of the left operand, and what two neighbouring products need of the right one."""
+        left, right = self.dtypes
+        each = lined(const(0), chunk(left))
+        return Load(f"{part}_left", (row, each), left), Load(f"{part}_right", (pair, each), right)
 
     def _product(self, left: Load, right: Load) -> Stmt:
         """Fragment `r` by fragment `p` of pair `c`."""
-        each, p = chunk(self.dtype) // 2, Var("p")
+        each, p = chunk(right.dtype) // 2, Var("p")
         sums = self.fragments.sums(Var("r"), Var("c") * 2 + p)
         half = replace(right, index=(Var("c"), lined(p * each, each)))
-        return Do(PRODUCTS[self.dtype], (sums,), (left, half, sums))
+        return Do(PRODUCTS[self.dtypes], (sums,), (left, half, sums))

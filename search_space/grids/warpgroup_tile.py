@@ -1,4 +1,4 @@
-"""Warpgroup tiles: a sum of products of narrow floats on Hopper, multiplied straight from shared memory by four warps.
+"""Warpgroup tiles: a sum of products on Hopper, of narrow floats or bytes, multiplied from shared memory by four warps.
 
 What a round needs is in shared memory (`block_tile`), in rows of 128 bytes as the tensor cores take them:
 
@@ -16,34 +16,35 @@ from tunewright.codegen.cuda import warpgroup
 from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Var, const
-from tunewright.codegen.ir import Block, Do, Stmt
+from tunewright.codegen.ir import Block, Do, Packing, Stmt
 from tunewright.codegen.lanes import lined
 from tunewright.graph.task import Task
 
-from .block_tile import BlockTile, Copies
+from .block_tile import ROUND, BlockTile, Copies
+from .bulk_tile import PHASE_REGISTER, BulkTile
 from .fragments import Fragments
-from .shared_tile import COLUMNS, ROWS, THREAD, SharedTile, chunk, unrolled
+from .shared_tile import COLUMNS, ROWS, THREAD, SharedTile, chunk, product_depth, unrolled
 from .tiles import Place, Tiles
 
-TYPES = {DType.F16: "f16", DType.BF16: "bf16"}
-"""Of operands, as instructions name them."""
+TYPES = {DType.F16: "f16", DType.BF16: "bf16", DType.I8: "s8", DType.U8: "u8", DType.F32: "f32", DType.I32: "s32"}
+"""Of operands and sums, as instructions name them."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarpgroupTile:
-    """A product of operands of one narrow type, by the warpgroups of a block, one below the other.
+    """A product of operands of one narrow type, or of bytes, by the warpgroups of a block, one below the other.
 
-    A round is `warpgroup.PANEL_ROWS` deep, and stages are 3 or more.
+    A round is `warpgroup.ROW_BYTES` deep, and stages are 3 or more. Bytes lie along the reduction.
     """
 
     block: BlockTile  # in panels of `warpgroup.PANEL`
     down: int  # rows of each group, by 64
 
     @staticmethod
-    def of(task: Task, tiles: Tiles, values: Mapping[str, int]) -> WarpgroupTile:
-        """That of a schedule's values."""
+    def of(task: Task, tiles: Tiles, values: Mapping[str, int], packing: Packing | None) -> WarpgroupTile:
+        """That of a schedule's values. `packing`: see `BlockTile`."""
         groups = values["warpgroups"]
-        block = BlockTile.of(task, tiles, values, warpgroup.GROUP * groups, warpgroup.PANEL)
+        block = BlockTile.of(task, tiles, values, warpgroup.GROUP * groups, warpgroup.PANEL, packing)
         return WarpgroupTile(block, block.tiles.rows // groups // warpgroup.ROWS)
 
     @property
@@ -53,20 +54,27 @@ class WarpgroupTile:
 
     def lower(self) -> Stmt:
         """The launch."""
-        return self.block.lower((self.fragments.buffer,), self._body)
+        named = (PHASE_REGISTER,) if self.block.packing else ()
+        return self.block.lower((self.fragments.buffer, *named), self._body)
 
     def _body(self, copies: Copies, place: Place) -> Stmt:
         """One round is multiplied while the next is waited for: the stage that is filled is that of two rounds ago."""
+        stages, right = self.block.stages, copies[1]
+        begun: tuple[Stmt, ...] = ()
+        awaited: tuple[Stmt, ...] = ()
+        if isinstance(right, BulkTile):
+            begun, awaited = (right.begun(stages),), right.awaited(Var(ROUND), stages)
         rounds = self.block.summed(
             copies,
             place.part,
-            self.block.stages - 2,
+            stages - 2,
             lambda stage: self._multiplied(copies, stage),
-            (Do("wgmma.wait.1", (), ()), Do("fence.proxy.async", (), ())),
+            (*awaited, Do("wgmma.wait.1", (), ()), Do("fence.proxy.async", (), ())),
         )
         warp = Var(THREAD) % warpgroup.GROUP // WARP
         return Block(
             (
+                *begun,
                 self.fragments.cleared(),
                 self._held(),
                 *rounds,
@@ -83,7 +91,7 @@ class WarpgroupTile:
     def _held(self) -> Stmt:
         """Keep what is computed with the sums on its side of products."""
         sums = self._sums()
-        return unrolled(Do(f"hold.{sums.lanes}", (sums,), (sums,)), r=self.down)
+        return unrolled(Do(f"hold.{TYPES[sums.dtype]}.{sums.lanes}", (sums,), (sums,)), r=self.down)
 
     def _first(self) -> Expr:
         """The first rows of a group within its block, counted by 64."""
@@ -94,28 +102,36 @@ class WarpgroupTile:
         left, right = copies
         k, sums = Var("k"), self._sums()
         rows = _named(left, stage, self._first() + Var("r"), k)
-        columns = (_named(right, stage, const(part), k) for part in range(self.block.tiles.columns // warpgroup.PANEL))
-        shape = f"m{warpgroup.ROWS}n{self.block.tiles.columns}k{warpgroup.DEPTH}"
-        name = f"wgmma.{shape}.f32.{TYPES[self.block.found.panel.dtype]}.{_lies(left)}.{_lies(right)}"
-        product = Do(name, (sums,), (rows, *columns, sums))
+        parts = range(self.block.tiles.columns // warpgroup.PANEL)
+        columns = (_named(right, stage, const(part), k) for part in parts)
+        deep = product_depth(rows.dtype)
+        shape = f"m{warpgroup.ROWS}n{self.block.tiles.columns}k{deep}"
+        kinds = ".".join(TYPES[dtype] for dtype in (sums.dtype, rows.dtype, self.block.found.panel.dtype))
+        product = Do(f"wgmma.{shape}.{kinds}.{_lies(left)}.{_lies(right)}", (sums,), (rows, *columns, sums))
         return Block(
             (
                 Do("wgmma.fence", (), ()),
-                unrolled(product, k=self.block.depth // warpgroup.DEPTH, r=self.down),
+                unrolled(product, k=self.block.depth // deep, r=self.down),
                 Do("wgmma.commit", (), ()),
             )
         )
 
 
-def _lies(copy: SharedTile) -> str:
+def _lies(copy: SharedTile | BulkTile) -> str:
     """See `warpgroup.named`."""
+    if isinstance(copy, BulkTile):
+        return warpgroup.PACKED
     return "k" if copy.tile.operand.is_deep else "mn"
 
 
-def _named(copy: SharedTile, stage: Expr, part: Expr, k: Expr) -> Load:
-    """What a thread names of 64 places along an operand by 16 along the reduction."""
-    each = chunk(copy.tile.operand.load.dtype)
+def _named(copy: SharedTile | BulkTile, stage: Expr, part: Expr, k: Expr) -> Load:
+    """What a thread names of 64 places along an operand for product `k` of a round."""
+    if isinstance(copy, BulkTile):
+        row, number = warpgroup.named(warpgroup.PACKED, Var(THREAD) % warpgroup.GROUP)
+        return copy.named(stage, part, row, k * 2 + number)
+    dtype = copy.tile.operand.load.dtype
+    each, deep = chunk(dtype), product_depth(dtype)
     row, number = warpgroup.named(_lies(copy), Var(THREAD) % warpgroup.GROUP)
     if copy.tile.operand.is_deep:
-        return copy.at(stage, part * warpgroup.PANEL + row, lined(k * warpgroup.DEPTH + number * each, each))
-    return copy.at(stage, part, k * warpgroup.DEPTH + row, lined(number * each, each))
+        return copy.at(stage, part * warpgroup.PANEL + row, lined(k * deep + number * each, each))
+    return copy.at(stage, part, k * deep + row, lined(number * each, each))

@@ -66,6 +66,11 @@ class Product:
         )
 
     @property
+    def dtype(self) -> DType:
+        """What products are added up in."""
+        return self.piece.stage.body.dtype
+
+    @property
     def other(self) -> Load:
         """The operand that is broadcast; the panel itself, if it is multiplied by itself."""
         return next((x for x in loads(self.piece.stage.body) if x != self.panel), self.panel)
@@ -142,11 +147,11 @@ def _ways(task: Task, dtypes: frozenset[DType]) -> list[Product]:
 
 
 def factors(stage: Stage, dtypes: frozenset[DType] = FLOAT32) -> tuple[Load, Load] | None:
-    """The two loads at linear places, of these types, whose products in float32 a stage sums; None if it does anything
-    else.
+    """The two loads at linear places, of these types, whose products a stage sums as wide as they are computed; None if
+    it does anything else.
     """
     match stage:
-        case Stage(body=Op("mul", (one, other), DType.F32), combiner="sum"):
+        case Stage(body=Op("mul", (one, other)), combiner="sum"):
             left, right = widened(one), widened(other)
             if isinstance(left, Load) and isinstance(right, Load) and {left.dtype, right.dtype} <= dtypes:
                 known = all(linear(e) is not None for load in (left, right) for e in load.index)

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.cuda.gpu import WARP
+from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..grids.block_tile import copy_registers, may_group, smem_bytes, tensor_product, widths
+from ..grids.block_tile import copy_registers, lengthwise, may_group, smem_bytes, tensor_product, widths
 from ..grids.shared_tile import product_depth
 from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
 from ..grids.tiles import SPLITS, kernel, may_split
@@ -27,7 +28,7 @@ from ..space import Columns, Knob, Space, Tiling
 from .product_tiles import LEAST_DEPTH
 
 LEAST_ROUND = 16
-"""Terms of a sum in the smallest round."""
+"""Terms of a sum in the smallest round of narrow floats, as many as one product adds; of bytes these are more."""
 
 OTHER_REGISTERS = 40
 """Registers of a thread for counts and places, beside sums, operands and addresses."""
@@ -60,14 +61,15 @@ class WarpTilesSketch:
         gpu, found = target.gpu, tensor_product(task)
         if gpu is None or found is None:
             return False
-        if found.panel.dtype.is_narrow:
+        if found.panel.dtype is not DType.F32:
             return True
         return gpu.split_multiply_adds > gpu.multiply_adds and size(Sides.of(found).depth) >= LEAST_DEPTH
 
     @remembered
     def space(self, task: Task, target: Target) -> Space:
+        task, _ = lengthwise(task)
         found = _product(task)
-        wide = widths(task, found)
+        wide, round_depth = widths(task, found), _least_round(found)
 
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(found, wide, target, columns)
@@ -75,7 +77,7 @@ class WarpTilesSketch:
         knobs = (
             Knob("block_rows", (16, 32, 64, 128, 256)),
             Knob("block_columns", (16, 32, 64, 128, 256)),
-            Knob("block_depth", (16, 32, 64)),
+            Knob("block_depth", (round_depth, 2 * round_depth, 4 * round_depth)),
             Knob("warp_rows", (16, 32, 64, 128)),
             Knob("warp_columns", (16, 32, 64, 128)),
             Knob("stages", (2, 3, 4, 5)),
@@ -90,13 +92,19 @@ class WarpTilesSketch:
             legal=legal,
             tiling=lambda columns: _tiling(found, columns),
             default=Schedule(self.name, self.version, tuple(_default(found, target, legal).items())),
-            first_choice=found.panel.dtype.is_narrow,  # of float32 multiply-adds of threads are as good a guess
+            first_choice=found.panel.dtype is not DType.F32,  # of which multiply-adds of threads are as good a guess
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
+        task, packings = lengthwise(task)
         found, values = _product(task), dict(schedule.values)
-        return kernel(task, target, found, values, lambda tiles: WarpTile.of(task, tiles, values).lower())
+        return kernel(task, target, found, values, lambda tiles: WarpTile.of(task, tiles, values).lower(), packings)
+
+
+def _least_round(found: Product) -> int:
+    """Terms of a sum in the smallest round."""
+    return max(LEAST_ROUND, product_depth(found.panel.dtype))
 
 
 def _product(task: Task) -> Product:
@@ -118,8 +126,8 @@ def _legal(found: Product, wide: tuple[int, int], target: Target, columns: Colum
     sums, fragments = warp_rows * warp_across // WARP, (warp_rows + warp_across) // 4
     copies = copy_registers(found, wide, columns, np.maximum(threads, WARP))
     registers = sums + fragments + copies + OTHER_REGISTERS
-    legal = fill(found, columns, LEAST_ROUND) & may_group(found, columns) & may_split(found, target, columns)
-    if not found.panel.dtype.is_narrow:
+    legal = fill(found, columns, _least_round(found)) & may_group(found, columns) & may_split(found, target, columns)
+    if found.panel.dtype is DType.F32:
         registers = registers + fragments + SPLIT_REGISTERS  # the rests too
         legal &= (columns["block_depth"] <= SPLIT_ROUND) & (warp_rows + warp_across <= SPLIT_SIDES)
     return np.asarray(legal & held(target, threads, registers, smem_bytes(found, columns)))
@@ -134,5 +142,10 @@ def _tiling(found: Product, columns: Columns) -> Tiling:
 def _default(found: Product, target: Target, legal: Callable[[Columns], NDArray[np.bool_]]) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
     others = {"group": 1, "splits": 1, "tail": 0}
-    choices = [one | others | {"block_depth": depth} for one in DEFAULTS for depth in (one["block_depth"], LEAST_ROUND)]
+    times = _least_round(found) // LEAST_ROUND
+    choices = [
+        one | others | {"block_depth": depth * times}
+        for one in DEFAULTS
+        for depth in dict.fromkeys((one["block_depth"], LEAST_ROUND))
+    ]
     return first_enough(found, target, choices, legal)

@@ -337,7 +337,31 @@ MOVEMENT = [
     Case("Unsqueeze", f32(3, 5), axes=(1,), version=11),
 ]  # fmt: skip
 
-CASES = UNARY + BINARY + OTHERS + CONVOLUTIONS + PRODUCTS + POOLS + REDUCTIONS + MOVEMENT
+QUARTER, STEPPED = np.array(0.25, np.float32), np.array([0.25, 2, 8], np.float32)
+
+QUANTISATION = [
+    Case("QuantizeLinear", 9 * f32(3, 5), QUARTER),
+    Case("QuantizeLinear", 9 * f32(3, 5), QUARTER, np.array(131, np.uint8)),
+    Case("QuantizeLinear", 90 * f32(3, 5, 2), STEPPED, ints(-9, 9, 3, dtype="int8"), axis=0),
+    Case("QuantizeLinear", 90 * f32(2, 5, 3), STEPPED, ints(-9, 9, 3, dtype="int8"), axis=-1),
+    Case("DequantizeLinear", ints(-128, 127, 3, 5, dtype="int8"), QUARTER),
+    Case("DequantizeLinear", ints(0, 255, 3, 5, dtype="uint8"), QUARTER, np.array(131, np.uint8)),
+    Case("DequantizeLinear", ints(0, 255, 2, 3, 5, dtype="uint8"), STEPPED, ints(0, 255, 3, dtype="uint8")),
+    Case("DequantizeLinear", ints(-999, 999, 3, 5, dtype="int32"), STEPPED, axis=0),
+    Case("MatMulInteger", ints(-128, 127, 7, 5, dtype="int8"), ints(0, 255, 5, 3, dtype="uint8")),
+    Case("MatMulInteger", ints(0, 255, 2, 7, 5, dtype="uint8"), ints(0, 255, 2, 5, 3, dtype="uint8")),
+    Case("ConvInteger", ints(0, 255, 1, 3, 6, 7, dtype="uint8"), ints(-128, 127, 5, 3, 3, 3, dtype="int8")),
+    Case(
+        "ConvInteger",
+        ints(-128, 127, 2, 4, 6, 7, dtype="int8"),
+        ints(-128, 127, 6, 2, 3, 2, dtype="int8"),
+        group=2,
+        pads=(1, 0, 2, 1),
+        strides=(2, 1),
+    ),
+]
+
+CASES = UNARY + BINARY + OTHERS + CONVOLUTIONS + PRODUCTS + POOLS + REDUCTIONS + MOVEMENT + QUANTISATION
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -416,6 +440,9 @@ NOT_NATIVE = [
     Case("Resize", f32(1, 1, 3, 3), None, np.array([1, 1, 1.5, 2], np.float32), mode="nearest", known=(2,)),
     Case("Resize", f32(1, 1, 3, 3), None, np.array([1, 1, 2, 2], np.float32), mode="linear", known=(2,)),
     Case("Cast", f32(3), to=3),
+    Case("QuantizeLinear", f32(3), QUARTER, np.array(9, np.uint16), version=21),
+    Case("DequantizeLinear", ints(0, 9, 4, dtype="int8"), STEPPED[:2], version=21, axis=0, block_size=2),
+    Case("MatMulInteger", ints(0, 9, 3, 4, dtype="int8"), ints(0, 9, 4, 2, dtype="int8"), np.array(1, np.int8)),
     Case("LSTM", f32(2, 1, 3), f32(1, 16, 3), f32(1, 16, 4), hidden_size=4),
     Case("Relu", f32(0, 3)),
 ]

@@ -8,7 +8,7 @@ import pytest
 from tunewright.bench.gpus.builds import MOST_SPILLED_BYTES
 from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.cuda import nvrtc
-from tunewright.codegen.cuda.build import build
+from tunewright.codegen.cuda.build import build, source
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.target import CUDA, Target
 from tunewright.codegen.verify import verify
@@ -99,6 +99,31 @@ def test_products_of_float32_on_tensor_cores_compile(text, arch):
     builds_without_spills(task, target, space.default)
     for schedule in map(space.schedule, rows):
         builds_without_spills(task, target, schedule, MOST_SPILLED_BYTES)
+
+
+@pytest.mark.parametrize("name", ["warp_tiles", "warpgroup_tiles"])
+@pytest.mark.parametrize("arch", TARGETS)
+def test_products_of_bytes_compile(name, arch):
+    sizes, target = {"a": 196, "b": 512, "c": 256, "d": 1}, TARGETS[arch]
+    task = tasks_of(MODELS["bytes"], sizes)[0]
+    if not sketch(name).applies(task, target):
+        pytest.skip(f"it is not for {arch}")
+    space = sketch(name).space(task, target)
+    for schedule in (space.default, *map(space.schedule, space.sample(3, np.random.default_rng(0)))):
+        builds_without_spills(task, target, schedule)
+
+
+@pytest.mark.parametrize("text", ["half_dense", "bytes"])
+def test_copies_of_whole_pieces_compile(text):
+    task = tasks_of(MODELS[text], {"a": 196, "b": 512, "c": 256, "d": 1})[0]
+    target = TARGETS["sm_90a"]
+    space = sketch("warpgroup_tiles").space(task, target)
+    values = dict(space.default.values) | {"bulk": 1}
+    schedule = Schedule("warpgroup_tiles", space.version, tuple(values.items()))
+    builds_without_spills(task, target, schedule)
+    text = nvrtc.ptx(source(lower(Candidate(task, target, schedule)), target).text, target.cpu)
+    for words in ("cp.async.bulk.shared::cluster.global", "mbarrier.try_wait.parity", "wgmma.mma_async"):
+        assert words in text
 
 
 def builds_without_spills(task, target, schedule, most_bytes=0):

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from tunewright.codegen.cuda import interp, nvrtc
@@ -15,6 +16,7 @@ from tunewright.codegen.cuda.instructions import INSTRUCTIONS
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.interp import BoundsError, RaceError, UndefinedRead
 from tunewright.codegen.ir import Alloc, Barrier, Block, Do, For, If, Kernel, Stmt, Swizzle
+from tunewright.codegen.meaning import LIMITS
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
@@ -25,7 +27,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower, sketch
 
 from .oracle import GPU, SMALL_GPU
-from .test_sketches import MODELS, tasks_of
+from .test_sketches import MODELS, fuse_model, operands, tasks_of
 
 
 @pytest.mark.parametrize(("dtype", "together"), [(DType.F16, 8), (DType.F32, 4), (DType.F32, 8)])
@@ -163,6 +165,14 @@ PRODUCTS = {
 }
 """By the end of the name of the instruction that they come to."""
 
+BYTE_PRODUCTS = {
+    "k.mn": "x[{a}, {b}] w[{b}, {c}] | y = MatMulInteger(x, w)",
+    "k.k": "x[{a}, {b}] w[{c}, {b}] | p = Transpose<perm=[1, 0]>(w) y = MatMulInteger(x, p)",
+    "mn.k": "x[{b}, {a}] w[{c}, {b}] | p = Transpose<perm=[1, 0]>(w) q = Transpose<perm=[1, 0]>(x)"
+    " y = MatMulInteger(q, p)",
+}
+"""By how their operands lie. What is a constant besides is packed along the reduction."""
+
 SHAPES = (
     ({"a": 130, "b": 264, "c": 72}, {"block_rows": 128, "block_columns": 64, "warpgroups": 2}),
     ({"a": 200, "b": 40, "c": 136}, {"block_rows": 192, "block_columns": 128, "warpgroups": 3}),
@@ -185,6 +195,123 @@ def test_products_of_matrices_that_lie_in_each_way(lies, sizes, numbers):
     interp.run(kernel, [*inputs, found])
     limit = (2e-2 if "bf16" in lies else 2e-3) * np.abs(right.astype(float)).max()
     np.testing.assert_allclose(found.astype(float), right.astype(float), atol=limit)
+
+
+def bytes_task(lies, left, right, sizes, constant=False):
+    """A product of bytes of two types, whose second operand may be a constant."""
+    inputs, nodes = BYTE_PRODUCTS[lies].format(**sizes).split("|")
+    shapes = re.findall(r"\[.*?\]", inputs)
+    result = f"int32[{sizes['a']}, {sizes['c']}] y"
+    text = f"m ({left}{shapes[0]} x, {right}{shapes[1]} w) => ({result}) {{ {nodes} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
+    [task, *_] = fuse_model(model, {"w"} if constant else set())
+    return task
+
+
+SMALL_WARPS = {"warp_rows": 16, "warp_columns": 16, "block_depth": 32, "stages": 2}
+
+BYTE_SHAPES = (
+    ({"a": 40, "b": 160, "c": 48}, SMALL_WARPS | {"block_rows": 32, "block_columns": 32}),
+    ({"a": 37, "b": 61, "c": 19}, SMALL_WARPS | {"block_rows": 16, "block_columns": 16}),
+    ({"a": 64, "b": 256, "c": 72}, SMALL_WARPS | {"block_rows": 32, "block_columns": 64, "splits": 2}),
+)
+"""Sizes, even and odd, and numbers for them."""
+
+
+def exact(name, task, numbers):
+    """A schedule of a product of bytes gives the very numbers; how its kernel reads."""
+    kernel = lowered(name, task, numbers)
+    verify(kernel)
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(*LIMITS[t.dtype], t.shape, endpoint=True).astype(t.dtype.numpy) for t in task.inputs]
+    [right] = reference(task, inputs)
+    found = np.zeros_like(right)
+    interp.run(kernel, [*operands(task, kernel, inputs), found])
+    np.testing.assert_array_equal(found, right)
+    return str(kernel)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("sizes", "numbers"), BYTE_SHAPES)
+@pytest.mark.parametrize(("left", "right"), [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")])
+@pytest.mark.parametrize("lies", BYTE_PRODUCTS)
+def test_products_of_bytes_are_exact(lies, left, right, sizes, numbers, constant):
+    text = exact("warp_tiles", bytes_task(lies, left, right, sizes, constant), numbers)
+    letter = {"int8": "s8", "uint8": "u8"}
+    assert f"mma.m16n8k32.s32.{letter[left]}.{letter[right]}(" in text
+    assert text.count("ldmatrix") == {"k.mn": 1 + constant, "k.k": 2, "mn.k": 1}[lies]
+
+
+@pytest.mark.parametrize(("sizes", "numbers"), SHAPES)
+def test_products_of_bytes_by_four_warps_are_exact(sizes, numbers):
+    task = bytes_task("k.mn", "uint8", "int8", sizes | {"b": 2 * sizes["b"]}, constant=True)
+    assert sketch("warpgroup_tiles").applies(task, GPU)
+    assert "k32.s32.u8.s8.k.k(" in exact("warpgroup_tiles", task, {"stages": 3} | numbers)
+
+
+def test_bytes_that_lie_across_the_reduction_are_not_for_four_warps():
+    task = bytes_task("k.mn", "uint8", "int8", SHAPES[0][0])
+    assert not sketch("warpgroup_tiles").applies(task, GPU) and sketch("warp_tiles").applies(task, GPU)
+
+
+BULK = {
+    "even": ("float16: x[{a}, {b}] w[{b}, {c}] | y = MatMul(x, w) | y ; w", {"a": 128, "b": 256, "c": 128}, {}),
+    "odd": ("float16: x[{a}, {b}] w[{b}, {c}] | y = MatMul(x, w) | y ; w", {"a": 67, "b": 200, "c": 72}, {}),
+    "turned": (
+        "float16: x[{a}, {b}] w[{c}, {b}] | y = Gemm<transB=1>(x, w) | y ; w",
+        {"a": 130, "b": 512, "c": 200},
+        {"block_columns": 128, "splits": 2},
+    ),
+    "windows": (
+        "float16: x[1, 64, 9, 9] w[72, 64, 3, 3] | y = Conv<pads=[1, 1, 1, 1]>(x, w) | y ; w",
+        {"a": 0, "b": 0, "c": 0},
+        {},
+    ),
+    "bytes": (
+        "int8: x[{a}, {b}] w[{b}, {c}] | t = MatMulInteger(x, w) {steps} | y ; w",
+        {"a": 66, "b": 384, "c": 80},
+        {},
+    ),
+}
+"""Products whose right operand may be packed, and numbers."""
+
+ONE_GROUP = {"block_rows": 64, "block_columns": 64, "warpgroups": 1, "stages": 3, "bulk": 1}
+
+
+@pytest.mark.parametrize("name", BULK)
+def test_a_right_operand_in_whole_pieces(name):
+    text, sizes, numbers = BULK[name]
+    task = next(one for one in tasks_of(text, sizes) if sketch("warpgroup_tiles").applies(one, GPU))
+    kernel = lowered("warpgroup_tiles", task, ONE_GROUP | numbers)
+    verify(kernel)
+    assert "cp.async.bulk." in str(kernel) and ".packed(" in str(kernel)
+    inputs = example_inputs(task, 0)
+    [right] = reference(task, inputs)
+    found = np.zeros_like(right)
+    interp.run(kernel, [*operands(task, kernel, inputs), found])
+    limit = 0 if right.dtype.kind == "i" else 2e-3 * np.abs(right.astype(float)).max()
+    np.testing.assert_allclose(found.astype(float), right.astype(float), atol=limit)
+
+
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [
+        ("mbarrier.init", "read before anything wrote it"),
+        ("mbarrier.expect.8192", "wait for what nobody brings"),
+        ("cp.async.bulk.8192", "wait for what nobody brings"),
+        ("mbarrier.wait", "before what comes to it was waited for"),
+    ],
+)
+def test_what_copies_of_whole_pieces_need_is_missed(gone, told):
+    [task] = tasks_of(BULK["even"][0], BULK["even"][1])
+    kernel = lowered("warpgroup_tiles", task, ONE_GROUP)
+    inputs = example_inputs(task, 0)
+    found = np.zeros_like(reference(task, inputs)[0])
+    body = without(kernel.body, gone)
+    assert isinstance(body, Block)
+    spoilt = Kernel(kernel.params, kernel.scratch, body, kernel.packings)
+    with pytest.raises((RaceError, UndefinedRead), match=told):
+        interp.run(spoilt, [*operands(task, kernel, inputs), found])
 
 
 SILU = "s = Sigmoid(t) y = Mul(t, s) | y"
@@ -334,7 +461,7 @@ def test_products_go_on_while_warps_do(lies):
     for schedule in (space.default, *map(space.schedule, space.sample(3, np.random.default_rng(3)))):
         text = source(lower(Candidate(task, GPU, schedule)), GPU).text
         assert "serialized" not in told_by_compiler(text), schedule
-    [sums] = set(re.findall(r"hold_\d+\(reinterpret_cast<float\*>\((r\d+) ", text))
+    [sums] = set(re.findall(r"hold_f32_\d+\(reinterpret_cast<float\*>\((r\d+) ", text))
     assert "serialized" in told_by_compiler(text.replace("wgmma_commit();", f"{sums}[0] += 1.0f; wgmma_commit();"))
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tunewright.codegen.cuda.gpu import WARP
 from tunewright.codegen.cuda.warpgroup import GROUP
-from tunewright.search_space.grids.block_tile import narrow_product
+from tunewright.codegen.dtype import DType
+from tunewright.search_space.grids.block_tile import tensor_product
 from tunewright.search_space.grids.shared_tile import ROWS
 from tunewright.search_space.rows.steps import plan as rows_plan
 
@@ -66,7 +67,9 @@ def _warp_tiles(point: Point) -> Iterator[str]:
     yield from _blocks(point, warps * WARP)
     yield _tile(point)
     yield f"A warp computes {counted(values['warp_rows'], 'row')} by {counted(values['warp_columns'], 'column')}."
-    if narrow_product(point.task) is None:
+    found = tensor_product(point.task)
+    assert found is not None  # or there were no such schedule
+    if found.panel.dtype is DType.F32:
         yield "Tensor cores see 11 bits of a float32, so three products stand for one: also of what they do not see."
     yield f"What a round needs is copied {counted(values['stages'] - 1, 'round')} ahead."
     yield from _bands(point)
@@ -114,6 +117,8 @@ def _warpgroup_tiles(point: Point) -> Iterator[str]:
     yield _tile(point)
     rows = values["block_rows"] // values["warpgroups"]
     yield f"Four warps compute {counted(rows, 'row')} of it."
+    if values["bulk"]:
+        yield "The right operand is packed ahead of time; one thread has what a round needs of it copied at once."
     yield f"What a round needs is copied {counted(values['stages'] - 2, 'round')} ahead."
     yield from _bands(point)
     yield from _splits(point)

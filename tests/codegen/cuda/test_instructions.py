@@ -8,36 +8,42 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tunewright.codegen.cuda import instructions, warpgroup
-from tunewright.codegen.cuda.instruction import Order, exchanged
+from tunewright.codegen.cuda import bulk, instructions, warpgroup
+from tunewright.codegen.cuda.instruction import Order, Queue, exchanged
 from tunewright.codegen.cuda.instructions import INSTRUCTIONS, left_map, right_map, sum_map
 
 LANES = 32
 WARPS = 4
 
 PRODUCTS = {
-    "mma.m16n8k16.f32.f16": np.dtype(np.float16),
-    "mma.m16n8k16.f32.bf16": np.dtype(ml_dtypes.bfloat16),
-    "mma.m16n8k8.f32.tf32": np.dtype(np.float32),
-    "mma.m16n8k32.s32.s8": np.dtype(np.int8),
+    "mma.m16n8k16.f32.f16": (np.float16, np.float16),
+    "mma.m16n8k16.f32.bf16": (ml_dtypes.bfloat16, ml_dtypes.bfloat16),
+    "mma.m16n8k8.f32.tf32": (np.float32, np.float32),
+    "mma.m16n8k32.s32.s8.s8": (np.int8, np.int8),
+    "mma.m16n8k32.s32.s8.u8": (np.int8, np.uint8),
+    "mma.m16n8k32.s32.u8.s8": (np.uint8, np.int8),
+    "mma.m16n8k32.s32.u8.u8": (np.uint8, np.uint8),
 }
+"""The types of both operands."""
 
 
 def small(rng, dtype, *shape):
-    """Whole numbers that every type has, whose products sum up without rounding."""
-    return rng.integers(-8, 9, shape).astype(dtype)
+    """Whole numbers that a type has, whose products sum up without rounding; of bytes, all that there are."""
+    ends = (np.iinfo(dtype).min, np.iinfo(dtype).max + 1) if np.dtype(dtype).itemsize == 1 else (-8, 9)
+    return rng.integers(*ends, shape).astype(dtype)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_product_of_fragments_is_the_product_of_the_matrices(name):
-    one, dtype = INSTRUCTIONS[name], PRODUCTS[name]
-    depth = one.ins[0].size_bytes // dtype.itemsize * LANES // 16
+    one, (left, right) = INSTRUCTIONS[name], PRODUCTS[name]
+    bytes_each = np.dtype(left).itemsize
+    depth = one.ins[0].size_bytes // bytes_each * LANES // 16
     rng = np.random.default_rng(1)
     wide = one.outs[0].dtype
-    a, b = small(rng, dtype, WARPS, 16, depth), small(rng, dtype, WARPS, depth, 8)
+    a, b = small(rng, left, WARPS, 16, depth), small(rng, right, WARPS, depth, 8)
     c = small(rng, wide, WARPS, 16, 8)
     (rows, inner), (depths, columns), (down, across) = (
-        left_map(depth, dtype.itemsize), right_map(depth, dtype.itemsize), sum_map(),
+        left_map(depth, bytes_each), right_map(depth, bytes_each), sum_map(),
     )  # fmt: skip
     [d] = one.meaning(a[:, rows, inner], b[:, depths, columns], c[:, down, across])
     assert d.dtype == wide
@@ -61,11 +67,11 @@ GROUPS = 2
 
 
 def stored(lies, matrix):
-    """A matrix (groups, extent, 16) as rows of 128 bytes in shared memory: (groups, panels, rows, chunks, 8)."""
+    """A matrix (groups, extent, depth) as rows of 128 bytes in shared memory: (groups, panels, rows, chunks, each)."""
     groups, extent, depth = matrix.shape
     if lies == "k":  # all in one panel, of which these are the first chunks
-        memory = np.zeros((groups, 1, extent, 8, 8), matrix.dtype)
-        memory[:, 0, :, : depth // 8] = matrix.reshape(groups, extent, depth // 8, 8)
+        memory = np.zeros((groups, 1, extent, 8, depth // 2), matrix.dtype)
+        memory[:, 0, :, :2] = matrix.reshape(groups, extent, 2, depth // 2)
         return memory
     memory = np.zeros((groups, extent // 64, warpgroup.PANEL_ROWS, 8, 8), matrix.dtype)
     memory[:, :, :depth] = matrix.reshape(groups, extent // 64, 8, 8, depth).transpose(0, 1, 4, 2, 3)
@@ -74,19 +80,31 @@ def stored(lies, matrix):
 
 def named(operand, memory):
     """What the threads of all groups name of it, as warps."""
-    chunks = memory.reshape(GROUPS, -1, 8)[:, np.array(operand.matrix.places) // 16]
-    return chunks.reshape(-1, LANES, 8)
+    each = memory.shape[-1]
+    chunks = memory.reshape(GROUPS, -1, each)[:, np.array(operand.matrix.places) // 16]
+    return chunks.reshape(-1, LANES, each)
 
 
-@pytest.mark.parametrize("kind", ["f16", "bf16"])
+WARPGROUP_PRODUCTS = [
+    *(
+        f"k16.f32.{kind}.{kind}.{left}.{right}"
+        for kind in ("f16", "bf16")
+        for left in ("k", "mn")
+        for right in ("k", "mn")
+    ),
+    *(f"k32.s32.{left}.{right}.k.k" for left in ("s8", "u8") for right in ("s8", "u8")),
+]
+
+
 @pytest.mark.parametrize("columns", warpgroup.COLUMNS)
-@pytest.mark.parametrize("right", ["k", "mn"])
-@pytest.mark.parametrize("left", ["k", "mn"])
-def test_a_product_of_matrices_in_shared_memory_is_their_product(left, right, columns, kind):
-    one = INSTRUCTIONS[f"wgmma.m64n{columns}k16.f32.{kind}.{left}.{right}"]
-    dtype, rng = one.ins[0].dtype, np.random.default_rng(1)
-    a, b = small(rng, dtype, GROUPS, 64, 16), small(rng, dtype, GROUPS, columns, 16)
-    c = small(rng, np.float32, GROUPS, 64, columns)
+@pytest.mark.parametrize("name", WARPGROUP_PRODUCTS)
+def test_a_product_of_matrices_in_shared_memory_is_their_product(name, columns):
+    one = INSTRUCTIONS[f"wgmma.m64n{columns}{name}"]
+    left, right = name.split(".")[-2:]
+    types, rng, wide = (one.ins[0].dtype, one.ins[1].dtype), np.random.default_rng(1), one.outs[0].dtype
+    depth = warpgroup.depth(np.dtype(types[0]).itemsize)
+    a, b = small(rng, types[0], GROUPS, 64, depth), small(rng, types[1], GROUPS, columns, depth)
+    c = small(rng, wide, GROUPS, 64, columns)
     places = warpgroup.sum_map(columns)
     rows, across = stored(left, a), stored(right, b)
     parts = [named(operand, across) for operand in one.ins[1:-1]]
@@ -94,12 +112,15 @@ def test_a_product_of_matrices_in_shared_memory_is_their_product(left, right, co
     [d] = one.meaning(named(one.ins[0], rows), *parts, sums)
     found = np.zeros_like(c)
     found[:, places[0], places[1]] = d.reshape(GROUPS, 4 * LANES, -1)
-    assert np.array_equal(found, a.astype(np.float32) @ b.astype(np.float32).swapaxes(1, 2) + c)
+    assert np.array_equal(found, a.astype(wide) @ b.astype(wide).swapaxes(1, 2) + c)
 
 
 def described(lies, columns):
     """Where the unit looks for the elements (extent, 16) of a matrix, in bytes: PTX ISA, 9.7.15.5.1.2, by our text."""
-    bits = {int(at): int(value) for value, at in re.findall(r"(\d+)ull << (\d+)", warpgroup.PRELUDE)}
+    bits = {
+        int(at): int(value)
+        for value, at in re.findall(r"(\d+)ull << (\d+)", warpgroup.PRELUDE.partition("packed_at")[0])
+    }
     assert bits.keys() == {16, 32, 62} and bits[62] == 1, "the swizzle of 128 bytes"
     leading, stride = bits[16] << 4, bits[32] << 4
     along, deep = np.meshgrid(np.arange(columns), np.arange(16), indexing="ij")
@@ -112,15 +133,32 @@ def described(lies, columns):
 @pytest.mark.parametrize("lies", warpgroup.LIES)
 def test_a_descriptor_says_where_threads_name_a_matrix(lies, columns):
     """Each element is where the unit looks for it, which the meaning takes it from."""
-    one = INSTRUCTIONS[f"wgmma.m64n{columns}k16.f32.f16.{lies}.{lies}"]
+    one = INSTRUCTIONS[f"wgmma.m64n{columns}k16.f32.f16.f16.{lies}.{lies}"]
     parts = [operand.matrix for operand in one.ins[1:-1] if operand.matrix]
     thread, element = np.meshgrid(np.arange(4 * LANES), np.arange(8), indexing="ij")
     own = [exchanged(np.array(part.places)[thread]) + 2 * element for part in parts]
     names = [np.float32(1024 * n) + thread * 8 + element for n in range(len(parts))]
-    found = warpgroup._matrix(lies, tuple(name.reshape(-1, LANES, 8) for name in names))[0].astype(int)
+    named_by = tuple(name.reshape(-1, LANES, 8) for name in names)
+    found = warpgroup._matrix(lies, named_by, np.dtype(np.float32))[0].astype(int)
     assert np.array_equal(np.stack(own).reshape(-1)[found], described(lies, columns))
     turned = re.search(r"more, 1, 1, (\d), (\d);", one.body)
     assert turned is not None and turned.groups() == (str(int(lies == "mn")),) * 2
+
+
+@pytest.mark.parametrize("columns", warpgroup.COLUMNS)
+def test_a_descriptor_says_where_threads_name_what_is_packed(columns):
+    """Chunk by chunk of 16 bytes, all rows of one after each other: by the strides that our text tells the unit."""
+    one = INSTRUCTIONS[f"wgmma.m64n{columns}k16.f32.f16.f16.k.{warpgroup.PACKED}"]
+    text = warpgroup.PRELUDE.partition("packed_at")[2]
+    assert "rows << 16" in text and f"packed_at(b0, {columns}ull)" in one.body  # rows of 16 bytes to the next chunk
+    [eight_rows] = re.findall(r"(\d+)ull << 32", text)
+    stride = int(eight_rows) << 4
+    row, chunk = np.meshgrid(np.arange(64), np.arange(2), indexing="xy")
+    for part, operand in enumerate(one.ins[1:-1]):
+        along = part * 64 + row
+        wanted = chunk * columns * 16 + along // 8 * stride + along % 8 * 16
+        assert operand.matrix is not None and not operand.matrix.is_exchanged
+        assert list(operand.matrix.places) == wanted.reshape(-1).tolist()
 
 
 @pytest.mark.parametrize(
@@ -177,8 +215,10 @@ def shape(operand):
 @pytest.mark.parametrize("one", INSTRUCTIONS.values(), ids=lambda one: one.name)
 def test_what_an_entry_says_of_its_operands_is_what_its_meaning_takes_and_gives(one):
     given = [np.ones(*shape(operand)) for operand in one.ins]
-    found = one.meaning(*given)
-    assert [(array.shape, array.dtype) for array in found] == [shape(operand) for operand in one.outs]
+    if one.queue is not Queue.BARRIER:  # what these mean depends on what came before
+        found = one.meaning(*given)
+        assert [(array.shape, array.dtype) for array in found] == [shape(operand) for operand in one.outs]
     assert one.reference.startswith("PTX ISA, ")
     assert (one.order is Order.COMMITTED) == (one.name.startswith(("cp.async.", "wgmma.")) and bool(one.outs))
-    assert all(operand.size_bytes in (4, 8, 16, 128, 256, 512) for operand in (*one.ins, *one.outs))
+    sizes = (4, 8, 16, 128, 256, 512, *bulk.PIECE_BYTES)
+    assert all(operand.size_bytes in sizes for operand in (*one.ins, *one.outs))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.cuda.launchable import Launchable, Role
+from tunewright.codegen.ir import Packing
 from tunewright.codegen.target import Target
 
 from .kernels import multiplied
@@ -41,6 +44,13 @@ def test_it_says_all_that_a_launch_takes(one):
 def test_as_data(one):
     assert Launchable.from_json(one.to_json()) == one
     assert one.to_json()["launches"][0]["block"] == [128, 1, 1]
+
+
+def test_a_constant_says_how_it_is_packed(one):
+    packing = Packing((1, 0), (96, 32), ((48, 2), (32,)), (0, 2, 1))
+    [first, second, third] = one.arguments
+    packed = replace(one, arguments=(first, replace(second, packing=packing), third))
+    assert Launchable.from_json(json.loads(json.dumps(packed.to_json()))) == packed
 
 
 @pytest.mark.parametrize("change", [{"cubin": "?"}, {"launches": [{}]}, {"arguments": [{"name": "x"}]}])

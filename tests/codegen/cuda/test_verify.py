@@ -55,7 +55,7 @@ WRONG = {
         "4 bytes of any type in register is wanted",
     ),
     "what is added to is not the result": (
-        of_threads(Do("hold.32", (half(0),), (half(32),)), buffer=Buffer("r", (64,), F32, Scope.REGISTER)),
+        of_threads(Do("hold.f32.32", (half(0),), (half(32),)), buffer=Buffer("r", (64,), F32, Scope.REGISTER)),
         "is not what is added to",
     ),
     "too many threads": (of_threads(Store("r", (const(0),), const(0.0)), threads=1025), "a block has 1024 at most"),
