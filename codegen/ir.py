@@ -175,6 +175,11 @@ class Packing:
     maps: tuple[tuple[int, Matrix], ...] = ()  # (axis, its matrix), each axis once at most
     joined: int = 1
 
+    @staticmethod
+    def in_order(order: tuple[int, ...], padded: tuple[int, ...], maps: tuple[tuple[int, Matrix], ...] = ()) -> Packing:
+        """One that splits nothing."""
+        return Packing(order, padded, tuple((extent,) for extent in padded), tuple(range(len(order))), maps)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the packed array."""

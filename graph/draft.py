@@ -12,7 +12,7 @@ from onnx.defs import has, onnx_opset_version
 from .folding import Budget
 from .inference import TypeFault, infer
 from .ir import Array, Graph, Node, TensorType, Value
-from .onnx_form import NORMAL_VERSION, dtype_name
+from .onnx_form import NORMAL_VERSION, dtype_name, element_type
 
 LATER_OPS = frozenset({"DequantizeLinear"})
 """Ops that rewrites look for before they fold, but for single numbers: bytes are less to read than floats."""
@@ -72,6 +72,12 @@ class Draft:
         elif self.types[to] != kind:
             raise TypeFault(f"{node} makes {kind} where {self.types[to]} is needed")
         self.add(Node(op, inputs, (to,), attrs, version=version))
+        return to
+
+    def cast(self, name: str, dtype: str, to: str = "") -> str:
+        """Add a node that makes a tensor another type; returns the output. `to` as in `emit`."""
+        to = to or self.fresh(TensorType(dtype, self.shape(name)))
+        self.add(Node("Cast", (name,), (to,), {"to": element_type(dtype)}, version=NORMAL_VERSION))
         return to
 
     def add(self, node: Node) -> None:

@@ -114,14 +114,13 @@ class Example:
         are neighbours.
         """
         extents = tuple(self._extent(number, packing.maps, axis) for axis in packing.order)
-        whole, each = tuple((extent,) for extent in extents), tuple(range(len(extents)))
-        begin = Packing(packing.order, extents, whole, each, packing.maps)
+        begin = Packing.in_order(packing.order, extents, packing.maps)
         begun = self._ordered.get(
             (number, packing.order, packing.maps),
             prod(extents) * self.inputs[number].itemsize,
             lambda: begin.apply(self.inputs[number]),
         )
-        return replace(packing, order=each, maps=()).arranged(begun)
+        return replace(packing, order=tuple(range(len(extents))), maps=()).arranged(begun)
 
     def _extent(self, number: int, maps: Maps, axis: int) -> int:
         return next((len(matrix) for mapped, matrix in maps if mapped == axis), self.inputs[number].shape[axis])

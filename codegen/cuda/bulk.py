@@ -15,18 +15,19 @@ import numpy as np
 
 from ..ir import Scope
 from .instruction import S32, Instruction, Operand, Order, Queue, nothing, same
+from .warpgroup import COLUMNS, ROW_BYTES
 
-PIECE_BYTES = (8192, 16384, 32768)
-"""Of those copies that there are."""
+PIECE_BYTES = tuple(columns * ROW_BYTES for columns in COLUMNS)
+"""Of those copies that there are: what a round of a product of warpgroups needs of so many columns."""
 
 BARRIER = Operand(Scope.SHARED, np.dtype(np.int64), 8)
+"""As instructions name it."""
 
 
 def _of_barrier(name: str, operands: tuple[Operand, ...], pointers: tuple[str, ...], **more: Any) -> Instruction:
-    """An instruction that no thread shares with others."""
-    ins = (BARRIER, *operands)
-    pointers = ("void* barrier", *pointers)
-    return Instruction(name, more.pop("outs", ()), ins, pointers, threads=1, queue=Queue.BARRIER, capability=90, **more)
+    """An instruction of one thread that gives nothing."""
+    ins, given = (BARRIER, *operands), ("void* barrier", *pointers)
+    return Instruction(name, (), ins, given, meaning=nothing, threads=1, queue=Queue.BARRIER, capability=90, **more)
 
 
 def _all() -> Iterator[Instruction]:
@@ -56,7 +57,6 @@ def _all() -> Iterator[Instruction]:
         : "=r"(is_over) : {at}, "r"(phase[0]) : "memory");
   }} while (!is_over);
 """,
-        meaning=nothing,
         reference="PTX ISA, 9.7.13.15.16, mbarrier.try_wait",
         order=Order.WAIT,
     )
@@ -68,7 +68,6 @@ def _all() -> Iterator[Instruction]:
             body=f"""  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], {size_bytes};"
       :: {at} : "memory");
 """,
-            meaning=nothing,
             reference="PTX ISA, 9.7.13.15.13, mbarrier.arrive",
             order=Order.COMMIT,
             size_bytes=size_bytes,

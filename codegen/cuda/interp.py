@@ -283,6 +283,8 @@ class _Team:
 
     def _do(self, stmt: Do) -> None:
         one = INSTRUCTIONS[stmt.name]
+        for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
+            self._refuse_uneven(stmt.name, self._places(node), operand)
         if one.queue is Queue.BARRIER:
             self._by_barrier(stmt, one)
             return
@@ -297,7 +299,6 @@ class _Team:
                 if memory.buffer.scope is one.shows:
                     memory.show()
         else:
-            self._refuse_uneven_operands(stmt, one)
             (self._multiply if one.queue is Queue.PRODUCTS else self._execute)(stmt, one)
 
     def _wait(self, one: Instruction) -> None:
@@ -391,10 +392,6 @@ class _Team:
         whole = np.concatenate([values, np.zeros((missing, values.shape[1]), values.dtype)]) if missing else values
         return whole.reshape(-1, WARP, values.shape[1])
 
-    def _refuse_uneven_operands(self, stmt: Do, one: Instruction) -> None:
-        for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
-            self._refuse_uneven(stmt.name, self._places(node), operand)
-
     def _begin(self, copy: _Copy) -> None:
         """It may write at any time from now on."""
         copy.memory.refuse_arriving(copy.places)
@@ -406,7 +403,6 @@ class _Team:
 
     def _by_barrier(self, stmt: Do, one: Instruction) -> None:
         """What threads do with barriers: all but the first time at once, whoever else does so meanwhile."""
-        self._refuse_uneven_operands(stmt, one)
         node = stmt.ins[0] if stmt.ins else stmt.outs[0]
         memory, places = self.memories[node.tensor], self._places(node)
         match one.order:

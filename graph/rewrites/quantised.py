@@ -15,23 +15,18 @@ from typing import Any
 import numpy as np
 
 from tunewright.codegen.dtype import BYTES, DType
-from tunewright.graph.ir import Graph, Node, TensorType
-from tunewright.graph.onnx_form import NORMAL_VERSION, element_type
+from tunewright.graph.ir import Graph, Node
+from tunewright.graph.onnx_form import element_type
 
 from .edit import Edit, apply
 from .linear import matrix_products
+
+FLOAT32 = DType.F32.value
 
 INTEGER_OPS = {"Conv": "ConvInteger", "MatMul": "MatMulInteger"}
 """Products of floats, and the same of bytes."""
 
 FLOAT_OPS = {integer: name for name, integer in INTEGER_OPS.items()}
-
-
-def _cast(edit: Edit, name: str, dtype: DType) -> str:
-    """A tensor in another type."""
-    to = edit.fresh(TensorType(dtype.value, edit.shape(name)))
-    edit.add(Node("Cast", (name,), (to,), {"to": element_type(dtype.value)}, version=NORMAL_VERSION))
-    return to
 
 
 # Ops that take bytes and give bytes
@@ -45,15 +40,16 @@ def decomposed(graph: Graph) -> Graph:
     Before: `y, s, z = DynamicQuantizeLinear(x)`.
     After: `s = Div(Sub(ReduceMax(x), ReduceMin(x)), 255)` and so on, and `y = QuantizeLinear(x, s, z)`.
     """
-    return apply(graph, lambda edit, node: not node.domain and _DECOMPOSED.get(node.op, _left_alone)(edit, node))
+    return apply(graph, _decomposed)
 
 
-def _left_alone(edit: Edit, node: Node) -> bool:
-    return False
+def _decomposed(edit: Edit, node: Node) -> bool:
+    rule = _DECOMPOSED.get(node.op) if not node.domain else None
+    return rule is not None and rule(edit, node)
 
 
 def _linear_product(edit: Edit, node: Node) -> bool:
-    a, b, *result = node.inputs[:3], node.inputs[3:6], *node.inputs[6:]
+    a, b, result = node.inputs[:3], node.inputs[3:6], node.inputs[6:]
     if min(edit.rank(a[0]), edit.rank(b[0])) < 2 or not _are_plain(edit, *a[1:], *b[1:], *result):
         return False
     product = edit.emit(
@@ -70,7 +66,7 @@ def _linear_convolution(edit: Edit, node: Node) -> bool:
     operands = [_floats(edit, *x, axis=1), _floats(edit, *w, axis=0)]
     if any(bias):
         scale = edit.emit("Mul", _scalar(edit, x[1]), w[1])
-        operands.append(edit.emit("Mul", _cast(edit, bias[0], DType.F32), scale))
+        operands.append(edit.emit("Mul", edit.cast(bias[0], FLOAT32), scale))
     made = edit.emit("Conv", *operands, **node.attrs)
     edit.emit("QuantizeLinear", made, *(_scalar(edit, name) for name in result), to=node.outputs[0])
     return True
@@ -154,7 +150,7 @@ class _Quantised:
 
 
 def _integer_product(edit: Edit, node: Node) -> bool:
-    if node.op not in INTEGER_OPS or node.domain or edit.types[node.outputs[0]].dtype != DType.F32.value:
+    if node.op not in INTEGER_OPS or node.domain or edit.types[node.outputs[0]].dtype != FLOAT32:
         return False
     left, right = (_Quantised.of(edit, name) for name in node.inputs[:2])
     if left is None or right is None or left.axis is not None:
@@ -170,7 +166,7 @@ def _integer_product(edit: Edit, node: Node) -> bool:
     scale = edit.emit("Mul", left.scale, right.scale)
     if is_conv and right.axis is not None:
         scale = _for_channels(edit, scale, rank)
-    factors = _cast(edit, total, DType.F32), scale
+    factors = edit.cast(total, FLOAT32), scale
     if len(node.inputs) > 2 and node.inputs[2]:
         edit.emit("Add", edit.emit("Mul", *factors), _for_channels(edit, node.inputs[2], rank), to=node.outputs[0])
     else:
@@ -215,7 +211,7 @@ def kept_zero_points(graph: Graph) -> Graph:
 
 
 def _float_product(edit: Edit, node: Node) -> bool:
-    if node.op != "Cast" or node.domain or node.attrs["to"] != element_type(DType.F32.value):
+    if node.op != "Cast" or node.domain or node.attrs["to"] != element_type(FLOAT32):
         return False
     inner = edit.made_by(node.inputs[0], *FLOAT_OPS)
     if inner is None or not edit.single(node.inputs[0]):
@@ -230,8 +226,8 @@ def _float_product(edit: Edit, node: Node) -> bool:
 
 def _centred(edit: Edit, values: str, zero: str) -> str:
     """How far numbers are from their zero points, as floats."""
-    found = _cast(edit, values, DType.F32)
-    return edit.emit("Sub", found, _cast(edit, zero, DType.F32)) if zero else found
+    found = edit.cast(values, FLOAT32)
+    return edit.emit("Sub", found, edit.cast(zero, FLOAT32)) if zero else found
 
 
 # Zero points
@@ -282,14 +278,14 @@ def _zero_point(edit: Edit, node: Node) -> bool:
     if zeros is None:
         return False
     (left, before), (right, behind) = _counted(edit, *zeros.left), _counted(edit, *zeros.right)
+    if node.op == "ConvInteger" and behind:
+        return False
     attrs = dict(node.attrs)
     if node.op == "ConvInteger" and before and any(attrs["pads"]):
         border = edit.array(before)
         if border is None or border.size != 1:
             return False
         left, attrs["pads"] = _padded(edit, left, int(border.item()), attrs["pads"]), (0,) * len(attrs["pads"])
-    if node.op == "ConvInteger" and behind:
-        return False
     if not before and not behind:
         edit.emit(node.op, left, right, to=node.outputs[0], **attrs)
         return True
@@ -340,7 +336,7 @@ def _surplus(edit: Edit, op: str, left: tuple[str, str], right: tuple[str, str])
 
 
 def _wide(edit: Edit, name: str) -> str:
-    return _cast(edit, name, DType.I32)
+    return edit.cast(name, DType.I32.value)
 
 
 def _summed(edit: Edit, name: str, axes: tuple[int, ...], keepdims: int) -> str:

@@ -9,7 +9,6 @@ from tunewright.codegen.dtype import DType
 from tunewright.graph.draft import Draft
 from tunewright.graph.inference import TypeFault, infer
 from tunewright.graph.ir import Graph, Node, TensorType
-from tunewright.graph.onnx_form import NORMAL_VERSION, element_type
 
 FLOAT32 = DType.F32.value
 
@@ -92,15 +91,11 @@ class _Widening(Draft):
                 self._twins[name] = self.constant(array.astype(np.float32))
             else:
                 self._twins[name] = self._fresh_twin(name)
-                self._cast(name, self._twins[name])
+                self.cast(name, FLOAT32, self._twins[name])
         return self._twins[name]
 
     def narrow(self, name: str) -> None:
         """See to it that a tensor is there in its own type."""
         if name not in self._there and name in self._twins:
-            self._cast(self._twins[name], name)
+            self.cast(self._twins[name], self.types[name].dtype, name)
             self._there.add(name)
-
-    def _cast(self, source: str, to: str) -> None:
-        attrs = {"to": element_type(self.types[to].dtype)}
-        self.add(Node("Cast", (source,), (to,), attrs, version=NORMAL_VERSION))

@@ -11,22 +11,22 @@ block                              batch, tile of rows, tile of columns
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.dtype import BYTES
-from tunewright.codegen.expr import Expr, Load, Var, const, op, transform
+from tunewright.codegen.expr import Expr, Var, const, op
 from tunewright.codegen.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Packing, Stmt
 from tunewright.graph.task import Task
 
 from ..nests.pieces import NARROW_TOO
-from ..products.product import Product, packable, product
+from ..products.product import Product, product
 from ..space import Columns
 from .bulk_tile import BulkTile
-from .operand_tile import ADDRESS_REGISTERS, Operand, OperandTile, accesses, operands
+from .operand_tile import ADDRESS_REGISTERS, OperandTile, accesses, operands
 from .shared_tile import PRODUCTS, THREAD, SharedTile, width
 from .sides import Sides, Sizes, steps
 from .tiles import Place, Tiles
@@ -41,51 +41,6 @@ def tensor_product(task: Task) -> Product | None:
     if found is None or not found.rows or (found.other.dtype, found.panel.dtype) not in PRODUCTS:
         return None
     return found
-
-
-@lru_cache(maxsize=256)
-def lengthwise(task: Task) -> tuple[Task, Mapping[str, Packing]]:
-    """The task with constants of a product of bytes along its reduction, and how they are packed for that.
-
-    No instruction turns bytes on their way from shared memory into registers.
-    """
-    found = tensor_product(task)
-    if found is None or found.panel.dtype not in BYTES:
-        return task, {}
-    packings: dict[str, Packing] = {}
-    for operand in operands(found):
-        if not operand.is_deep and packable(task, operand.load):
-            order = _lengthwise(operand)
-            shape = task.tensor(operand.load.tensor).shape
-            packings[operand.load.tensor] = Packing(order, *_as_it_is(tuple(shape[d] for d in order)))
-            task = _turned(task, operand.load.tensor, order)
-    return task, packings
-
-
-def _lengthwise(operand: Operand) -> tuple[int, ...]:
-    """The dimensions of an operand, those along the reduction last."""
-    depth = [axis.name for axis in operand.depth]
-    inner = {at.name: d for d, at in enumerate(operand.load.index) if isinstance(at, Var) and at.name in depth}
-    last = tuple(inner[name] for name in depth)
-    return (*(d for d in range(len(operand.load.index)) if d not in last), *last)
-
-
-def _as_it_is(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """The rest of a packing that neither pads nor splits dimensions of these extents."""
-    return shape, tuple((extent,) for extent in shape), tuple(range(len(shape)))
-
-
-def _turned(task: Task, name: str, order: tuple[int, ...]) -> Task:
-    """The task with a tensor whose dimensions are in another order."""
-
-    def visit(node: Expr) -> Expr:
-        if isinstance(node, Load) and node.tensor == name:
-            return replace(node, index=tuple(node.index[d] for d in order))
-        return node
-
-    inputs = (replace(t, shape=tuple(t.shape[d] for d in order)) if t.name == name else t for t in task.inputs)
-    stages = (replace(stage, body=transform(stage.body, visit)) for stage in task.stages)
-    return replace(task, inputs=tuple(inputs), stages=tuple(stages))
 
 
 def shapes(task: Task, found: Product) -> Mapping[str, tuple[int, ...]]:

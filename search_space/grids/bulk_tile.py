@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tunewright.codegen.cuda.warpgroup import PANEL
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Var, const, op
 from tunewright.codegen.ir import Barrier, Block, Buffer, Do, If, Packing, Scope, Stmt, Store
@@ -132,7 +133,7 @@ class BulkTile:
         return Store(PHASE, (const(0),), number), Do("mbarrier.wait", (), (self._barrier(step % stages), phase))
 
     def named(self, stage: Expr, part: Expr, row: Expr, chunk_number: Expr) -> Load:
-        """A chunk of a row of 64."""
+        """A chunk of a row of a part, each of which has `PANEL`."""
         each = chunk(self.dtype)
-        place = (chunk_number * self.columns + part * 64 + row) * each
+        place = (chunk_number * self.columns + part * PANEL + row) * each
         return Load(self.name, (stage, lined(place, each)), self.dtype)

@@ -268,5 +268,5 @@ def in_rows(found: Product, tensor: Tensor) -> tuple[Packing, tuple[Expr, ...]]:
     inner = index.index(Var(found.piece.stage.reduce[-1].name))
     order = (*(d for d in range(len(index)) if d != inner), inner)
     padded = tuple(apart(tensor.shape[inner]) if d == inner else tensor.shape[d] for d in order)
-    packing = Packing(order, padded, tuple((extent,) for extent in padded), tuple(range(len(order))))
+    packing = Packing.in_order(order, padded)
     return packing, tuple(index[d] for d in order)

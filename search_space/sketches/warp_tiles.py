@@ -16,7 +16,8 @@ from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..grids.block_tile import copy_registers, lengthwise, may_group, smem_bytes, tensor_product, widths
+from ..grids.block_tile import copy_registers, may_group, smem_bytes, tensor_product, widths
+from ..grids.lengthwise import lengthwise
 from ..grids.shared_tile import product_depth
 from ..grids.sides import Sides, Sizes, fill, first_enough, held, size, tiling
 from ..grids.tiles import SPLITS, kernel, may_split

@@ -16,8 +16,9 @@ from tunewright.codegen.ir import Kernel, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..grids.block_tile import copy_registers, lengthwise, may_group, smem_bytes, tensor_product, widths
+from ..grids.block_tile import copy_registers, may_group, smem_bytes, tensor_product, widths
 from ..grids.bulk_tile import bulk_packing, is_whole, may_bulk
+from ..grids.lengthwise import lengthwise
 from ..grids.operand_tile import operands
 from ..grids.shared_tile import product_depth
 from ..grids.sides import fill, first_enough, held, tiling

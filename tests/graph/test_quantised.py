@@ -27,6 +27,10 @@ ZEROS = {"z": np.uint8(131), "n": np.int8(-3), "o": np.int8(0), "v": np.uint8(13
 """
 
 
+EACH = {"e": np.exp2(np.arange(-2, 3)).astype(np.float32), "f": np.zeros(5, np.int8)}
+"""A scale for each of five channels, and their zero points."""
+
+
 @pytest.fixture(autouse=True)
 def no_rule_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """A rule whose result doesn't fit is logged as a warning: none of these may."""
@@ -68,7 +72,7 @@ MODELS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         "float[7,12] x",
         f"{POINTS} b = DequantizeLinear <axis=1> (w, e, f) y = MatMul (a, b)",
         "float[7,5] y",
-        {"w": unsigned(12, 5), "e": np.exp2(np.arange(-2, 3)).astype(np.float32), "f": unsigned(5)},
+        {"w": unsigned(12, 5), "e": EACH["e"], "f": unsigned(5)},
     ),
     "weights turned, with a bias": (
         "float[7,12] x",
@@ -76,8 +80,7 @@ MODELS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         "float[7,5] y",
         {
             "w": signed(5, 12),
-            "e": np.exp2(np.arange(-2, 3)).astype(np.float32),
-            "f": np.zeros(5, np.int8),
+            **EACH,
             "c": floats(5),
         },
     ),
@@ -88,8 +91,7 @@ MODELS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         "uint8[2,5,6,7] y",
         {
             "w": signed(5, 3, 3, 3),
-            "e": np.exp2(np.arange(-2, 3)).astype(np.float32),
-            "f": np.zeros(5, np.int8),
+            **EACH,
             "c": RNG.integers(-999, 999, 5).astype(np.int32),
             "r": np.float32(0.125),
         },
@@ -119,8 +121,7 @@ MODELS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         "uint8[2,5,6,7] y",
         {
             "w": signed(5, 3, 3, 3),
-            "e": np.exp2(np.arange(-2, 3)).astype(np.float32),
-            "f": np.zeros(5, np.int8),
+            **EACH,
             "c": RNG.integers(-999, 999, 5).astype(np.int32),
         },
     ),
@@ -215,7 +216,7 @@ def test_scales_along_an_axis_that_moves() -> None:
         "float[1,3,6,7] x",
         "a = Conv (x, v) b = QuantizeLinear <axis=1> (a, e, f) y = DequantizeLinear <axis=1> (b, e, f)",
         "float[1,5,6,7] y",
-        {"v": floats(5, 3, 1, 1), "e": np.exp2(np.arange(-2, 3)).astype(np.float32), "f": unsigned(5)},
+        {"v": floats(5, 3, 1, 1), "e": EACH["e"], "f": unsigned(5)},
     )
     assert not [step for step in partition(rewrite(graph)) if isinstance(step, Fallback)]
 
