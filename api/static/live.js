@@ -48,7 +48,9 @@ function tell(state) {
 let shown = pieces(document); // id -> text of an element as the server sent it
 let stream = document.body.dataset.stream;
 let lookedAt = 0;
+let changedAt = 0;
 let timer = 0;
+let looks = Promise.resolve(); // one after the other: an older page never takes the place of a newer one
 
 function pieces(page) {
   return new Map([...page.querySelectorAll("[data-live][id]")].map((one) => [one.id, one.outerHTML]));
@@ -56,28 +58,39 @@ function pieces(page) {
 
 /** Have the page looked at soon, however often this is called. */
 function changed() {
-  if (timer) return;
-  const wait = Math.max(SETTLE_MS, lookedAt + EVERY_MS - Date.now());
-  timer = setTimeout(async () => {
-    timer = 0;
-    if (document.hidden) return;
+  changedAt = Date.now();
+  timer ||= setTimeout(lookAfterAll, Math.max(SETTLE_MS, lookedAt + EVERY_MS - changedAt));
+}
+
+/** Look at the page, and once more if the server may have shown what was before the last change. */
+async function lookAfterAll() {
+  if (!document.hidden) {
     await renew().catch((error) => (error.isFinal ? say(error.message) : sleep(LONGEST_PAUSE_MS).then(changed)));
-  }, wait);
+  }
+  timer = 0;
+  if (!document.hidden && lookedAt - changedAt < SETTLE_MS) changed();
 }
 
 /** Show what the page says by now; `isAnew`: made after this moment. */
-async function renew(isAnew = false) {
+function renew(isAnew = false) {
+  return (looks = looks.catch(() => {}).then(() => look(isAnew)));
+}
+
+async function look(isAnew) {
   lookedAt = Date.now();
   const asked = { headers: { Accept: "text/html" }, cache: isAnew ? "reload" : "default" };
   const answer = await reach(location.href, asked);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  let isAll = true;
   for (const [id, text] of pieces(page)) {
-    if (text !== shown.get(id) && swap(document.getElementById(id), page.getElementById(id))) shown.set(id, text);
+    if (text === shown.get(id)) continue;
+    if (swap(document.getElementById(id), page.getElementById(id))) shown.set(id, text);
+    else isAll = false;
   }
   document.title = page.title;
   stream = page.body.dataset.stream;
   reword();
-  if (document.querySelector("[data-again]")) changed();
+  if (!isAll || document.querySelector("[data-again]")) changed();
 }
 
 let pressed = null; // replaced before it is released, it would not be clicked
@@ -179,7 +192,10 @@ async function listen(answer, here, seen) {
 
 // A hidden page holds no connection: a browser has six of them for a server.
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) return awake();
+  if (!document.hidden) {
+    changed();
+    return follow();
+  }
   listening?.abort();
   listening = null;
 });
@@ -251,11 +267,7 @@ function fields(form) {
 // Without TLS, and not on this machine, there is no clipboard.
 if (!navigator.clipboard) root.classList.add("clipless");
 
-function awake() {
-  if (document.querySelector("[data-again]")) changed();
-  follow();
-}
-
 reword();
 setInterval(reword, 10000);
-awake();
+if (document.querySelector("[data-again]")) changed();
+follow();

@@ -6,7 +6,7 @@ import base64
 import re
 from typing import Any
 
-from playwright.sync_api import Browser, FilePayload, Page, expect
+from playwright.sync_api import Browser, FilePayload, Page, Route, expect
 
 from .conftest import Show
 from .site import Shown, Site, model
@@ -20,6 +20,12 @@ NOTE = """() => {
   new MutationObserver(look).observe(document.querySelector("main"), { childList: true, subtree: true });
 }"""
 """Keep what the figures of a job say, as long as the page is not loaded anew."""
+
+TITLES = """() => {
+  window.told = [];
+  new MutationObserver(() => told.push(document.title)).observe(document.head, { childList: true, subtree: true });
+}"""
+"""Keep what the page is called, one after the other."""
 
 DROP = """([name, text]) => {
   const transfer = new DataTransfer();
@@ -180,6 +186,55 @@ def test_what_went_wrong_is_told_as_it_is(show: Show, shown: Shown) -> None:
     press(page, "Resume")
     expect(page.get_by_role("alert")).to_have_text("The server can't be reached.")
     seen.forget("net::ERR_")
+
+
+def speak(page: Page, *words: str) -> None:
+    """Have each stream of events tell of one change and end, the next begin soon, and nothing come after the last."""
+    left = list(words)
+
+    def answer(route: Route) -> None:
+        if left:
+            route.fulfill(content_type="text/event-stream", body=f"id: 1\ndata: {left.pop(0)}\n\n")
+        else:
+            route.fulfill(status=204)
+
+    page.route("**/v1/jobs/*/events*", answer)
+
+
+def test_last_change_is_looked_at_when_it_came_before_a_look(show: Show, shown: Shown) -> None:
+    """The server may show again then what was before it."""
+    page, _ = show("/")
+    speak(page, "one", "another")
+    page.goto(shown.paths["unfinished"])
+    expect(page.locator("#live")).to_have_text("ended")
+    looks = "() => performance.getEntriesByType('resource').filter((one) => one.name === location.href).length"
+    page.wait_for_function(f"{looks} === 2")
+
+
+def test_older_page_never_takes_the_place_of_a_newer_one(show: Show, shown: Shown) -> None:
+    page, _ = show(shown.paths["unfinished"])
+    speak(page, "one")
+    held: list[Route] = []
+
+    def answer(route: Route) -> None:
+        if route.request.resource_type != "fetch":
+            route.continue_()
+        elif not held:
+            held.append(route)
+        else:
+            route.fulfill(content_type="text/html", body="<title>newer</title>")
+
+    page.route(page.url, answer)
+    page.route("**/v1/jobs/*:resume", lambda route: route.fulfill(json={}))
+    with page.expect_request(lambda one: one.url == page.url and one.resource_type == "fetch"):
+        page.reload()
+    page.evaluate(TITLES)
+    with page.expect_response("**/v1/jobs/*:resume"):
+        press(page, "Resume")
+    page.evaluate("() => fetch('/v1/jobs')")  # so long it takes to ask for what may be asked for at once
+    held[0].fulfill(content_type="text/html", body="<title>older</title>")
+    page.wait_for_function("() => told.length === 2")
+    assert page.evaluate("told") == ["older", "newer"]
 
 
 def test_page_goes_on_when_the_service_comes_back(show: Show, site: Site) -> None:
