@@ -8,18 +8,18 @@ this code and these settings is not measured again; after Ctrl-C the same comman
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from tunewright.bench.entries import Entries, Entry, base_model_sha256, code_sha256
+from tunewright.bench.entries import Entries, Entry, base_model_sha256, begun, code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, model_file, stay_in_folder
 from tunewright.codegen.host import detect, machine
 from tunewright.tuner.commands import tune
@@ -138,17 +138,13 @@ def run(campaign: Campaign, entries: Entries, console: Console, extra: Extra | N
     """Measure what is not measured yet; how many cases failed."""
     stay_in_folder()
     failed = 0
-    deadline_s = time.monotonic() + 60 * campaign.within_minutes
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     left = list(_left(campaign, entries))
-    for number, (case, threads) in enumerate(left):
-        if time.monotonic() > deadline_s:
-            console.print(f"{len(left) - number} are left for the next run: the time is over")
-            break
-        console.print(f"[{number + 1}/{len(left)}] {case}, threads: {threads}", markup=False, highlight=False)
+    for case, threads in begun(left, lambda one: f"{one[0]}, threads: {one[1]}", say, campaign.within_minutes):
         entry = _entry(campaign, console, case, threads, extra)
         entries.put(case, threads, entry | campaign.settings)
         failed += "error" in entry
-        console.print(f"  {_line(entry)}", markup=False, highlight=False, soft_wrap=True)
+        say(f"  {_line(entry)}")
     return failed
 
 

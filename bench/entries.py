@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, TypeVar
 
 from tunewright.bench.files import ROOT, write_whole
 from tunewright.costmodel.base import base
@@ -17,6 +18,8 @@ SHAPING = ("codegen", "graph", "search_space", "workers", "costmodel", "tuner")
 """The folders whose code decides how fast a model runs."""
 
 Entry = dict[str, Any]
+
+Case = TypeVar("Case")
 
 
 class Entries:
@@ -55,6 +58,19 @@ class Entries:
             entry = self.get(case, threads)
             if entry is not None and "error" not in entry:
                 yield case, entry
+
+
+def begun(
+    left: Sequence[Case], title: Callable[[Case], str], say: Callable[[str], None], within_minutes: float
+) -> Iterator[Case]:
+    """Each of the cases that are left, when it is its turn: it is announced, unless the time is over."""
+    deadline_s = time.monotonic() + 60 * within_minutes
+    for number, case in enumerate(left):
+        if time.monotonic() > deadline_s:
+            say(f"{len(left) - number} are left for the next run: the time is over")
+            return
+        say(f"[{number + 1}/{len(left)}] {title(case)}")
+        yield case
 
 
 @cache

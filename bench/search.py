@@ -32,7 +32,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tunewright.bench.entries import Entries, Entry
+from tunewright.bench.entries import Entries, Entry, begun
 from tunewright.bench.files import FOLDER, RESULTS, ROOT
 from tunewright.bench.rivals.environment import PACKAGES, NoEnvironment
 from tunewright.bench.rivals.process import ServedError, TimeOver
@@ -134,14 +134,9 @@ def _plan(given: argparse.Namespace) -> Plan:
 
 def run(plan: Plan, given: argparse.Namespace) -> int:
     """Measure what is not measured yet; how many cases failed."""
-    deadline_s = time.monotonic() + 60 * given.within
-    left = list(_left(plan, given))
     failed = 0
-    for number, (part, name, threads) in enumerate(left):
-        if time.monotonic() > deadline_s:
-            plan.say(f"{len(left) - number} are left for the next run: the time is over")
-            break
-        plan.say(f"[{number + 1}/{len(left)}] {case(part, name)}, threads: {threads}")
+    left = list(_left(plan, given))
+    for part, name, threads in begun(left, lambda one: f"{case(*one[:2])}, threads: {one[2]}", plan.say, given.within):
         begun_s = time.monotonic()
         entry = _entry(plan, part, name, threads)
         plan.entries.put(case(part, name), threads, entry | settings(plan, part))

@@ -15,6 +15,7 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, Load, Op, Var, free_vars, loads, transform, widened
 from tunewright.codegen.index import linear
 from tunewright.codegen.ir import Packing
+from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 
 from ..nests.direction import direction_along
@@ -104,6 +105,15 @@ AHEAD_BYTES = 8192
 def ahead(width: int) -> int:
     """Rows of a packed panel that it is asked for ahead, `width` floats each."""
     return -(-AHEAD_BYTES // (4 * width))
+
+
+def pays_ahead(target: Target) -> bool:
+    """Whether asking for a packed panel ahead is likely to pay: where a vector is a whole line of the cache.
+
+    Smaller ones ask twice for each line, beside less arithmetic. On Zen 3, with vectors of half a line, products take a
+    tenth more time so, and no less where their weights come from memory.
+    """
+    return target.lanes(4) >= LINE
 
 
 def apart(size: int) -> int:

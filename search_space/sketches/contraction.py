@@ -33,7 +33,18 @@ from ..nests.nest import Edge, Nest, balanced, runs
 from ..nests.phases import contiguous, own_buffer, params, plain_nest, temporaries
 from ..nests.pieces import Piece
 from ..products.blocking import Shape, chunk_cycles, tile_cycles
-from ..products.product import BARE, Product, ahead, flipped, in_rows, packable, packed, product, unpadded
+from ..products.product import (
+    BARE,
+    Product,
+    ahead,
+    flipped,
+    in_rows,
+    packable,
+    packed,
+    pays_ahead,
+    product,
+    unpadded,
+)
 from ..products.tiling import block_choices, tiling
 from ..schedule import Schedule
 from ..sketch import remembered
@@ -55,7 +66,7 @@ class ContractionSketch:
 
     def __init__(self, flipped: bool = False) -> None:
         self.name = "flipped" if flipped else "contraction"
-        self.version = 1 if flipped else 4
+        self.version = 2 if flipped else 5
         self._flipped = flipped
 
     def applies(self, task: Task, target: Target) -> bool:
@@ -84,6 +95,7 @@ class ContractionSketch:
         depth = found.piece.stage.reduce[-1].extent
         knobs.append(Knob("unroll", tuple(n for n in (1, 2, 3, 4, 8) if n <= depth and (n != 3 or depth == 3))))
         knobs.append(Knob("columns_inside", (0, 1)))
+        knobs.append(Knob("ahead", (0, 1) if packable(task, found.panel) else (0,)))
         default = Schedule(self.name, self.version, _default(task, found, target, knobs))
         return Space(
             sketch=self.name,
@@ -106,7 +118,7 @@ class ContractionSketch:
         found = self._product(task)
         nest = _nest(found, schedule, target)
         found, packings, copying = _laid_out(task, found, nest)
-        early = {name: ahead(packing.shape[-1]) for name, packing in packings.items()}
+        early = {name: ahead(packing.shape[-1]) for name, packing in packings.items() if schedule["ahead"]}
         if packable(task, found.other) and Var(found.piece.stage.reduce[-1].name) in found.other.index:
             tensor = task.tensor(found.other.tensor)
             packings[tensor.name], index = in_rows(found, tensor)
@@ -145,6 +157,7 @@ def _default(task: Task, found: Product, target: Target, knobs: Sequence[Knob]) 
     most = min(BODY_DEFAULT, CODE_LIMIT // int(_copies(found, {name: np.array([values[name]]) for name in names})[0]))
     copies = [n for n in choices["unroll"] if n * prod(tile) <= most and depth % n == 0]
     values["unroll"] = max(copies, default=1)
+    values["ahead"] = int(pays_ahead(target) and 1 in choices["ahead"])
     return tuple(values.items())
 
 

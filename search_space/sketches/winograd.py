@@ -26,6 +26,7 @@ from tunewright.graph.task import Axis, Stage, Task
 
 from ..nests.nest import balanced
 from ..nests.phases import params, plain_phase, temporaries
+from ..products.product import pays_ahead
 from ..schedule import Schedule
 from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered
 from ..space import Columns, Knob, Space, Tiling
@@ -42,7 +43,7 @@ class WinogradSketch:
     """See the module. `outputs` is the extent m of a tile of the output."""
 
     outputs: int
-    version: int = 4
+    version: int = 5
 
     @property
     def name(self) -> str:
@@ -60,6 +61,7 @@ class WinogradSketch:
             Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6) if n <= plan.output_vectors)),
             Knob("tile", tuple(range(1, min(plan.tiles, 28) + 1))),
             Knob("unroll", tuple(n for n in (1, 2, 4, 8) if n <= plan.channels)),
+            Knob("ahead", (0, 1)),
         )
         return Space(
             sketch=self.name,
@@ -109,6 +111,7 @@ def _default(plan: Plan, target: Target, knobs: tuple[Knob, ...]) -> tuple[tuple
         ("vectors", vectors),
         ("tile", balanced(together or plan.tiles, most)),
         ("unroll", 1),
+        ("ahead", int(pays_ahead(target))),
     )
 
 

@@ -155,7 +155,7 @@ class Steps:
         )
         piece = Piece(stage, SUMS, stage.index, Load(SUMS, stage.index, DType.F32))
         tile = {"p": self.values["tile"], "n": self.width}
-        early = {self.panel.tensor: ahead(self.width)}
+        early = {self.panel.tensor: ahead(self.width)} if self.values["ahead"] else {}
         nest = Nest(
             piece, self.plan.lanes, "n", tile, {"p": 0, "n": 0}, {"c": self.values["unroll"]}, fixed=CALLER, ahead=early
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -12,6 +13,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.products.blocking import Shape, tile_cycles
 from tunewright.search_space.products.product import product
+from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches.contraction import ContractionSketch
 
 
@@ -61,6 +63,26 @@ def test_a_default_keeps_all_units_of_all_threads_busy(machine: str, shape: tupl
     assert found is not None
     ideal = prod(shape) / target.lanes(4) / 2
     assert tile_cycles(Shape.of(found, task), target, vectors, (rows,)) < 1.2 * ideal
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+def test_packed_weights_may_be_asked_for_ahead(machine: str) -> None:
+    """By default where a vector is a whole line of the cache."""
+    sketch, task, target = ContractionSketch(), gemm(64, 96, 80), TARGETS[machine]
+    default = sketch.space(task, target).default
+    assert default["ahead"] == (machine == "avx512")
+    for ahead in (0, 1):
+        values = dict(default.values) | {"ahead": ahead}
+        kernel = sketch.lower(task, Schedule(default.sketch, default.version, tuple(values.items())), target)
+        assert ("prefetch" in str(kernel)) == bool(ahead)
+
+
+def test_what_is_read_in_place_is_not_asked_for_ahead() -> None:
+    task = gemm(64, 96, 80)
+    computed = replace(task, inputs=tuple(replace(tensor, constant=False) for tensor in task.inputs))
+    space = ContractionSketch().space(computed, TARGETS["avx512"])
+    assert space.default["ahead"] == 0
+    assert [knob.choices for knob in space.knobs if knob.name == "ahead"] == [(0,)]
 
 
 def test_rows_a_page_apart_do_not_crowd_the_first_cache() -> None:

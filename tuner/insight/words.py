@@ -204,6 +204,7 @@ def _contraction(point: Point) -> Iterator[str]:
             yield f"Within a piece, each tile of {rows} meets all of {point.vector} before the next."
         else:
             yield f"Within a piece, each tile of {point.vector} meets all of {rows} before the next."
+    yield from _weights_ahead(point)
 
 
 def _joint(point: Point) -> Iterator[str]:
@@ -238,6 +239,12 @@ def _winograd(point: Point) -> Iterator[str]:
     tile = _balanced(point.tiles[0] | {"c": 1}, point.tiles[2], point.vector)
     yield from _tile(point, tile)
     yield from copies(point, point.tiles[0])
+    yield from _weights_ahead(point)
+
+
+def _weights_ahead(point: Point) -> Iterator[str]:
+    if point.values["ahead"]:
+        yield "Packed weights are asked for early."
 
 
 def _window(point: Point) -> Iterator[str]:

@@ -71,7 +71,7 @@ class Confirming:
         return [replace(report, chosen=count) for report, count in zip(found, chosen, strict=True)]
 
     def _report(self, state: TaskState, compared: Compared) -> TaskReport:
-        times = {s.key: self._time_s(state, m) for s, m in compared if m.status is Status.OK}
+        times = self._times_s(state, compared)
         choice = self._choice(state, compared)
         schedule = choice[0] if choice is not None and choice[0].key in times else state.default
         report = TaskReport(
@@ -118,7 +118,7 @@ class Confirming:
         choice = self._choice(state, compared)
         if choice is None:
             return
-        times = {schedule.key: self._time_s(state, m) for schedule, m in compared if m.status is Status.OK}
+        times = self._times_s(state, compared)
         told = _told(state.task.key, state.task.op, times.get(state.default.key), times.get(choice[0].key))
         record = Record(state.task.key, self._assigned.target.key, *choice)
         self._assigned.store.confirm(record, self._assigned.tenure.lease, [told])
@@ -132,6 +132,10 @@ class Confirming:
             return measurement.status is not Status.OK, share * self._time_s(state, measurement)
 
         return min(compared, key=rank, default=None)
+
+    def _times_s(self, state: TaskState, compared: Compared) -> dict[str, float]:
+        """What a run takes on each schedule that works, by the schedule's key."""
+        return {schedule.key: self._time_s(state, m) for schedule, m in compared if m.status is Status.OK}
 
     def _time_s(self, state: TaskState, measurement: Measurement) -> float:
         """What a run takes in this model."""
