@@ -99,7 +99,8 @@ def tune(
         "xgb", num_tuning_cores=cores
     )  # what can't be imported shows here, not in the search
     _ready()
-    builder, runner = ms.builder.LocalBuilder(initializer=_ready), _telling_runner(tell, Path(folder))
+    builder = ms.builder.LocalBuilder(max_workers=cores, initializer=_ready)
+    runner = _telling_runner(tell, Path(folder))
     callbacks = [*ms.measure_callback.MeasureCallback.create("default"), _failed_builds(tell)]
     tell({"began": True, "at_s": time.monotonic()})
     ms.tune_tir(

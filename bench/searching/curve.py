@@ -48,6 +48,14 @@ class Curve:
         """None before the second that counts."""
         return self.trials / self.seconds if self.seconds else None
 
+    @property
+    def running_trials_a_second(self) -> float | None:
+        """From the first trial that worked on, without what the search began with. None before a second one."""
+        if not self.points or self.seconds <= self.points[0].at_s:
+            return None
+        first = self.points[0]
+        return (self.trials - first.trial) / (self.seconds - first.at_s)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` inverts it."""
         return {"trials": self.trials, "seconds": self.seconds, "points": [list(point) for point in self.points]}

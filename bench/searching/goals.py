@@ -11,6 +11,7 @@ from typing import Any
 
 from tunewright.bench.entries import Entries, Entry, mean
 
+from .curve import Curve
 from .plan import Budgets, of_part
 
 RATE, AS_FAST, NEAR_TRIALS, NEAR_S = 25.0, 1.0, 20.0, 10.0
@@ -57,7 +58,13 @@ def _rates(ours: Mapping[str, Entry], rival: Mapping[str, Entry]) -> Goal:
     known = {name: entry["seconds"] for name, entry in ours.items() if name in rivals}
     ratios = {name: entry["trials_a_second"] / rivals[name] for name, entry in known.items()}
     whole = [entry["trials_a_second_of_all"] / rivals[name] for name, entry in known.items()]
+    running = [
+        entry["trials_a_second"] / rate
+        for name, entry in known.items()
+        if (rate := Curve.from_json(rival[name]["curve"]).running_trials_a_second)
+    ]
     detail = f"of the whole job at least {min(whole):.1f}" if whole else ""
+    detail += f", beside MetaSchedule's after its start at least {min(running):.1f}" if running else ""
     return _least("trials a second / MetaSchedule's, the lowest", ratios, RATE, detail)
 
 

@@ -107,6 +107,9 @@ def test_a_curve_keeps_what_was_the_fastest_so_far() -> None:
     assert made.best_after(trials=1) is None
     assert Curve.from_json(made.to_json()) == made
     assert curve().trials_a_second is None
+    assert made.running_trials_a_second == 0.5
+    assert Curve([Point(3, 90.0, 1.0)], 13, 100.0).running_trials_a_second == 1.0  # after a long start
+    assert curve(1.0).running_trials_a_second is None
 
 
 def test_steps_of_a_plot_go_on_to_the_end(tmp_path: Path) -> None:
@@ -323,7 +326,8 @@ def test_goals_of_results(plan: Plan) -> None:
     put(case("ours", first), 1, {"seconds": searched, "near": near})
     put(case("ours", second), 1, {"seconds": searched, "near": worse})
     put(case("metaschedule", first), 1, {"trials_a_second": 1.0, "curve": curve(2.0).to_json()})
-    put(case("metaschedule", second), 1, {"trials_a_second": 2.0, "curve": curve(2.0).to_json()})
+    late = Curve([Point(1, 60.0, 1.0)], 321, 100.0)
+    put(case("metaschedule", second), 1, {"trials_a_second": 2.0, "curve": late.to_json()})
     budget = {"trials": 64, "seconds": 60.0, "rival_trials": 256, "rival_seconds": 600.0, "rounds": 15}
     put(case("versus", first), 1, {"ratios": {"trials": 1.1, "seconds": 1.2}, "budget": budget})
     longer = budget | {"trials": 32, "rival_seconds": 900.0}
@@ -339,6 +343,7 @@ def test_goals_of_results(plan: Plan) -> None:
     found = {goal.text: goal for goal in goals(plan.entries, 1, quality)}
     rate = found["trials a second / MetaSchedule's, the lowest"]
     assert (rate.figure, rate.met, rate.where) == (20.0, False, second)
+    assert rate.detail == "of the whole job at least 15.0, beside MetaSchedule's after its start at least 5.0"
     assert found["speed after 64 trials / after its 256, the lowest"].met
     assert found["speed after 60 s / after its 600 s, the lowest"].figure == 1.2
     assert found["speed after 32 trials / after its 256, the lowest"].met is False
