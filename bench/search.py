@@ -65,8 +65,8 @@ class Part:
 
 PARTS: Mapping[str, Part] = {
     "ours": Part(ours, WORKLOADS, ("trials", "seconds")),
-    "agreement": Part(agreement, WORKLOADS, ("whole_trials", "rounds")),
-    "zero": Part(zero, TASKS, ("whole_trials", "rounds"), only=min),
+    "agreement": Part(agreement, WORKLOADS, ("whole_trials", "rounds", "starts")),
+    "zero": Part(zero, TASKS, ("whole_trials", "starts"), only=min),
     "scoring": Part(scoring, WORKLOADS, (), only=min),
     "transfer": Part(transfer, ("resnet18 after resnet50",), ("model_trials",), only=max),
     "metaschedule": Part(metaschedule, WORKLOADS, ("rival_trials", "rival_seconds"), is_rival=True),

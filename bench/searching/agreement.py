@@ -10,7 +10,7 @@ from tunewright.bench.entries import Entry
 from tunewright.bench.turns import summary
 
 from .plan import Plan
-from .searches import LOAD_LIMIT_S, TUNE_LIMIT_S, kernels, tuned
+from .searches import LOAD_LIMIT_S, TUNE_LIMIT_S, placed, tuned
 from .workloads import WORKLOADS
 
 SEEDS = (1, 2, 3)
@@ -27,11 +27,11 @@ def agreement(plan: Plan, name: str, threads: int) -> Entry:
     with plan.ours(name, threads) as child:
         given: dict[str, Any] = {"model": model, "threads": threads}
         default = child.request("picked", LOAD_LIMIT_S, db=plan.empty(name, threads), **given)["default"]
-        beside = kernels(plan, child, model, threads, [default, *(one["schedule"] for one in tunes)])
         twice = [
             child.request("compare", TUNE_LIMIT_S, schedules=[first] * 2, **given) for _ in range(plan.budgets.rounds)
         ]
         alone = child.request("measure", TUNE_LIMIT_S, schedules=[first] * plan.budgets.rounds, **given)
+    beside = placed(plan, name, model, threads, [default, *(one["schedule"] for one in tunes)])
     return {"same_kernel": same_kernel(twice, alone), "same_task": same_task(beside, tunes)}
 
 

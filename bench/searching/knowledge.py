@@ -17,7 +17,7 @@ from tunewright.bench.entries import Entry
 from tunewright.bench.suite import MODELS
 
 from .plan import Plan
-from .searches import LOAD_LIMIT_S, TUNE_LIMIT_S, kernels, tuned
+from .searches import LOAD_LIMIT_S, TUNE_LIMIT_S, placed, tuned
 from .workloads import UNSEEN, WORKLOADS
 
 TASKS: Mapping[str, Callable[[], bytes]] = {name: one.build for name, one in WORKLOADS.items()} | dict(UNSEEN)
@@ -38,8 +38,8 @@ def zero(plan: Plan, name: str, threads: int) -> Entry:
     best = tuned(plan, name, model, threads, "zero", trials=plan.budgets.whole_trials)
     with plan.ours(name, threads) as child:
         picked = child.request("picked", LOAD_LIMIT_S, db=plan.empty(name, threads), model=model, threads=threads)
-        schedules = [picked["schedule"], picked["default"], best["schedule"]]
-        times_s = [median(taken) for taken in kernels(plan, child, model, threads, schedules)]
+    schedules = [picked["schedule"], picked["default"], best["schedule"]]
+    times_s = [median(taken) for taken in placed(plan, name, model, threads, schedules)]
     return {
         "match": picked["match"],
         "picked_ms": 1e3 * times_s[0],

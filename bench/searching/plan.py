@@ -39,8 +39,8 @@ class Budgets:
     rival_seconds: float = 600.0
     whole_trials: int = 200  # of a job that has nothing else to go by: the default of `tunewright tune`
     model_trials: int = 1000  # of a whole model from a cold start
-    rounds: int = 15  # of what is timed in turn
-    starts: int = 5  # of both sides, to time their kernels in other places of memory
+    rounds: int = 15  # of one kernel as two candidates
+    starts: int = 5  # of processes, to time kernels in other places of memory
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ AFTER = ("trials", "seconds")
 
 PLACEMENTS, ROUNDS = 4, 5
 """Times that a kernel is loaded in each process, with arrays of its own, and samples that are taken of each. So many
-are taken of each schedule that led a search, too."""
+are taken of the kernels of a model in each process, too."""
 
 UNLIMITED = 1_000_000
 """Trials of a search that time ends."""
@@ -130,7 +130,7 @@ def near(
     if not leaders:
         return None
     with plan.ours(name, threads) as child:
-        taken = kernels(plan, child, model, threads, [leader["schedule"] for leader in leaders], ROUNDS)
+        taken = kernels(child, model, threads, [leader["schedule"] for leader in leaders])
     times_s = list(map(median, taken))
     first = next(n for n, time_s in enumerate(times_s) if min(times_s) >= NEAR * time_s)
     return {"trial": leaders[first]["trial"], "at_s": leaders[first]["at_s"]}
@@ -233,17 +233,19 @@ def _sample(child: Served, number: int, **how: Any) -> Sample:
     return lambda: float(child.request("sample", SAMPLE_LIMIT_S, number=number, **how))
 
 
-def kernels(
-    plan: Plan,
-    child: Served,
-    model: str,
-    threads: int,
-    schedules: Sequence[Mapping[str, Any]],
-    rounds: int | None = None,
-) -> list[list[float]]:
-    """Samples in turn of what the kernels of a model of one task take on each of the schedules: see `child.kernels`.
-
-    As many as `rounds`, or the plan, says.
-    """
+def kernels(child: Served, model: str, threads: int, schedules: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+    """Samples in turn of what the kernels of a model of one task take on each of the schedules: see `child.kernels`."""
     given: dict[str, Any] = {"model": model, "threads": threads, "schedules": schedules}
-    return list(child.request("kernels", TUNE_LIMIT_S, **given, rounds=rounds or plan.budgets.rounds))
+    return list(child.request("kernels", TUNE_LIMIT_S, **given, rounds=ROUNDS))
+
+
+def placed(
+    plan: Plan, name: str, model: str, threads: int, schedules: Sequence[Mapping[str, Any]]
+) -> list[list[float]]:
+    """As `kernels`, in several processes one after the other, in each of which arrays lie elsewhere."""
+    taken: list[list[float]] = [[] for _ in schedules]
+    for _ in range(plan.budgets.starts):
+        with plan.ours(name, threads) as child:
+            for samples_s, more in zip(taken, kernels(child, model, threads, schedules), strict=True):
+                samples_s += more
+    return taken

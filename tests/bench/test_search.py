@@ -384,9 +384,12 @@ def test_a_search_of_ours(plan: Plan) -> None:
         schedules = [picked["default"], found["schedule"], picked["default"]]
         beside = child.request("compare", 60.0, schedules=schedules[:2], **given)
         assert [one["status"] for one in beside] == ["ok", "ok"]
-        taken = searches.kernels(plan, child, model, 1, schedules)
-        assert [len(times_s) for times_s in taken] == [3, 3, 3] and min(map(min, taken)) > 0
+        taken = searches.kernels(child, model, 1, schedules)
+        assert [len(times_s) for times_s in taken] == [5, 5, 5] and min(map(min, taken)) > 0
         assert taken[0] == taken[2]
+        placed = searches.placed(plan, "product", model, 1, schedules)
+        assert [len(times_s) for times_s in placed] == [5 * plan.budgets.starts] * 3
+        assert placed[0] == placed[2]
         rates = child.request("score", 60.0, db=plan.database("product", 1, "few"), seed=0, **given)
         assert min(one["whole"] for one in rates) > 0
         variants: dict[str, Any] = {"default": {"schedules": {}, "times_s": {}}}
