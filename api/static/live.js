@@ -50,47 +50,43 @@ let stream = document.body.dataset.stream;
 let lookedAt = 0;
 let changedAt = 0;
 let timer = 0;
-let looks = Promise.resolve(); // one after the other: an older page never takes the place of a newer one
+let looks = Promise.resolve(); // one after the other
 
 function pieces(page) {
   return new Map([...page.querySelectorAll("[data-live][id]")].map((one) => [one.id, one.outerHTML]));
 }
 
-/** Have the page looked at soon, however often this is called. */
+/** Have the page looked at soon, however often this is called. A hidden one is when it is seen again. */
 function changed() {
+  if (document.hidden) return;
   changedAt = Date.now();
   timer ||= setTimeout(lookAfterAll, Math.max(SETTLE_MS, lookedAt + EVERY_MS - changedAt));
 }
 
-/** Look at the page, and once more if the server may have shown what was before the last change. */
+/** Look, and again if the server may have shown what was before the last change. */
 async function lookAfterAll() {
-  if (!document.hidden) {
-    await renew().catch((error) => (error.isFinal ? say(error.message) : sleep(LONGEST_PAUSE_MS).then(changed)));
-  }
+  await renew().catch((error) => (error.isFinal ? say(error.message) : sleep(LONGEST_PAUSE_MS).then(changed)));
   timer = 0;
-  if (!document.hidden && lookedAt - changedAt < SETTLE_MS) changed();
+  if (lookedAt - changedAt < SETTLE_MS) changed();
 }
 
 /** Show what the page says by now; `isAnew`: made after this moment. */
-function renew(isAnew = false) {
-  return (looks = looks.catch(() => {}).then(() => look(isAnew)));
-}
+const renew = (isAnew) => (looks = looks.catch(() => {}).then(() => look(isAnew)));
 
 async function look(isAnew) {
   lookedAt = Date.now();
   const asked = { headers: { Accept: "text/html" }, cache: isAnew ? "reload" : "default" };
   const answer = await reach(location.href, asked);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  let isAll = true;
   for (const [id, text] of pieces(page)) {
     if (text === shown.get(id)) continue;
     if (swap(document.getElementById(id), page.getElementById(id))) shown.set(id, text);
-    else isAll = false;
+    else changed();
   }
   document.title = page.title;
   stream = page.body.dataset.stream;
   reword();
-  if (!isAll || document.querySelector("[data-again]")) changed();
+  if (document.querySelector("[data-again]")) changed();
 }
 
 let pressed = null; // replaced before it is released, it would not be clicked
