@@ -366,7 +366,7 @@ class LookupItem(Answer):
     match: Literal["exact", "sibling", "nearest", "predicted", "default", "untried", "none", "unknown"]
     op: str | None = None
     basis: Basis | None = Field(None, description="What the expected time is.")
-    confirmed: bool | None = Field(None, description="Whether the schedule won a comparison in a fresh process.")
+    confirmed: bool | None = Field(None, description="Whether the schedule won a comparison in fresh processes.")
     expected_ms: float | None = None
     interval_ms: tuple[float, float] | None = Field(None, description="95% interval of the median measured.")
     schedule: ScheduleShown | None = Field(

@@ -30,7 +30,7 @@ class Best:
     low_s: float | None
     high_s: float | None
     provenance_json: str
-    is_confirmed: bool  # it won a comparison in a fresh process
+    is_confirmed: bool  # it won a comparison in fresh processes
 
     @property
     def schedule(self) -> Schedule:

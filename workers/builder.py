@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,17 @@ class Built:
     artifact: dict[str, Any] = field(repr=False)  # as `wire.artifact_json` has it
     identity: str  # what its time depends on
     build_s: float
+
+
+def failure(failed: Failed, built: Built, provenance: Mapping[str, str]) -> Measurement:
+    """The measurement of a candidate that was built and is to blame for what a child met."""
+    return Measurement(
+        failed.status,
+        error=str(failed),
+        build_s=built.build_s,
+        object_sha256=built.artifact["sha256"],
+        provenance=dict(provenance),
+    )
 
 
 class Builder:

@@ -96,11 +96,11 @@ class Pool(Protocol):
         ...
 
     def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
-        """Schedules of one task timed side by side in one fresh process, in the order given.
+        """Schedules of one task timed side by side in fresh processes, in the order given.
 
         They take turns: the samples with one index were taken in the same round, so that drift of the machine meets
-        all alike; they are put at the pace of the middle round. What is slower is left out of later rounds. Each gets
-        its `warm_s`. Raises ValueError if there are several tasks.
+        all alike; they are put at the pace of the middle round. What is slower is left out of later processes: see
+        `comparing`. Each gets its `warm_s`. Raises ValueError if there are several tasks.
         """
         ...
 

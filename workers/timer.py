@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +11,12 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Status
 
 from . import sampling
-from .builder import Built
-from .cold import LASTING_S
+from .builder import Built, failure
+from .comparing import Comparison
 from .lock import HostLock
 from .pool import Limits, ReferenceFailed
 from .process import Child, ChildLimits, Failed, NotStarted, Stopped
-from .racing import CLEARLY, LONG_S, SAME
+from .racing import CLEARLY, LONG_S
 from .wire import candidate_json
 
 REMEMBERED = 10_000
@@ -26,23 +24,6 @@ REMEMBERED = 10_000
 
 RECALLED = 100
 """Tasks whose fastest artifact is kept, for a child that comes after the one that found it."""
-
-SHARE = 5
-"""How many times the budget of a measurement each candidate of a comparison has."""
-
-ROUNDS = 9
-"""Samples of each candidate of a comparison that may be the fastest: a 95% interval that leaves out the extremes takes
-as many. One that is slower after `sampling.FEWEST` is timed no further."""
-
-DEATHS = 3
-"""How often the child of a comparison may die between two requests until what ran last is to blame for it."""
-
-
-class Racer(NamedTuple):
-    """A candidate of a comparison that was loaded."""
-
-    number: int  # in the child
-    begun: Measurement
 
 
 class Known(NamedTuple):
@@ -119,7 +100,7 @@ class Timer:
         except Failed as failed:
             if failed.status is Status.OUT_OF_MEMORY:
                 self._child.close()  # what fills it is not the next candidate's
-            return _failure(failed, built, self._child.provenance)
+            return failure(failed, built, self._child.provenance)
         if "unprepared" in reply:  # the child was killed from outside, after it had prepared
             self._ready = self._recalled = None
             return self._measure(task, built, best_s)
@@ -177,34 +158,18 @@ class Timer:
         self._known = {key: known for key, known in self._known.items() if known.status is Status.OK}
 
     def compare(self, task: Task, several: Sequence[Built]) -> list[Measurement]:
-        """Check and time candidates in turns, in a fresh child. See `Pool.compare`.
+        """Check and time candidates in turns, in one fresh child after the other. See `Pool.compare`.
 
-        It ends: each of the children, `DEATHS` for a candidate at most and as many before any, takes a bounded number
-        of rounds. Raises ReferenceFailed, also where the child dies each time before a candidate has run.
+        Raises ReferenceFailed, also where the child dies each time before a candidate has run.
         """
-        measured: dict[int, Measurement] = {}
-        deaths: Counter[int] = Counter()  # by the candidate that had run last
-        while left := [n for n in range(len(several)) if n not in measured]:
+        comparison = Comparison(task, several, self._threads, self._limits)
+        while not comparison.is_over:
             with Child(ChildLimits(self._limits.memory_bytes), self._plugins, once=True) as child:
-                comparison = _Comparison(child, task, self._limits, self._threads)
                 with self._lock.building():
                     self._prepare(child, task)
-                try:
-                    with self._lock.timing():
-                        measured |= comparison.run({n: several[n] for n in left})
-                except Stopped as stopped:  # killed from outside, or by what ran last, a while after it had answered
-                    deaths[comparison.ran] += 1
-                    if deaths[comparison.ran] == DEATHS:
-                        died = f"its process died {DEATHS} times between two requests"
-                        if comparison.ran < 0:
-                            text = f"task {task.key[:12]} ({task.op}): with its reference computed, {died}"
-                            raise ReferenceFailed(task.key, text) from stopped
-                        measured[comparison.ran] = _failure(
-                            Failed(Status.CRASH, died), several[comparison.ran], child.provenance
-                        )
-                except Failed as failed:
-                    measured[comparison.running] = _failure(failed, several[comparison.running], child.provenance)
-        return [replace(measured[n], build_s=one.build_s) for n, one in enumerate(several)]
+                with self._lock.timing():
+                    comparison.go_on(child)
+        return comparison.measurements()
 
     def _prepare(self, child: Child, task: Task) -> None:
         """Raises ReferenceFailed; after the first time at once."""
@@ -242,94 +207,3 @@ def _final(known: Measurement, best_s: float | None) -> bool:
     if len(known.samples_s) >= fewest:
         return True
     return best_s is not None and known.median_s > CLEARLY * best_s
-
-
-def _failure(failed: Failed, built: Built, provenance: Mapping[str, str]) -> Measurement:
-    return Measurement(
-        failed.status,
-        error=str(failed),
-        build_s=built.build_s,
-        object_sha256=built.artifact["sha256"],
-        provenance=dict(provenance),
-    )
-
-
-class _Comparison:
-    """One attempt at a comparison, in one child.
-
-    `running` is the candidate that is to blame if a request fails, `ran` the one if the child dies before a request;
-    -1: none yet.
-    """
-
-    def __init__(self, child: Child, task: Task, limits: Limits, threads: int) -> None:
-        self._child = child
-        self._task = task
-        self._limits = limits
-        self._threads = threads
-        self.running = self.ran = -1
-
-    def run(self, several: Mapping[int, Built]) -> dict[int, Measurement]:
-        """Measurements of all, or only of those that are wrong: the others must run without them."""
-        entries = {n: self._load(n, built) for n, built in several.items()}
-        if wrong := {n: e.begun for n, e in entries.items() if e.begun.status is not Status.OK}:
-            return wrong
-        samples_s = self._rounds(entries, "sample")
-        are_lasting = {n: sampling.interval(taken).median_s >= LASTING_S for n, taken in samples_s.items()}
-        warm_s = self._rounds({n: entry for n, entry in entries.items() if not are_lasting[n]}, "warm")
-        warm_s |= {n: [self._sample(entry, n, "warm")] for n, entry in entries.items() if are_lasting[n]}
-        wrong = {n: m for n, entry in entries.items() if (m := self._recheck(n, entry)).status is not Status.OK}
-        return wrong or {
-            n: replace(sampling.timed(entry.begun, samples_s[n]), warm_s=sampling.interval(warm_s[n]).median_s)
-            for n, entry in entries.items()
-        }
-
-    def _request(self, n: int, call: str, **arguments: Any) -> Any:
-        """What the call for a candidate returns."""
-        self.ran, self.running = self.running, n
-        return self._child.request(call, self._limits.run_s, **arguments)
-
-    def _load(self, n: int, built: Built) -> Racer:
-        reply = self._request(n, "load", task_key=self._task.key, artifact=built.artifact, threads=self._threads)
-        return Racer(reply["number"], Measurement.from_json(reply["measurement"]))
-
-    def _rounds(self, entries: Mapping[int, Racer], call: str) -> dict[int, list[float]]:
-        """Samples of each by a call, in an order that goes round, until it is clear which is fastest or the time is
-        over; at an even pace.
-
-        Not without end for fast kernels either: samples that took no time have a narrow interval, see `timed`.
-        """
-        samples_s: dict[int, list[float]] = {n: [] for n in entries}
-        order = list(entries)
-        deadline_s = time.monotonic() + SHARE * self._limits.timing_s * len(order)
-        while order:
-            for n in order:
-                samples_s[n].append(self._sample(entries[n], n, call))
-            order.append(order.pop(0))
-            order = _undecided(order, sampling.paced(samples_s), deadline_s)
-        return sampling.paced(samples_s)
-
-    def _sample(self, entry: Racer, n: int, call: str) -> float:
-        time_s: float = self._request(n, call, number=entry.number)
-        return time_s
-
-    def _recheck(self, n: int, entry: Racer) -> Measurement:
-        fault = self._request(n, "recheck", number=entry.number)
-        return replace(entry.begun, status=Status.WRONG_RESULT, error=fault) if fault else entry.begun
-
-
-def _undecided(order: Sequence[int], samples_s: Mapping[int, Sequence[float]], deadline_s: float) -> list[int]:
-    """Those that may be the fastest, in their order, two at least until `ROUNDS`; none where it is known or does not
-    matter which of them is.
-    """
-    rounds = len(samples_s[order[0]])
-    if rounds < sampling.FEWEST:
-        return list(order)
-    seen = {n: sampling.interval(samples_s[n]) for n in order}
-    best_high_s = min(one.high_s for one in seen.values())
-    left = [n for n in order if seen[n].low_s <= (1 + SAME) * best_high_s]
-    if rounds < ROUNDS:  # one alone would show no pace
-        first = sorted(order, key=lambda n: seen[n].median_s)[:2]
-        return [n for n in order if n in left or n in first]
-    medians_s = [seen[n].median_s for n in left]
-    are_tied = max(medians_s) <= (1 + SAME) * min(medians_s)
-    return [] if len(left) == 1 or are_tied or time.monotonic() >= deadline_s else left

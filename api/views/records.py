@@ -78,7 +78,7 @@ class RecordLine(Answer):
     sketch: Said = Field(description="How it is written.")
     median_ms: float
     interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
-    is_confirmed: bool = Field(description="Whether it won a comparison in a fresh process.")
+    is_confirmed: bool = Field(description="Whether it won a comparison in fresh processes.")
     created_at: datetime | None = Field(description="When it was measured; null: an older version stored it.")
 
 

@@ -110,7 +110,7 @@ class TrialBrief(Answer):
     job: int | None = Field(description="The job that measured it; null: it was imported.")
     ordinal: int | None = Field(description="0, 1, 2, ... within the job.")
     created_at: datetime | None
-    is_confirmed: bool = Field(description="Whether the time is that of a comparison in a fresh process.")
+    is_confirmed: bool = Field(description="Whether the time is that of a comparison in fresh processes.")
 
     @staticmethod
     def of(line: TrialLine) -> TrialBrief:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,12 @@ MAPPED_BYTES = 2 * HUGE_BYTES
 """What is so large or larger gets pages of its own, huge ones where the system has them. Memory that was somebody's
 before would be in small pages, or not, by chance, and kernels that read much of it slower by a tenth, or not."""
 
+SHELF_BYTES = 4 * HUGE_BYTES
+"""Huge pages that blocks share which fill none. They are given back when the last of these blocks is gone."""
+
+SHELVED_BYTES = 4096
+"""What is smaller stays in the heap, as it fills not even a small page."""
+
 IDLE_BLOCKS = 2
 """Blocks that wait for their next use: who runs a model in a loop holds one result while the next is made."""
 
@@ -38,9 +46,43 @@ def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN
     return _aligned_bytes(size_bytes, align_bytes).view(dtype.numpy).reshape(shape)
 
 
-def aligned_block(size_bytes: int) -> NDArray[np.uint8]:
-    """Aligned bytes, not initialised, in huge pages where they fill some."""
-    return _aligned_bytes(size_bytes, HUGE_BYTES if size_bytes >= MAPPED_BYTES else ALIGN_BYTES)
+def aligned_block(size_bytes: int, align_bytes: int = ALIGN_BYTES) -> NDArray[np.uint8]:
+    """Aligned bytes, not initialised, for tensors that stay a while: in huge pages, of their own or on a shelf.
+
+    Where small pages lie in physical memory is by chance, so what is in many of them meets itself in the second-level
+    cache or not: a convolution on a Zen 3 took 0.58 ms in one process and 0.95 in another. And a depthwise one on a
+    Xeon took 0.062 ms in huge pages for 0.072.
+    """
+    if size_bytes >= MAPPED_BYTES:
+        return _aligned_bytes(size_bytes, max(align_bytes, HUGE_BYTES))
+    if size_bytes < SHELVED_BYTES:
+        return _aligned_bytes(size_bytes, align_bytes)
+    return _shelf.take(size_bytes, align_bytes)
+
+
+class _Shelf:
+    """Hands out what is left of some huge pages, one part behind the other, then of others."""
+
+    def __init__(self) -> None:
+        self._turn = Lock()
+        self._room = np.empty(0, np.uint8)
+
+    def take(self, size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
+        """Less than `SHELF_BYTES` with what it takes to align them. A part keeps all pages of its shelf."""
+        with self._turn:
+            start = -self._room.ctypes.data % align_bytes
+            if start + size_bytes > len(self._room):
+                self._room, start = _aligned_bytes(SHELF_BYTES, max(align_bytes, HUGE_BYTES)), 0
+            taken, self._room = self._room[start : start + size_bytes], self._room[start + size_bytes :]
+            return taken
+
+    def renew_turn(self) -> None:
+        """In the child of a fork: who holds the turn may not be here."""
+        self._turn = Lock()
+
+
+_shelf = _Shelf()
+os.register_at_fork(after_in_child=_shelf.renew_turn)
 
 
 def address_of(array: NDArray[np.generic]) -> int:
@@ -145,7 +187,7 @@ def guarded_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN
     if size_bytes >= MAPPED_BYTES:
         align_bytes = max(align_bytes, HUGE_BYTES)  # as tensors of models are
     lead_bytes = -(-GUARD_BYTES // align_bytes) * align_bytes
-    block = _aligned_bytes(lead_bytes + size_bytes + GUARD_BYTES, align_bytes)
+    block = aligned_block(lead_bytes + size_bytes + GUARD_BYTES, align_bytes)
     inner = block[lead_bytes : lead_bytes + size_bytes]
     before, after = block[lead_bytes - GUARD_BYTES : lead_bytes], block[lead_bytes + size_bytes :]
     inner[:] = 0xFF

@@ -16,7 +16,7 @@ from ..artifact import Artifact
 from ..dtype import DType
 from ..ir import Buffer
 from .library import Library, pool_functions
-from .memory import address_of, aligned_empty, room_bytes
+from .memory import address_of, aligned_block, room_bytes
 from .pool import ThreadPool
 
 _FOREVER_NS = 2**63 - 1
@@ -121,7 +121,7 @@ class Program:
         sizes = [
             sum(room_bytes(b.size_bytes) for b in a.scratch) for a, operands in calls if len(operands) == len(a.params)
         ]
-        block = aligned_empty((max(sizes, default=0),), DType.U8)
+        block = aligned_block(max(sizes, default=0))
         self._kept.append(block)
         return block.ctypes.data
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.runtime.memory import (
     GUARD_BYTES,
     IDLE_BLOCKS,
+    SHELF_BYTES,
+    SHELVED_BYTES,
     Recycler,
     address_of,
+    aligned_block,
     aligned_empty,
     guarded_empty,
 )
@@ -100,3 +104,31 @@ def test_only_so_much_memory_waits_for_its_next_use():
     assert len({address for _, address in held}) == len(held)
     del held
     assert len(recycler._idle) == IDLE_BLOCKS
+
+
+@given(
+    sizes=st.lists(st.integers(0, SHELVED_BYTES + 200) | st.integers(SHELVED_BYTES, SHELF_BYTES), max_size=6),
+    align_bytes=st.sampled_from([64, 256, 4096]),
+)
+def test_blocks_are_aligned_and_apart(sizes: list[int], align_bytes: int) -> None:
+    blocks = [aligned_block(size_bytes, align_bytes) for size_bytes in sizes]
+    for number, block in enumerate(blocks):
+        assert len(block) == sizes[number] and block.flags.writeable
+        assert address_of(block) % align_bytes == 0 or not len(block)
+        block[:] = number
+    assert all((block == number).all() for number, block in enumerate(blocks))
+
+
+def test_blocks_that_fill_no_huge_page_share_some() -> None:
+    first, second = (aligned_block(100 << 10) for _ in range(2))
+    third = aligned_block(100 << 10)
+    gaps = {address_of(second) - address_of(first), address_of(third) - address_of(second)}
+    assert 100 << 10 in gaps, "one of the two pairs at least is on one shelf"
+
+
+def test_a_shelf_is_given_back_with_the_last_of_its_blocks() -> None:
+    blocks = [aligned_block(SHELF_BYTES // 3) for _ in range(5)]  # two fit, so the third is on a shelf without others'
+    shelf = ref(blocks[2].base)
+    del blocks[:4]
+    assert shelf() is None
+    assert blocks[0].flags.writeable

@@ -34,7 +34,7 @@ becomes slower by tuning."""
 
 
 class Confirming:
-    """Compares the finalists of each task in turn in a fresh process, so that ratios are no two trials' luck.
+    """Compares the finalists of each task in turn in fresh processes, so that ratios are no two trials' luck.
 
     Trials find constants as far away as they are in most models. Where all those of this model stay in the caches from
     run to run, finalists are judged by their times with warm caches: one that reads more constants to save arithmetic

@@ -86,7 +86,7 @@ class Found:
     match: Match
     schedule: Schedule  # where `match` is NONE it must not be run
     measurement: Measurement | None  # of this schedule, if it was measured: for this task and target, or `source`
-    confirmed: bool = False  # whether it won the comparison in a fresh process that ends a job
+    confirmed: bool = False  # whether it won the comparison in fresh processes that ends a job
     source: Source | None = None
     scale: float = 1.0  # the work of this task among that of the one measured
     predicted_s: float | None = None  # by the cost model, where `match` is PREDICTED

@@ -1,0 +1,133 @@
+"""Which of several is the fastest, by samples of one process after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.workers.builder import Built
+from tunewright.workers.comparing import FEWEST_PLACES, MOST_PLACES, ROUNDS, SHARE, Comparison
+from tunewright.workers.pool import Limits
+from tunewright.workers.process import Child
+
+BUILD_S = 0.5
+
+TimeOf = Callable[[int, int], float]
+"""Seconds of a candidate in a process, by their numbers."""
+
+
+class ToldChild:
+    """A process whose candidates take what they are told to, 1% more in every other round."""
+
+    def __init__(self, place: int, time_of: Mapping[str, TimeOf], faults: Mapping[int, str]) -> None:
+        self.provenance: dict[str, str] = {}
+        self.calls: list[tuple[str, int]] = []
+        self._place, self._time_of, self._faults = place, time_of, faults
+        self._loaded: list[int] = []
+
+    def request(self, call: str, timeout_s: float, **arguments: Any) -> Any:
+        n = arguments["artifact"]["n"] if call == "load" else self._loaded[arguments["number"]]
+        seen = self.calls.count((call, n))
+        self.calls.append((call, n))
+        match call:
+            case "load":
+                self._loaded.append(n)
+                return {"number": len(self._loaded) - 1, "measurement": Measurement(Status.OK).to_json()}
+            case "sample" | "warm":
+                return self._time_of[call](n, self._place) * (1 + 0.01 * (seen % 2))
+        return self._faults.get(n)
+
+
+IN_TURN = ((1.3, 1.0), (1.0, 1.2), (1.0, 1.1), (1.3, 1.0), (1.0, 1.3))
+"""Of each process what two candidates take there: none is clearly faster, nor are they alike."""
+
+
+def compared(
+    make, count: int, time_of: TimeOf, warm: TimeOf | None = None, faults: Mapping[int, Mapping[int, str]] | None = None
+) -> tuple[list[Measurement], list[ToldChild]]:
+    """The measurements of a comparison, and the processes that it took."""
+    several = [Built({"sha256": "0", "n": n}, str(n), BUILD_S) for n in range(count)]
+    comparison = Comparison(make.task, several, 1, Limits())
+    children: list[ToldChild] = []
+    while not comparison.is_over:
+        place = len(children)
+        children.append(ToldChild(place, {"sample": time_of, "warm": warm or time_of}, (faults or {}).get(place, {})))
+        comparison.go_on(cast("Child", children[-1]))
+    return comparison.measurements(), children
+
+
+def test_what_is_fastest_in_one_process_only_does_not_win(make) -> None:
+    def time_of(n: int, place: int) -> float:
+        return 1e-3 if n == 0 else 0.6e-3 if place == 0 else 1.2e-3
+
+    (steady, lucky), children = compared(make, 2, time_of)
+    assert steady.median_s < lucky.median_s
+    assert len(children) > FEWEST_PLACES
+
+
+def test_where_it_is_clear_the_fewest_are_enough(make) -> None:
+    measured, children = compared(make, 3, lambda n, place: (1 + n / 5) * 1e-3)
+    assert len(children) == FEWEST_PLACES
+    assert sorted(m.median_s for m in measured) == [m.median_s for m in measured]
+    assert all(len(m.samples_s) == FEWEST_PLACES * ROUNDS and m.build_s == BUILD_S for m in measured)
+
+
+def test_where_it_does_not_matter_the_fewest_are_enough(make) -> None:
+    _, children = compared(make, 2, lambda n, place: (1 + n / 500) * 1e-3)
+    assert len(children) == FEWEST_PLACES
+
+
+def test_where_each_is_fastest_now_and_then_it_ends_all_the_same(make) -> None:
+    _, children = compared(make, 2, lambda n, place: IN_TURN[place][n] * 1e-3)
+    assert len(children) == MOST_PLACES
+
+
+def test_what_is_slower_everywhere_is_timed_no_further(make) -> None:
+    def time_of(n: int, place: int) -> float:
+        return 2e-3 if n == 2 else IN_TURN[place][n] * 1e-3
+
+    measured, children = compared(make, 3, time_of)
+    assert len(children) == MOST_PLACES
+    assert [("load", 2) in child.calls for child in children] == [place < FEWEST_PLACES for place in range(MOST_PLACES)]
+    assert measured[2].median_s == pytest.approx(2e-3, rel=0.02)
+
+
+def test_what_may_be_fastest_with_warm_caches_is_timed_on(make) -> None:
+    def warm(n: int, place: int) -> float:
+        return IN_TURN[place][n] * 1e-4
+
+    measured, children = compared(make, 2, lambda n, place: (1 + n) * 1e-3, warm)
+    assert len(children) == MOST_PLACES
+    assert all(m.warm_s == pytest.approx(1.15e-4, rel=0.15) for m in measured)
+
+
+def test_processes_are_put_at_one_pace(make) -> None:
+    """The machine is three times slower while the second one runs."""
+    (first, second), _ = compared(make, 2, lambda n, place: (1 + n) * (3 if place == 1 else 1) * 1e-3)
+    assert second.median_s / first.median_s == pytest.approx(2, rel=1e-3)
+    assert max(first.samples_s) / min(first.samples_s) < 1.1
+
+
+def test_no_other_process_begins_when_the_time_is_over(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 2 * SHARE * Limits().timing_s])
+    monkeypatch.setattr("tunewright.workers.comparing.time.monotonic", lambda: next(clock))
+    measured, children = compared(make, 2, lambda n, place: (1 + n) * 1e-3)
+    assert len(children) == 1
+    assert all(m.status is Status.OK for m in measured)
+
+
+def test_one_that_goes_wrong_in_a_later_process_leaves_the_others_alone(make) -> None:
+    measured, children = compared(make, 3, lambda n, place: (1 + n / 5) * 1e-3, faults={1: {0: "it differs"}})
+    assert [m.status for m in measured] == [Status.WRONG_RESULT, Status.OK, Status.OK]
+    assert measured[0].error == "it differs" and measured[0].median_s is None
+    assert len(children) == FEWEST_PLACES + 1, "what ran beside it doesn't count"
+    assert all(len(m.samples_s) == FEWEST_PLACES * ROUNDS for m in measured[1:])
+
+
+def test_of_lasting_runs_one_sample_with_warm_caches_is_enough(make) -> None:
+    measured, children = compared(make, 2, lambda n, place: (1 + n) * 10.0)
+    assert all(child.calls.count(("warm", 0)) == 1 for child in children)
+    assert [m.warm_s for m in measured] == [pytest.approx(10.0, rel=0.02), pytest.approx(20.0, rel=0.02)]

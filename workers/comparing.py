@@ -1,0 +1,204 @@
+"""Comparing: schedules of one task timed side by side, in one fresh process after the other.
+
+Where its arrays lie in memory makes a kernel faster or slower, and a process puts them somewhere for good: what is the
+fastest in one may only lie well there. So it takes several until it is known which is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Measurement, Status
+
+from . import sampling
+from .builder import Built, failure
+from .cold import LASTING_S
+from .pool import Limits, ReferenceFailed
+from .process import Child, Failed, Stopped
+from .racing import SAME
+
+FEWEST_PLACES, MOST_PLACES = 2, 5
+"""Processes of a comparison: it ends with the fewest where these tell which is the fastest."""
+
+ROUNDS = sampling.FEWEST
+"""Samples of each candidate in a process."""
+
+SHARE = 20
+"""How many times the budget of a measurement each candidate of a comparison has: no other process begins after it."""
+
+DEATHS = 3
+"""How often the process of a comparison may die between two requests until what ran last is to blame for it."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """A candidate that works so far, and its samples, those of one process after those of another."""
+
+    begun: Measurement
+    samples_s: list[float] = field(default_factory=list)
+    warm_s: list[float] = field(default_factory=list)
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether a run took so long, in a process at least, that one sample with warm caches was enough there."""
+        return len(self.warm_s) < len(self.samples_s)
+
+
+class Comparison:
+    """The built candidates of one task, their samples, and which of them may still be the fastest.
+
+    It ends: after `MOST_PLACES` processes in which all went well, and of others there are `DEATHS` for a candidate at
+    most, and as many before any.
+    """
+
+    def __init__(self, task: Task, several: Sequence[Built], threads: int, limits: Limits) -> None:
+        self._task, self._several, self._threads, self._limits = task, several, threads, limits
+        self._left = list(range(len(several)))  # numbers of those that the next process times
+        self._taken: dict[int, Taken] = {}
+        self._failures: dict[int, Measurement] = {}
+        self._deaths: Counter[int] = Counter()  # by the candidate that had run last
+        self._places = 0
+        self._spent_s = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be timed."""
+        return not self._left
+
+    def go_on(self, child: Child) -> None:
+        """Time what is left in a process that has computed the reference of the task.
+
+        Raises ReferenceFailed where processes die each time before a candidate has run.
+        """
+        place = _Place(child, self._task, self._threads, self._limits)
+        start_s = time.monotonic()
+        try:
+            found = place.run({n: self._several[n] for n in self._left})
+        except Stopped as stopped:  # killed from outside, or by what ran last, a while after it had answered
+            self._bury(place.ran, child, stopped)
+        except Failed as failed:
+            self._fail(place.running, failure(failed, self._several[place.running], child.provenance))
+        else:
+            self._spent_s += time.monotonic() - start_s
+            self._add(found)
+
+    def _add(self, found: Mapping[int, Taken]) -> None:
+        """What one process told. The others must run without those that went wrong: they may have written anywhere."""
+        if wrong := {n: one.begun for n, one in found.items() if one.begun.status is not Status.OK}:
+            for n, begun in wrong.items():
+                self._fail(n, begun)
+            return
+        for n, one in found.items():
+            known = self._taken.setdefault(n, Taken(one.begun))
+            known.samples_s += one.samples_s
+            known.warm_s += one.warm_s
+        self._places += 1
+        is_enough = self._places == MOST_PLACES or self._spent_s >= self._patience_s
+        self._left = [] if is_enough else self._undecided()
+
+    @property
+    def _patience_s(self) -> float:
+        return SHARE * self._limits.timing_s * len(self._several)
+
+    def _undecided(self) -> list[int]:
+        """Those left that may be the fastest with cold caches or with warm ones."""
+        if self._places < FEWEST_PLACES:
+            return self._left
+        cold = _undecided({n: self._taken[n].samples_s for n in self._left})
+        warm = _undecided({n: self._taken[n].warm_s for n in self._left if not self._taken[n].is_lasting})
+        return [n for n in self._left if n in cold | warm]
+
+    def _fail(self, n: int, measurement: Measurement) -> None:
+        self._left.remove(n)
+        self._taken.pop(n, None)
+        self._failures[n] = measurement
+
+    def _bury(self, ran: int, child: Child, stopped: Stopped) -> None:
+        self._deaths[ran] += 1
+        if self._deaths[ran] < DEATHS:
+            return
+        died = f"its process died {DEATHS} times between two requests"
+        if ran < 0:
+            text = f"task {self._task.key[:12]} ({self._task.op}): with its reference computed, {died}"
+            raise ReferenceFailed(self._task.key, text) from stopped
+        self._fail(ran, failure(Failed(Status.CRASH, died), self._several[ran], child.provenance))
+
+    def measurements(self) -> list[Measurement]:
+        """Of each candidate, in their order, once it is over. All samples are at the pace of the middle round."""
+        cold_s = sampling.paced({n: one.samples_s for n, one in self._taken.items()})
+        warm_s = {n: one.warm_s for n, one in self._taken.items()}
+        warm_s |= sampling.paced({n: one.warm_s for n, one in self._taken.items() if not one.is_lasting})
+        found = dict(self._failures)
+        for n, one in self._taken.items():
+            found[n] = replace(sampling.timed(one.begun, cold_s[n]), warm_s=median(warm_s[n]))
+        return [replace(found[n], build_s=built.build_s) for n, built in enumerate(self._several)]
+
+
+def _undecided(samples_s: Mapping[int, Sequence[float]]) -> set[int]:
+    """Those that may be the fastest; none where it is known or does not matter which of them is."""
+    if len(samples_s) < 2:
+        return set()
+    seen = {n: sampling.interval(one_s) for n, one_s in sampling.paced(samples_s).items()}
+    best_high_s = min(one.high_s for one in seen.values())
+    left = {n for n, one in seen.items() if one.low_s <= (1 + SAME) * best_high_s}
+    medians_s = [seen[n].median_s for n in left]
+    return set() if len(left) == 1 or max(medians_s) <= (1 + SAME) * min(medians_s) else left
+
+
+class _Place:
+    """One process of a comparison.
+
+    `running` is the candidate that is to blame if a request fails, `ran` the one if the process dies before a request;
+    -1: none yet.
+    """
+
+    def __init__(self, child: Child, task: Task, threads: int, limits: Limits) -> None:
+        self._child, self._task, self._threads, self._limits = child, task, threads, limits
+        self.running = self.ran = -1
+
+    def run(self, several: Mapping[int, Built]) -> dict[int, Taken]:
+        """Samples of all, or only those that are wrong, which have none.
+
+        In rounds, in an order that goes round, cold ones first.
+        """
+        numbers, taken = {}, {}
+        for n, built in several.items():
+            numbers[n], taken[n] = self._load(n, built)
+        if wrong := _wrong(taken):
+            return wrong
+        order = list(several)
+        for n in _in_rounds(order, ROUNDS):
+            taken[n].samples_s.append(self._request(n, "sample", number=numbers[n]))
+        lasting = [n for n in order if median(taken[n].samples_s) >= LASTING_S]
+        short = [n for n in order if n not in lasting]
+        for n in [*_in_rounds(short, ROUNDS), *lasting]:
+            taken[n].warm_s.append(self._request(n, "warm", number=numbers[n]))
+        for n in order:
+            if fault := self._request(n, "recheck", number=numbers[n]):
+                taken[n].begun = replace(taken[n].begun, status=Status.WRONG_RESULT, error=fault)
+        return _wrong(taken) or taken
+
+    def _load(self, n: int, built: Built) -> tuple[int, Taken]:
+        """Its number in the process, and no samples yet."""
+        reply = self._request(n, "load", task_key=self._task.key, artifact=built.artifact, threads=self._threads)
+        return reply["number"], Taken(Measurement.from_json(reply["measurement"]))
+
+    def _request(self, n: int, call: str, **arguments: Any) -> Any:
+        """What the call for a candidate returns."""
+        self.ran, self.running = self.running, n
+        return self._child.request(call, self._limits.run_s, **arguments)
+
+
+def _wrong(taken: Mapping[int, Taken]) -> dict[int, Taken]:
+    return {n: one for n, one in taken.items() if one.begun.status is not Status.OK}
+
+
+def _in_rounds(order: Sequence[int], rounds: int) -> list[int]:
+    """Each once a round; each round begins with the next of them."""
+    return [order[(first + n) % len(order)] for first in range(rounds) for n in range(len(order))]
