@@ -40,7 +40,7 @@ class Measurement:
     # Seconds of one run, one a sample; empty unless OK. Of a trial that was timed in turn with another one they are as
     # if the machine were as fast as when `incumbent_s` was noted of that, and so are the figures below; "pace" in the
     # provenance is how many times as long it took now. Of one that was compared in turn with others they are as if
-    # every round had been as fast as the middle one.
+    # every round, in one process after the other, had been as fast as the middle one.
     samples_s: tuple[float, ...] = ()
     median_s: float | None = None
     low_s: float | None = None  # 95% interval of the median

@@ -24,16 +24,15 @@ class Built:
     identity: str  # what its time depends on
     build_s: float
 
-
-def failure(failed: Failed, built: Built, provenance: Mapping[str, str]) -> Measurement:
-    """The measurement of a candidate that was built and is to blame for what a child met."""
-    return Measurement(
-        failed.status,
-        error=str(failed),
-        build_s=built.build_s,
-        object_sha256=built.artifact["sha256"],
-        provenance=dict(provenance),
-    )
+    def failed(self, failed: Failed, provenance: Mapping[str, str]) -> Measurement:
+        """The measurement where it is to blame for what a child met."""
+        return Measurement(
+            failed.status,
+            error=str(failed),
+            build_s=self.build_s,
+            object_sha256=self.artifact["sha256"],
+            provenance=dict(provenance),
+        )
 
 
 class Builder:

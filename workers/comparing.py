@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -17,7 +17,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Status
 
 from . import sampling
-from .builder import Built, failure
+from .builder import Built
 from .cold import LASTING_S
 from .pool import Limits, ReferenceFailed
 from .process import Child, Failed, Stopped
@@ -30,7 +30,8 @@ ROUNDS = sampling.FEWEST
 """Samples of each candidate in a process."""
 
 SHARE = 20
-"""How many times the budget of a measurement each candidate of a comparison has: no other process begins after it."""
+"""How many times the budget of a measurement each candidate of a comparison has: after that, and the fewest processes,
+no other begins."""
 
 DEATHS = 3
 """How often the process of a comparison may die between two requests until what ran last is to blame for it."""
@@ -57,14 +58,22 @@ class Comparison:
     most, and as many before any.
     """
 
-    def __init__(self, task: Task, several: Sequence[Built], threads: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        task: Task,
+        several: Sequence[Built],
+        threads: int,
+        limits: Limits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._task, self._several, self._threads, self._limits = task, several, threads, limits
+        self._clock = clock
         self._left = list(range(len(several)))  # numbers of those that the next process times
-        self._taken: dict[int, Taken] = {}
+        self._taken: dict[int, Taken] = {}  # also of what failed later: what others took beside it is put in proportion
         self._failures: dict[int, Measurement] = {}
         self._deaths: Counter[int] = Counter()  # by the candidate that had run last
         self._places = 0
-        self._spent_s = 0.0
+        self._patience_s = SHARE * limits.timing_s * len(several)
 
     @property
     def is_over(self) -> bool:
@@ -74,50 +83,33 @@ class Comparison:
     def go_on(self, child: Child) -> None:
         """Time what is left in a process that has computed the reference of the task.
 
-        Raises ReferenceFailed where processes die each time before a candidate has run.
+        In another order each time: where in memory something lies depends on what was loaded before it. Raises
+        ReferenceFailed where processes die each time before a candidate has run.
         """
         place = _Place(child, self._task, self._threads, self._limits)
-        start_s = time.monotonic()
+        first = self._places % len(self._left)
+        start_s = self._clock()
         try:
-            found = place.run({n: self._several[n] for n in self._left})
+            found = place.run({n: self._several[n] for n in self._left[first:] + self._left[:first]})
         except Stopped as stopped:  # killed from outside, or by what ran last, a while after it had answered
             self._bury(place.ran, child, stopped)
         except Failed as failed:
-            self._fail(place.running, failure(failed, self._several[place.running], child.provenance))
+            self._failures[place.running] = self._several[place.running].failed(failed, child.provenance)
         else:
-            self._spent_s += time.monotonic() - start_s
             self._add(found)
+        self._patience_s -= self._clock() - start_s
+        self._left = self._open()
 
     def _add(self, found: Mapping[int, Taken]) -> None:
         """What one process told. The others must run without those that went wrong: they may have written anywhere."""
         if wrong := {n: one.begun for n, one in found.items() if one.begun.status is not Status.OK}:
-            for n, begun in wrong.items():
-                self._fail(n, begun)
+            self._failures |= wrong
             return
         for n, one in found.items():
             known = self._taken.setdefault(n, Taken(one.begun))
             known.samples_s += one.samples_s
             known.warm_s += one.warm_s
         self._places += 1
-        is_enough = self._places == MOST_PLACES or self._spent_s >= self._patience_s
-        self._left = [] if is_enough else self._undecided()
-
-    @property
-    def _patience_s(self) -> float:
-        return SHARE * self._limits.timing_s * len(self._several)
-
-    def _undecided(self) -> list[int]:
-        """Those left that may be the fastest with cold caches or with warm ones."""
-        if self._places < FEWEST_PLACES:
-            return self._left
-        cold = _undecided({n: self._taken[n].samples_s for n in self._left})
-        warm = _undecided({n: self._taken[n].warm_s for n in self._left if not self._taken[n].is_lasting})
-        return [n for n in self._left if n in cold | warm]
-
-    def _fail(self, n: int, measurement: Measurement) -> None:
-        self._left.remove(n)
-        self._taken.pop(n, None)
-        self._failures[n] = measurement
 
     def _bury(self, ran: int, child: Child, stopped: Stopped) -> None:
         self._deaths[ran] += 1
@@ -127,28 +119,45 @@ class Comparison:
         if ran < 0:
             text = f"task {self._task.key[:12]} ({self._task.op}): with its reference computed, {died}"
             raise ReferenceFailed(self._task.key, text) from stopped
-        self._fail(ran, failure(Failed(Status.CRASH, died), self._several[ran], child.provenance))
+        self._failures[ran] = self._several[ran].failed(Failed(Status.CRASH, died), child.provenance)
+
+    def _open(self) -> list[int]:
+        """Those left that work and may be the fastest, with cold caches or with warm ones."""
+        left = [n for n in self._left if n not in self._failures]
+        if self._places < FEWEST_PLACES:
+            return left
+        if self._places == MOST_PLACES or self._patience_s <= 0:
+            return []
+        cold = _may_be_fastest({n: self._taken[n].samples_s for n in left})
+        warm = _may_be_fastest({n: self._taken[n].warm_s for n in left if not self._taken[n].is_lasting})
+        return [n for n in left if n in cold | warm]
 
     def measurements(self) -> list[Measurement]:
         """Of each candidate, in their order, once it is over. All samples are at the pace of the middle round."""
         cold_s = sampling.paced({n: one.samples_s for n, one in self._taken.items()})
         warm_s = {n: one.warm_s for n, one in self._taken.items()}
         warm_s |= sampling.paced({n: one.warm_s for n, one in self._taken.items() if not one.is_lasting})
-        found = dict(self._failures)
-        for n, one in self._taken.items():
-            found[n] = replace(sampling.timed(one.begun, cold_s[n]), warm_s=median(warm_s[n]))
+        found = {
+            n: replace(sampling.timed(one.begun, cold_s[n]), warm_s=median(warm_s[n]))
+            for n, one in self._taken.items()
+            if n not in self._failures
+        }
+        found |= self._failures
         return [replace(found[n], build_s=built.build_s) for n, built in enumerate(self._several)]
 
 
-def _undecided(samples_s: Mapping[int, Sequence[float]]) -> set[int]:
-    """Those that may be the fastest; none where it is known or does not matter which of them is."""
+def _may_be_fastest(samples_s: Mapping[int, Sequence[float]]) -> set[int]:
+    """By the medians in each process; none where it is known, or does not matter, which of them is the fastest."""
     if len(samples_s) < 2:
         return set()
-    seen = {n: sampling.interval(one_s) for n, one_s in sampling.paced(samples_s).items()}
-    best_high_s = min(one.high_s for one in seen.values())
-    left = {n for n, one in seen.items() if one.low_s <= (1 + SAME) * best_high_s}
-    medians_s = [seen[n].median_s for n in left]
-    return set() if len(left) == 1 or max(medians_s) <= (1 + SAME) * min(medians_s) else left
+    medians_s = {
+        n: [median(one_s[first : first + ROUNDS]) for first in range(0, len(one_s), ROUNDS)]
+        for n, one_s in sampling.paced(samples_s).items()
+    }
+    best_high_s = min(map(max, medians_s.values()))
+    left = {n for n, one_s in medians_s.items() if min(one_s) <= (1 + SAME) * best_high_s}
+    middle_s = [median(medians_s[n]) for n in left]
+    return set() if len(left) == 1 or max(middle_s) <= (1 + SAME) * min(middle_s) else left
 
 
 class _Place:
@@ -163,15 +172,15 @@ class _Place:
         self.running = self.ran = -1
 
     def run(self, several: Mapping[int, Built]) -> dict[int, Taken]:
-        """Samples of all, or only those that are wrong, which have none.
+        """Samples of all, which tell nothing where one of them is wrong; none where one can't even be loaded.
 
         In rounds, in an order that goes round, cold ones first.
         """
         numbers, taken = {}, {}
         for n, built in several.items():
             numbers[n], taken[n] = self._load(n, built)
-        if wrong := _wrong(taken):
-            return wrong
+        if any(one.begun.status is not Status.OK for one in taken.values()):
+            return taken
         order = list(several)
         for n in _in_rounds(order, ROUNDS):
             taken[n].samples_s.append(self._request(n, "sample", number=numbers[n]))
@@ -182,7 +191,7 @@ class _Place:
         for n in order:
             if fault := self._request(n, "recheck", number=numbers[n]):
                 taken[n].begun = replace(taken[n].begun, status=Status.WRONG_RESULT, error=fault)
-        return _wrong(taken) or taken
+        return taken
 
     def _load(self, n: int, built: Built) -> tuple[int, Taken]:
         """Its number in the process, and no samples yet."""
@@ -193,10 +202,6 @@ class _Place:
         """What the call for a candidate returns."""
         self.ran, self.running = self.running, n
         return self._child.request(call, self._limits.run_s, **arguments)
-
-
-def _wrong(taken: Mapping[int, Taken]) -> dict[int, Taken]:
-    return {n: one for n, one in taken.items() if one.begun.status is not Status.OK}
 
 
 def _in_rounds(order: Sequence[int], rounds: int) -> list[int]:

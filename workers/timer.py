@@ -11,7 +11,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Status
 
 from . import sampling
-from .builder import Built, failure
+from .builder import Built
 from .comparing import Comparison
 from .lock import HostLock
 from .pool import Limits, ReferenceFailed
@@ -100,7 +100,7 @@ class Timer:
         except Failed as failed:
             if failed.status is Status.OUT_OF_MEMORY:
                 self._child.close()  # what fills it is not the next candidate's
-            return failure(failed, built, self._child.provenance)
+            return built.failed(failed, self._child.provenance)
         if "unprepared" in reply:  # the child was killed from outside, after it had prepared
             self._ready = self._recalled = None
             return self._measure(task, built, best_s)

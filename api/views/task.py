@@ -106,7 +106,7 @@ class Gain(Answer):
 
     default_ms: float
     best_ms: float
-    is_side_by_side: bool = Field(description="Whether both were timed in turn in one process, so that drift cancels.")
+    is_side_by_side: bool = Field(description="Whether both were timed in turn in one process after another.")
 
     @property
     def factor(self) -> float:

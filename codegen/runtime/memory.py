@@ -25,11 +25,10 @@ MAPPED_BYTES = 2 * HUGE_BYTES
 """What is so large or larger gets pages of its own, huge ones where the system has them. Memory that was somebody's
 before would be in small pages, or not, by chance, and kernels that read much of it slower by a tenth, or not."""
 
-SHELF_BYTES = 4 * HUGE_BYTES
-"""Huge pages that blocks share which fill none. They are given back when the last of these blocks is gone."""
-
-SHELVED_BYTES = 4096
-"""What is smaller stays in the heap, as it fills not even a small page."""
+SHELVED_BYTES = range(4096, HUGE_BYTES // 2 + 1)
+"""Blocks of these sizes share huge pages. Smaller ones fill not even a small page and stay in the heap, larger ones get
+huge pages of their own. What a block shares with others is given back with the last of them, so one that is kept for
+long keeps no more than a page."""
 
 IDLE_BLOCKS = 2
 """Blocks that wait for their next use: who runs a model in a loop holds one result while the next is made."""
@@ -47,42 +46,42 @@ def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN
 
 
 def aligned_block(size_bytes: int, align_bytes: int = ALIGN_BYTES) -> NDArray[np.uint8]:
-    """Aligned bytes, not initialised, for tensors that stay a while: in huge pages, of their own or on a shelf.
+    """Aligned bytes, not initialised, for tensors that stay a while: in huge pages, where the system has some.
 
     Where small pages lie in physical memory is by chance, so what is in many of them meets itself in the second-level
     cache or not: a convolution on a Zen 3 took 0.58 ms in one process and 0.95 in another. And a depthwise one on a
     Xeon took 0.062 ms in huge pages for 0.072.
     """
-    if size_bytes >= MAPPED_BYTES:
-        return _aligned_bytes(size_bytes, max(align_bytes, HUGE_BYTES))
-    if size_bytes < SHELVED_BYTES:
+    if size_bytes in SHELVED_BYTES:
+        return _shelf.take(size_bytes, align_bytes)
+    if size_bytes < SHELVED_BYTES.start:
         return _aligned_bytes(size_bytes, align_bytes)
-    return _shelf.take(size_bytes, align_bytes)
+    return _cut(_mapped(size_bytes + HUGE_BYTES), size_bytes, max(align_bytes, HUGE_BYTES))
 
 
 class _Shelf:
-    """Hands out what is left of some huge pages, one part behind the other, then of others."""
+    """Hands out what is left of a huge page, one part behind the other, then of another page."""
 
     def __init__(self) -> None:
         self._turn = Lock()
         self._room = np.empty(0, np.uint8)
 
     def take(self, size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
-        """Less than `SHELF_BYTES` with what it takes to align them. A part keeps all pages of its shelf."""
+        """A part, which keeps the whole page. What it needs to be aligned must fit, too."""
         with self._turn:
-            start = -self._room.ctypes.data % align_bytes
+            start = -address_of(self._room) % align_bytes
             if start + size_bytes > len(self._room):
-                self._room, start = _aligned_bytes(SHELF_BYTES, max(align_bytes, HUGE_BYTES)), 0
+                self._room, start = aligned_block(HUGE_BYTES, align_bytes), 0
             taken, self._room = self._room[start : start + size_bytes], self._room[start + size_bytes :]
             return taken
 
-    def renew_turn(self) -> None:
-        """In the child of a fork: who holds the turn may not be here."""
-        self._turn = Lock()
+    def begin_anew(self) -> None:
+        """In the child of a fork: who holds the turn may not be here, and the page is the parent's, too."""
+        self._turn, self._room = Lock(), np.empty(0, np.uint8)
 
 
 _shelf = _Shelf()
-os.register_at_fork(after_in_child=_shelf.renew_turn)
+os.register_at_fork(after_in_child=_shelf.begin_anew)
 
 
 def address_of(array: NDArray[np.generic]) -> int:
@@ -147,14 +146,20 @@ def room_bytes(size_bytes: int) -> int:
 def _aligned_bytes(size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
     whole_bytes = size_bytes + align_bytes
     block = _mapped(whole_bytes) if size_bytes >= MAPPED_BYTES else np.empty(whole_bytes, np.uint8)
+    return _cut(block, size_bytes, align_bytes)
+
+
+def _cut(block: NDArray[np.uint8], size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
+    """The first so many bytes of it that are aligned."""
     start = -block.ctypes.data % align_bytes
     return block[start : start + size_bytes]
 
 
 def _mapped(size_bytes: int) -> NDArray[np.uint8]:
-    """Pages of the system's, all zeros. Raises MemoryError as numpy does."""
+    """Pages of the system's, all zeros, huge ones up to the last. Raises MemoryError as numpy does."""
+    whole_bytes = -(-size_bytes // HUGE_BYTES) * HUGE_BYTES
     try:
-        pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        pages = mmap.mmap(-1, whole_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"Unable to allocate {size_bytes:,} bytes: {error.strerror}") from error
     with suppress(AttributeError, OSError):  # a system without huge pages
@@ -184,8 +189,6 @@ class Guarded:
 def guarded_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN_BYTES) -> Guarded:
     """An aligned array with guards of 4 KiB right before its first and right behind its last byte."""
     size_bytes = prod(shape) * dtype.size_bytes
-    if size_bytes >= MAPPED_BYTES:
-        align_bytes = max(align_bytes, HUGE_BYTES)  # as tensors of models are
     lead_bytes = -(-GUARD_BYTES // align_bytes) * align_bytes
     block = aligned_block(lead_bytes + size_bytes + GUARD_BYTES, align_bytes)
     inner = block[lead_bytes : lead_bytes + size_bytes]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 from weakref import ref
 
 import numpy as np
@@ -11,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.codegen.dtype import DType
+from tunewright.codegen.runtime import memory as memory_module
 from tunewright.codegen.runtime.memory import (
     GUARD_BYTES,
+    HUGE_BYTES,
     IDLE_BLOCKS,
-    SHELF_BYTES,
     SHELVED_BYTES,
     Recycler,
     address_of,
@@ -107,7 +110,7 @@ def test_only_so_much_memory_waits_for_its_next_use():
 
 
 @given(
-    sizes=st.lists(st.integers(0, SHELVED_BYTES + 200) | st.integers(SHELVED_BYTES, SHELF_BYTES), max_size=6),
+    sizes=st.lists(st.integers(0, SHELVED_BYTES.start + 200) | st.integers(0, 2 * SHELVED_BYTES.stop), max_size=6),
     align_bytes=st.sampled_from([64, 256, 4096]),
 )
 def test_blocks_are_aligned_and_apart(sizes: list[int], align_bytes: int) -> None:
@@ -127,8 +130,21 @@ def test_blocks_that_fill_no_huge_page_share_some() -> None:
 
 
 def test_a_shelf_is_given_back_with_the_last_of_its_blocks() -> None:
-    blocks = [aligned_block(SHELF_BYTES // 3) for _ in range(5)]  # two fit, so the third is on a shelf without others'
+    blocks = [aligned_block(HUGE_BYTES // 3) for _ in range(5)]  # two fit, so the third is on a shelf without others'
     shelf = ref(blocks[2].base)
     del blocks[:4]
     assert shelf() is None
     assert blocks[0].flags.writeable
+
+
+def test_a_forked_child_has_shelves_of_its_own() -> None:
+    """Also where another thread of the parent was just taking a part of one."""
+    aligned_block(SHELVED_BYTES.start)
+    with memory_module._shelf._turn:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            room = memory_module._shelf._room
+            block = aligned_block(SHELVED_BYTES.start)
+            os._exit(0 if not len(room) and len(block) else 1)
+        assert os.waitpid(child, 0)[1] == 0

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any, cast
 
 import pytest
 
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.workers.builder import Built
-from tunewright.workers.comparing import FEWEST_PLACES, MOST_PLACES, ROUNDS, SHARE, Comparison
+from tunewright.workers.cold import LASTING_S
+from tunewright.workers.comparing import FEWEST_PLACES, MOST_PLACES, ROUNDS, Comparison
 from tunewright.workers.pool import Limits
-from tunewright.workers.process import Child
+from tunewright.workers.process import Child, Failed
 
 BUILD_S = 0.5
 
@@ -22,7 +24,7 @@ TimeOf = Callable[[int, int], float]
 class ToldChild:
     """A process whose candidates take what they are told to, 1% more in every other round."""
 
-    def __init__(self, place: int, time_of: Mapping[str, TimeOf], faults: Mapping[int, str]) -> None:
+    def __init__(self, place: int, time_of: Mapping[str, TimeOf], faults: Mapping[int, str | Failed]) -> None:
         self.provenance: dict[str, str] = {}
         self.calls: list[tuple[str, int]] = []
         self._place, self._time_of, self._faults = place, time_of, faults
@@ -38,7 +40,10 @@ class ToldChild:
                 return {"number": len(self._loaded) - 1, "measurement": Measurement(Status.OK).to_json()}
             case "sample" | "warm":
                 return self._time_of[call](n, self._place) * (1 + 0.01 * (seen % 2))
-        return self._faults.get(n)
+        fault = self._faults.get(n)
+        if isinstance(fault, Failed):
+            raise fault
+        return fault
 
 
 IN_TURN = ((1.3, 1.0), (1.0, 1.2), (1.0, 1.1), (1.3, 1.0), (1.0, 1.3))
@@ -46,11 +51,16 @@ IN_TURN = ((1.3, 1.0), (1.0, 1.2), (1.0, 1.1), (1.3, 1.0), (1.0, 1.3))
 
 
 def compared(
-    make, count: int, time_of: TimeOf, warm: TimeOf | None = None, faults: Mapping[int, Mapping[int, str]] | None = None
+    make,
+    count: int,
+    time_of: TimeOf,
+    warm: TimeOf | None = None,
+    faults: Mapping[int, Mapping[int, str | Failed]] | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> tuple[list[Measurement], list[ToldChild]]:
     """The measurements of a comparison, and the processes that it took."""
     several = [Built({"sha256": "0", "n": n}, str(n), BUILD_S) for n in range(count)]
-    comparison = Comparison(make.task, several, 1, Limits())
+    comparison = Comparison(make.task, several, 1, Limits(), clock)
     children: list[ToldChild] = []
     while not comparison.is_over:
         place = len(children)
@@ -99,9 +109,10 @@ def test_what_may_be_fastest_with_warm_caches_is_timed_on(make) -> None:
     def warm(n: int, place: int) -> float:
         return IN_TURN[place][n] * 1e-4
 
-    measured, children = compared(make, 2, lambda n, place: (1 + n) * 1e-3, warm)
+    measured, children = compared(make, 2, lambda n, place: (1 + n) * 0.5e-3, warm)
     assert len(children) == MOST_PLACES
-    assert all(m.warm_s == pytest.approx(1.15e-4, rel=0.15) for m in measured)
+    first, second = (m.warm_s for m in measured)
+    assert first is not None and first == pytest.approx(second, rel=0.15)
 
 
 def test_processes_are_put_at_one_pace(make) -> None:
@@ -111,23 +122,49 @@ def test_processes_are_put_at_one_pace(make) -> None:
     assert max(first.samples_s) / min(first.samples_s) < 1.1
 
 
-def test_no_other_process_begins_when_the_time_is_over(make, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 2 * SHARE * Limits().timing_s])
-    monkeypatch.setattr("tunewright.workers.comparing.time.monotonic", lambda: next(clock))
-    measured, children = compared(make, 2, lambda n, place: (1 + n) * 1e-3)
-    assert len(children) == 1
+def test_no_other_process_begins_when_the_time_is_over(make) -> None:
+    """But the fewest."""
+    hours = count(step=3600).__next__
+    measured, children = compared(make, 2, lambda n, place: IN_TURN[place][n] * 1e-3, clock=hours)
+    assert len(children) == FEWEST_PLACES
     assert all(m.status is Status.OK for m in measured)
 
 
-def test_one_that_goes_wrong_in_a_later_process_leaves_the_others_alone(make) -> None:
-    measured, children = compared(make, 3, lambda n, place: (1 + n / 5) * 1e-3, faults={1: {0: "it differs"}})
-    assert [m.status for m in measured] == [Status.WRONG_RESULT, Status.OK, Status.OK]
-    assert measured[0].error == "it differs" and measured[0].median_s is None
+@pytest.mark.parametrize("fault", ["it differs", Failed(Status.CRASH, "SIGSEGV")], ids=["wrong", "crash"])
+def test_one_that_goes_wrong_in_a_later_process_leaves_the_others_alone(make, fault: str | Failed) -> None:
+    measured, children = compared(make, 3, lambda n, place: (1 + n / 5) * 1e-3, faults={1: {0: fault}})
+    assert [m.status is Status.OK for m in measured] == [False, True, True]
+    assert measured[0].error == str(fault) and measured[0].median_s is None
+    assert measured[0].build_s == BUILD_S
     assert len(children) == FEWEST_PLACES + 1, "what ran beside it doesn't count"
     assert all(len(m.samples_s) == FEWEST_PLACES * ROUNDS for m in measured[1:])
+
+
+def test_what_goes_wrong_late_leaves_the_others_what_they_have(make) -> None:
+    """One alone would have no others to be put in proportion to: its samples would seem to be all alike."""
+    times_s = (IN_TURN, ((2.0, 2.0),) * MOST_PLACES)
+
+    def time_of(n: int, place: int) -> float:
+        return times_s[n // 2][place][n % 2] * 1e-3
+
+    [first, failed, slow], children = compared(make, 3, time_of, faults={FEWEST_PLACES + 1: {1: "it differs"}})
+    assert failed.status is Status.WRONG_RESULT
+    assert len(children) == FEWEST_PLACES + 2, "with one left it is known which is the fastest"
+    assert len(first.samples_s) == ROUNDS * (FEWEST_PLACES + 1) > len(slow.samples_s)
+    assert first.low_s is not None and first.high_s is not None and first.high_s > 1.1 * first.low_s
+
+
+def test_each_process_loads_them_in_another_order(make) -> None:
+    _, children = compared(make, 2, lambda n, place: IN_TURN[place][n] * 1e-3)
+    assert [child.calls[0] for child in children] == [("load", place % 2) for place in range(MOST_PLACES)]
 
 
 def test_of_lasting_runs_one_sample_with_warm_caches_is_enough(make) -> None:
     measured, children = compared(make, 2, lambda n, place: (1 + n) * 10.0)
     assert all(child.calls.count(("warm", 0)) == 1 for child in children)
     assert [m.warm_s for m in measured] == [pytest.approx(10.0, rel=0.02), pytest.approx(20.0, rel=0.02)]
+
+
+def test_a_run_may_be_lasting_in_one_process_and_not_in_another(make) -> None:
+    measured, _ = compared(make, 2, lambda n, place: (1 + 2 * n) * LASTING_S * (0.9 if place == 0 else 1.1))
+    assert all(m.warm_s == pytest.approx(m.median_s, rel=0.2) for m in measured)

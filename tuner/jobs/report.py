@@ -31,7 +31,7 @@ ENDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """One task: its default and the schedule chosen among the best, timed in turn in one process after the search."""
+    """One task: its default and the schedule chosen among the best, in turn in fresh processes after the search."""
 
     key: str
     op: str
