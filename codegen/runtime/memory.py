@@ -22,7 +22,7 @@ HUGE_BYTES = 2 << 20
 """A huge page of most systems."""
 
 MAPPED_BYTES = 2 * HUGE_BYTES
-"""What is so large or larger gets pages of its own, huge ones where the system has them. Memory that was somebody's
+"""Any array so large or larger gets pages of its own, huge ones where the system has them. Memory that was somebody's
 before would be in small pages, or not, by chance, and kernels that read much of it slower by a tenth, or not."""
 
 SHELVED_BYTES = range(4096, HUGE_BYTES // 2 + 1)
@@ -42,20 +42,20 @@ _PATTERN = (np.arange(GUARD_BYTES) * 167 % 251 + 1).astype(np.uint8)
 def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN_BYTES) -> NDArray[np.generic]:
     """A C-contiguous array, not initialised, whose address is a multiple of `align_bytes` (a power of two)."""
     size_bytes = prod(shape) * dtype.size_bytes
-    return _aligned_bytes(size_bytes, align_bytes).view(dtype.numpy).reshape(shape)
+    made = aligned_block if size_bytes >= MAPPED_BYTES else _in_heap
+    return made(size_bytes, align_bytes).view(dtype.numpy).reshape(shape)
 
 
 def aligned_block(size_bytes: int, align_bytes: int = ALIGN_BYTES) -> NDArray[np.uint8]:
     """Aligned bytes, not initialised, for tensors that stay a while: in huge pages, where the system has some.
 
     Where small pages lie in physical memory is by chance, so what is in many of them meets itself in the second-level
-    cache or not: a convolution on a Zen 3 took 0.58 ms in one process and 0.95 in another. And a depthwise one on a
-    Xeon took 0.062 ms in huge pages for 0.072.
+    cache or not: a convolution on a Zen 3 took 0.58 ms in one process and 0.95 in another.
     """
     if size_bytes in SHELVED_BYTES:
         return _shelf.take(size_bytes, align_bytes)
     if size_bytes < SHELVED_BYTES.start:
-        return _aligned_bytes(size_bytes, align_bytes)
+        return _in_heap(size_bytes, align_bytes)
     return _cut(_mapped(size_bytes + HUGE_BYTES), size_bytes, max(align_bytes, HUGE_BYTES))
 
 
@@ -143,10 +143,8 @@ def room_bytes(size_bytes: int) -> int:
     return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
-def _aligned_bytes(size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
-    whole_bytes = size_bytes + align_bytes
-    block = _mapped(whole_bytes) if size_bytes >= MAPPED_BYTES else np.empty(whole_bytes, np.uint8)
-    return _cut(block, size_bytes, align_bytes)
+def _in_heap(size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
+    return _cut(np.empty(size_bytes + align_bytes, np.uint8), size_bytes, align_bytes)
 
 
 def _cut(block: NDArray[np.uint8], size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
