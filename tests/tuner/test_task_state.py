@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tunewright.codegen.host import machine
 from tunewright.costmodel.model import AnalyticModel
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
-from tunewright.tuner.jobs.task_state import TaskState
+from tunewright.tuner.jobs.task_state import FINALISTS, OF_EACH, WITHIN, TaskState
 
+from ..search_space.test_winograd import conv
 from .test_lookup import TARGET, TASK
 
 
@@ -53,3 +57,23 @@ def test_what_is_borrowed_and_measured_already_is_not_tried_again() -> None:
     state.borrowed = [borrowed]
     asked = state.ask(4)
     assert len(asked) == 4 and borrowed not in asked
+
+
+@pytest.mark.parametrize("of_each", [False, True])
+def test_where_trials_do_not_tell_which_sketch_is_fastest_some_of_each_are_finalists(of_each: bool) -> None:
+    task = conv(8, 8, 16, 16)
+    state = TaskState.of(task, 1, TARGET, [], AnalyticModel(), strategy="evolutionary", seed=0)
+    first, second, third = (
+        [s for s in map(space.schedule, space.points[:20]) if s != state.default] for space in state.spaces[:3]
+    )
+    slower = (1.5, 1.01 * WITHIN)  # times the first sketch, the third of which is too slow
+    for n in range(FINALISTS + OF_EACH + 1):
+        state.tell(first[n], timed(1e-3 + n * 1e-6))
+        state.tell(second[n], timed(slower[0] * 1e-3 + n * 1e-6))
+        state.tell(third[n], timed(slower[1] * 1e-3 + n * 1e-6))
+    expected = first[:FINALISTS] + (second[:OF_EACH] if of_each else [])
+    assert [s for s, _ in state.finalists(TARGET, None, of_each_sketch=of_each)] == expected
+
+
+def timed(time_s: float) -> Measurement:
+    return Measurement(Status.OK, (time_s,), time_s, time_s, time_s, provenance=machine())

@@ -54,7 +54,7 @@ class Confirming:
     def run(self) -> list[TaskReport]:
         """The tasks, in their order. Raises LeaseLost, and Stopped where something else is wished."""
         claims = self._assigned.claims
-        reports = {key: self._beside_peak(report) for key, report in settled(self._assigned).items()}
+        reports = {key: self._beside_peak(report) for key, report in settled(self._assigned, self._finalists).items()}
         self._assigned.tenure.tell([_told(r.key, r.op, r.default_s, r.best_s) for r in reports.values()])
         while left := [state for state in self._assigned.states if state.task.key not in reports]:
             for state in left:
@@ -96,7 +96,7 @@ class Confirming:
         """The finalists with their times beside each other."""
         assigned = self._assigned
         before = assigned.store.confirmed_many([state.task.key], assigned.target.key).get(state.task.key)
-        finalists = state.finalists(assigned.target, before.schedule if before else None)
+        finalists = self._finalists(state, before.schedule if before else None)
         if not before and len(finalists) < 2 and all(is_current(m.provenance) for _, m in finalists):
             return finalists
         schedules = [schedule for schedule, _ in finalists]
@@ -113,6 +113,10 @@ class Confirming:
         state.refuted |= {schedule.key for schedule, measurement in compared if measurement.status is not Status.OK}
         self._keep(state, compared)
         return compared
+
+    def _finalists(self, state: TaskState, confirmed: Schedule | None) -> Compared:
+        """Some of each sketch where constants are closer than in trials: sketches differ in how many they read."""
+        return state.finalists(self._assigned.target, confirmed, of_each_sketch=self._stays_near(state.task))
 
     def _keep(self, state: TaskState, compared: Compared) -> None:
         choice = self._choice(state, compared)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tunewright.db.jobs import Job, JobState
-from tunewright.search_space.measurement import Record
+from tunewright.search_space.measurement import Measurement, Record
+from tunewright.search_space.schedule import Schedule
 
 from .assignment import Assignment
 from .report import Report, TaskReport
 from .task_state import TaskState, is_current
 
+Finalists = Callable[[TaskState, Schedule | None], Sequence[tuple[Schedule, Measurement]]]
+"""Those of a task, of which the schedule confirmed last is one."""
 
-def settled(assigned: Assignment) -> dict[str, TaskReport]:
+
+def settled(assigned: Assignment, finalists: Finalists) -> dict[str, TaskReport]:
     """What the last job of the same model reported of such tasks, by key.
 
     The schedule that it reports is still the one that was confirmed last, no trial was faster since, and none of this
@@ -36,8 +41,7 @@ def settled(assigned: Assignment) -> dict[str, TaskReport]:
             or not _stands(reported[task], confirmed[task], best.get(task))
         ):
             return False
-        finalists = state.finalists(assigned.target, confirmed[task].schedule)
-        return not any((task, schedule.key) in fresh for schedule, _ in finalists)
+        return not any((task, schedule.key) in fresh for schedule, _ in finalists(state, confirmed[task].schedule))
 
     open_tasks = {number for number, state in enumerate(assigned.states) if not is_settled(state)}
     while more := _coupled(assigned, open_tasks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,10 @@ from .strategies.strategy import STRATEGIES, Strategy
 
 FINALISTS = 6
 """Schedules that are compared with the default when the search is over; docs/measuring.md says why so many."""
+
+OF_EACH, WITHIN = 2, 2.0
+"""Finalists of each sketch, where trials don't tell which sketch is the fastest, and times the fastest trial's time
+that theirs may have taken: constants close by halve none by more."""
 
 VERSIONS = ("tunewright", "llvmlite", "llvm")
 """What a measurement's provenance says of the compiler that made its code: another version may make other code."""
@@ -119,11 +124,14 @@ class TaskState:
         entry = self.measured.get(schedule.key)
         return schedule.key in self.refuted or (entry is not None and entry[1].status is not Status.OK)
 
-    def finalists(self, target: Target, confirmed: Schedule | None) -> list[tuple[Schedule, Measurement]]:
+    def finalists(
+        self, target: Target, confirmed: Schedule | None, *, of_each_sketch: bool
+    ) -> list[tuple[Schedule, Measurement]]:
         """What may turn out best: the default, the schedule confirmed last, and the fastest few of the others.
 
         Only what worked and is a legal point still, of each object code one. Times from before an upgrade can't be
-        held against those after it, so there are the fastest few of either.
+        held against those after it, so there are the fastest few of either. `of_each_sketch`: whether some of each
+        sketch are among them.
         """
         works = {key: entry for key, entry in self.measured.items() if entry[1].status is Status.OK}
         chosen = [
@@ -132,12 +140,18 @@ class TaskState:
             if s and s.key in works and holds(self.task, target, s)
         ]
         seen = {measurement.object_sha256 for _, measurement in chosen} - {""}
-        added = {True: 0, False: 0}  # by whether the code is of the compiler at hand
+        added: Counter[bool] = Counter()  # by whether the code is of the compiler at hand
+        of_sketch: Counter[tuple[bool, str]] = Counter()
+        fastest_s: dict[bool, float] = {}
         for schedule, measurement in sorted(works.values(), key=lambda entry: time_s(entry[1])):
             current = is_current(measurement.provenance)
+            sketch = current, schedule.sketch
+            is_near = time_s(measurement) <= WITHIN * fastest_s.setdefault(current, time_s(measurement))
+            is_wanted = of_each_sketch and is_near and of_sketch[sketch] < OF_EACH
             is_other = measurement.object_sha256 not in seen and all(schedule != s for s, _ in chosen)
-            if added[current] < FINALISTS and is_other and holds(self.task, target, schedule):
+            if (added[current] < FINALISTS or is_wanted) and is_other and holds(self.task, target, schedule):
                 chosen.append((schedule, measurement))
                 seen |= {measurement.object_sha256} - {""}
                 added[current] += 1
+                of_sketch[sketch] += 1
         return chosen
