@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from tunewright.bench.entries import Entry
 from tunewright.bench.rivals.process import Served, TimeOver
 from tunewright.bench.turns import Sample, in_turn
+from tunewright.workers.sampling import paced
 
 from .curve import Curve, Point
 from .plan import Missing, Plan
@@ -242,10 +243,13 @@ def kernels(child: Served, model: str, threads: int, schedules: Sequence[Mapping
 def placed(
     plan: Plan, name: str, model: str, threads: int, schedules: Sequence[Mapping[str, Any]]
 ) -> list[list[float]]:
-    """As `kernels`, in several processes one after the other, in each of which arrays lie elsewhere."""
-    taken: list[list[float]] = [[] for _ in schedules]
+    """As `kernels`, in several processes one after the other, in each of which arrays lie elsewhere.
+
+    The machine may be at another pace in each: all samples are put at an even one.
+    """
+    taken: dict[int, list[float]] = {n: [] for n in range(len(schedules))}
     for _ in range(plan.budgets.starts):
         with plan.ours(name, threads) as child:
-            for samples_s, more in zip(taken, kernels(child, model, threads, schedules), strict=True):
+            for samples_s, more in zip(taken.values(), kernels(child, model, threads, schedules), strict=True):
                 samples_s += more
-    return taken
+    return list(paced(taken).values())
