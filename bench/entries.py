@@ -101,6 +101,6 @@ def gain(entry: Mapping[str, Any]) -> float | None:
     return best[1] / entry["tunewright_ms"] if best else None
 
 
-def mean(values: Sequence[float]) -> float | None:
+def geometric(values: Sequence[float]) -> float | None:
     """The geometric mean; None of nothing."""
     return geometric_mean(values) if values else None

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tunewright.bench.entries import SHAPING, Entries, Entry, code_sha256, mean
+from tunewright.bench.entries import SHAPING, Entries, Entry, code_sha256, geometric
 from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder
 from tunewright.bench.gpus import faults, kernels, models, torch_peers
 from tunewright.bench.gpus.builds import MOST_SPILLED_BYTES, built
@@ -181,7 +181,7 @@ def concluded(found: Mapping[str, Entry]) -> tuple[dict[str, Any], bool]:
 
 def _ratio(found: Mapping[str, Entry], begins: tuple[str, ...], peer: str) -> float | None:
     """How many times as fast as a peer ours is, in the geometric mean of those cases."""
-    return mean([entry["ratios"][peer] for case, entry in found.items() if case.startswith(begins)])
+    return geometric([entry["ratios"][peer] for case, entry in found.items() if case.startswith(begins)])
 
 
 if __name__ == "__main__":

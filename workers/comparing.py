@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -80,6 +81,11 @@ class Comparison:
         """Whether nothing is left to be timed."""
         return not self._left
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether there were the fewest processes, so that it may end."""
+        return self._places >= FEWEST_PLACES
+
     def go_on(self, child: Child) -> None:
         """Time what is left in a process that has computed the reference of the task.
 
@@ -88,17 +94,25 @@ class Comparison:
         """
         place = _Place(child, self._task, self._threads, self._limits)
         first = self._places % len(self._left)
+        with self.spending():
+            try:
+                found = place.run({n: self._several[n] for n in self._left[first:] + self._left[:first]})
+            except Stopped as stopped:  # killed from outside, or by what ran last, a while after it had answered
+                self._bury(place.ran, child, stopped)
+            except Failed as failed:
+                self._failures[place.running] = self._several[place.running].failed(failed, child.provenance)
+            else:
+                self._add(found)
+        self._left = self._open()
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """What is done meanwhile, such as computing the reference in a process, takes of the candidates' time."""
         start_s = self._clock()
         try:
-            found = place.run({n: self._several[n] for n in self._left[first:] + self._left[:first]})
-        except Stopped as stopped:  # killed from outside, or by what ran last, a while after it had answered
-            self._bury(place.ran, child, stopped)
-        except Failed as failed:
-            self._failures[place.running] = self._several[place.running].failed(failed, child.provenance)
-        else:
-            self._add(found)
-        self._patience_s -= self._clock() - start_s
-        self._left = self._open()
+            yield
+        finally:
+            self._patience_s -= self._clock() - start_s
 
     def _add(self, found: Mapping[int, Taken]) -> None:
         """What one process told. The others must run without those that went wrong: they may have written anywhere."""
@@ -124,7 +138,7 @@ class Comparison:
     def _open(self) -> list[int]:
         """Those left that work and may be the fastest, with cold caches or with warm ones."""
         left = [n for n in self._left if n not in self._failures]
-        if self._places < FEWEST_PLACES:
+        if not self.is_enough:
             return left
         if self._places == MOST_PLACES or self._patience_s <= 0:
             return []

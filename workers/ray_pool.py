@@ -93,7 +93,11 @@ class RayPool:
             _, measured = work.next()
         finally:
             work.cancel()
-        return [measured] * len(candidates) if isinstance(measured, Measurement) else list(measured)
+        if isinstance(measured, Measurement):  # which of them took the keepers with it is not known
+            raise PoolError(
+                f"task {task.key[:12]} ({task.op}): while its best schedules were compared: {measured.error}"
+            )
+        return list(measured)
 
     def devices(self) -> list[DeviceState]:
         """See `Pool.devices`."""

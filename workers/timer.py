@@ -160,13 +160,19 @@ class Timer:
     def compare(self, task: Task, several: Sequence[Built]) -> list[Measurement]:
         """Check and time candidates in turns, in one fresh child after the other. See `Pool.compare`.
 
-        Raises ReferenceFailed, also where the child dies each time before a candidate has run.
+        Raises ReferenceFailed, also where the child dies each time before a candidate has run; not after the fewest
+        children, which are enough.
         """
         comparison = Comparison(task, several, self._threads, self._limits)
         while not comparison.is_over:
             with Child(ChildLimits(self._limits.memory_bytes), self._plugins, once=True) as child:
-                with self._lock.building():
-                    self._prepare(child, task)
+                try:
+                    with self._lock.building(), comparison.spending():
+                        self._prepare(child, task)
+                except ReferenceFailed:
+                    if comparison.is_enough:
+                        break
+                    raise
                 with self._lock.timing():
                     comparison.go_on(child)
         return comparison.measurements()
@@ -191,7 +197,7 @@ class Timer:
             raise ReferenceFailed(task.key, why) from failed
 
     def kill(self) -> None:
-        """Stop what is under way, from any thread."""
+        """Stop what is under way, from any thread, but a comparison."""
         self._child.kill()
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ def survived(target: Target, pool: Pool, trials: int) -> Entry:
     """
     task = task_of(BUILT[NAME].text)
     default = Candidate(task, target, default_schedule(task, target))
-    [before_s] = [one.median_s for one in pool.compare([default])]  # anew, in a process of its own
+    [before_s] = [one.median_s for one in pool.compare([default])]  # anew, in fresh processes
     before = searched(pool, task, target, trials // 2)
     told: dict[str, Measurement] = {}
     for fault in planted.FAULTS:

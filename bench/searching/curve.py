@@ -45,12 +45,12 @@ class Curve:
 
     @property
     def trials_a_second(self) -> float | None:
-        """None before the second that counts."""
+        """None where no time has passed."""
         return self.trials / self.seconds if self.seconds else None
 
     @property
     def running_trials_a_second(self) -> float | None:
-        """From the first trial that worked on, without what the search began with. None before a second one."""
+        """From the first trial that worked on, without what the search began with. None before another one."""
         if not self.points or self.seconds <= self.points[0].at_s:
             return None
         first = self.points[0]

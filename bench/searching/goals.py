@@ -9,7 +9,7 @@ from math import isfinite
 from statistics import fmean, median
 from typing import Any
 
-from tunewright.bench.entries import Entries, Entry, mean
+from tunewright.bench.entries import Entries, Entry, geometric
 
 from .curve import Curve
 from .plan import Budgets, of_part
@@ -74,7 +74,7 @@ def _versus(versus: Mapping[str, Entry]) -> Iterator[Goal]:
         for label, text in _budgeted(Budgets(**entry["budget"])).items():
             ratios.setdefault(text, {})[name] = entry["ratios"][label]
     for text, found in ratios.items():
-        middle = mean(list(found.values()))
+        middle = geometric(list(found.values()))
         yield _least(text, found, AS_FAST, f"geometric mean {middle:.2f}" if middle else "")
 
 
@@ -97,8 +97,8 @@ def _near(ours: Mapping[str, Entry]) -> Iterator[Goal]:
 
 def _zero(zero: Mapping[str, Entry]) -> Goal:
     shares = {name: entry["share"] for name, entry in zero.items()}
-    middle = mean(list(shares.values()))
-    default = mean([entry["default_share"] for entry in zero.values()])
+    middle = geometric(list(shares.values()))
+    default = geometric([entry["default_share"] for entry in zero.values()])
     lowest = min(shares, key=lambda name: shares[name], default="")
     return Goal(
         "share of the tuned best with no trial, geometric mean",

@@ -23,7 +23,8 @@ HUGE_BYTES = 2 << 20
 
 MAPPED_BYTES = 2 * HUGE_BYTES
 """Any array so large or larger gets pages of its own, huge ones where the system has them. Memory that was somebody's
-before would be in small pages, or not, by chance, and kernels that read much of it slower by a tenth, or not."""
+before would be in small pages, or not, by chance, and kernels that read much of it slower by a tenth, or not. To map
+less, for each of the arrays that are soon gone, would cost more than it gains."""
 
 SHELVED_BYTES = range(4096, HUGE_BYTES // 2 + 1)
 """Blocks of these sizes share huge pages. Smaller ones fill not even a small page and stay in the heap, larger ones get
@@ -40,7 +41,10 @@ _PATTERN = (np.arange(GUARD_BYTES) * 167 % 251 + 1).astype(np.uint8)
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN_BYTES) -> NDArray[np.generic]:
-    """A C-contiguous array, not initialised, whose address is a multiple of `align_bytes` (a power of two)."""
+    """A C-contiguous array, not initialised, whose address is a multiple of `align_bytes` (a power of two).
+
+    For what is there for a moment: what stays is better off in an `aligned_block`.
+    """
     size_bytes = prod(shape) * dtype.size_bytes
     made = aligned_block if size_bytes >= MAPPED_BYTES else _in_heap
     return made(size_bytes, align_bytes).view(dtype.numpy).reshape(shape)

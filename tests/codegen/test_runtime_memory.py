@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 from weakref import ref
@@ -129,6 +130,27 @@ def test_blocks_that_fill_no_huge_page_share_some() -> None:
     assert 100 << 10 in gaps, "one of the two pairs at least is on one shelf"
 
 
+@pytest.mark.parametrize("size_bytes", [SHELVED_BYTES.start, 100 << 10, SHELVED_BYTES.stop - 1])
+def test_a_small_block_lies_in_one_huge_page(size_bytes: int) -> None:
+    for _ in range(3):
+        first = address_of(aligned_block(size_bytes))
+        assert first // HUGE_BYTES == (first + size_bytes - 1) // HUGE_BYTES
+
+
+def test_a_large_block_begins_with_a_huge_page_which_the_system_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Pages(mmap.mmap):
+        def madvise(self, option: int) -> None:  # type: ignore[override]
+            asked.append((option, len(self)))
+
+    monkeypatch.setattr(memory_module.mmap, "mmap", Pages)
+    for size_bytes in (SHELVED_BYTES.stop, 3 * HUGE_BYTES + 1):
+        assert address_of(aligned_block(size_bytes)) % HUGE_BYTES == 0
+        option, mapped_bytes = asked.pop()
+        assert option == mmap.MADV_HUGEPAGE and mapped_bytes >= size_bytes
+
+
 def test_a_shelf_is_given_back_with_the_last_of_its_blocks() -> None:
     blocks = [aligned_block(HUGE_BYTES // 3) for _ in range(5)]  # two fit, so the third is on a shelf without others'
     shelf = ref(blocks[2].base)
@@ -144,7 +166,11 @@ def test_a_forked_child_has_shelves_of_its_own() -> None:
         child = os.fork()
         if child == 0:
             signal.alarm(60)
-            room = memory_module._shelf._room
-            block = aligned_block(SHELVED_BYTES.start)
-            os._exit(0 if not len(room) and len(block) else 1)
+            found = False
+            try:
+                room = memory_module._shelf._room
+                block = aligned_block(SHELVED_BYTES.start)
+                found = not len(room) and len(block) > 0
+            finally:
+                os._exit(0 if found else 1)
         assert os.waitpid(child, 0)[1] == 0

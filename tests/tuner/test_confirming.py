@@ -10,6 +10,7 @@ import pytest
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
 from tunewright.codegen.host import detect
+from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
@@ -18,6 +19,7 @@ from tunewright.tuner.jobs.confirming import HEAD_START, Confirming
 from tunewright.tuner.jobs.settled import _coupled
 from tunewright.tuner.jobs.task_state import TaskState
 from tunewright.tuner.models.assembly import Assembly, Run, TaskChain
+from tunewright.workers.cold import LASTING_S
 
 DEFAULT, OTHER = (Schedule("tiled", 1, (("a", number),)) for number in range(2))
 
@@ -37,11 +39,11 @@ def scaled(count: int) -> Task:
     )
 
 
-def confirming(task: Task, occurrences: int) -> tuple[Confirming, TaskState]:
+def confirming(task: Task, occurrences: int, target: Target = TARGET) -> tuple[Confirming, TaskState]:
     """Of a model that is one task, so many times."""
     state = TaskState(task, occurrences, DEFAULT, (), cast("Any", None))
     nobody = cast("Any", None)
-    assigned = Assignment(nobody, nobody, TARGET, nobody, nobody, [state], Assembly((occurrences,)))
+    assigned = Assignment(nobody, nobody, target, nobody, nobody, [state], Assembly((occurrences,)))
     return Confirming(assigned, None), state
 
 
@@ -72,6 +74,32 @@ def test_finalists_are_judged_as_they_run_in_the_model(constants: int, occurrenc
 
 def test_long_runs_are_judged_as_trials_are() -> None:
     assert chosen(confirming(scaled(1 << 10), 1), ok(1e-2, warm_s=0.8e-2), ok(0.9e-2, warm_s=0.9e-2)) == OTHER
+
+
+def test_times_with_cold_caches_are_not_held_against_warm_ones() -> None:
+    """One of the two is long, the other is not."""
+    one = confirming(scaled(1 << 10), 1)
+    assert chosen(one, ok(2.1e-3, warm_s=1.6e-3), ok(1.95e-3, warm_s=1.7e-3)) == DEFAULT
+    assert chosen(one, ok(2.1e-3), ok(1.95e-3, warm_s=2.2e-3)) == OTHER
+
+
+@pytest.mark.parametrize(
+    ("cold_s", "target", "expected"),
+    [
+        (1e-3, TARGET, True),
+        (LASTING_S, TARGET, False),
+        (1e-3, replace(TARGET, l2_bytes=1 << 10, l3_bytes=1 << 10), False),
+    ],
+)
+def test_some_of_each_sketch_are_finalists_where_times_are_judged_warm(
+    cold_s: float, target: Target, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, state = confirming(scaled(1 << 10), 1, target)
+    state.best = DEFAULT, ok(cold_s)
+    asked = []
+    monkeypatch.setattr(TaskState, "finalists", lambda *args, of_each_sketch: asked.append(of_each_sketch))
+    one._finalists(state, None)
+    assert asked == [expected]
 
 
 def test_tasks_that_may_stand_for_each_other_are_settled_together() -> None:

@@ -74,6 +74,15 @@ def test_the_second_session_is_the_same(home: Path, starts: list[Any]) -> None:
     assert len(list((home / "images").glob("*.image"))) == 1
 
 
+def test_a_model_without_constants_has_an_image_too(home: Path, starts: list[Any]) -> None:
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (4, 8)) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Softmax", ["x"], ["y"])], "bare", [x], [y])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, home / "bare.onnx")
+    assert outputs(home / "bare.onnx") == outputs(home / "bare.onnx")
+    assert len(starts) == 1
+
+
 def record(url: str, schedule: str) -> None:
     target = detect(1)
     with open_store(url) as store:

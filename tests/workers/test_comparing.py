@@ -51,6 +51,11 @@ IN_TURN = ((1.3, 1.0), (1.0, 1.2), (1.0, 1.1), (1.3, 1.0), (1.0, 1.3))
 """Of each process what two candidates take there: none is clearly faster, nor are they alike."""
 
 
+def told(count: int) -> list[Built]:
+    """Candidates of a `ToldChild`."""
+    return [Built({"sha256": "0", "n": n}, str(n), BUILD_S) for n in range(count)]
+
+
 def compared(
     make,
     count: int,
@@ -60,8 +65,7 @@ def compared(
     clock: Callable[[], float] = lambda: 0.0,
 ) -> tuple[list[Measurement], list[ToldChild]]:
     """The measurements of a comparison, and the processes that it took."""
-    several = [Built({"sha256": "0", "n": n}, str(n), BUILD_S) for n in range(count)]
-    comparison = Comparison(make.task, several, 1, Limits(), clock)
+    comparison = Comparison(make.task, told(count), 1, Limits(), clock)
     children: list[ToldChild] = []
     while not comparison.is_over:
         place = len(children)
@@ -130,6 +134,21 @@ def test_no_other_process_begins_when_the_time_is_over(make) -> None:
     measured, children = compared(make, 2, lambda n, place: IN_TURN[place][n] * 1e-3, clock=hours)
     assert len(children) == FEWEST_PLACES
     assert all(m.status is Status.OK for m in measured)
+
+
+def test_getting_a_process_ready_takes_of_the_time(make) -> None:
+    now_s = [0.0]
+
+    def time_of(n: int, place: int) -> float:
+        return IN_TURN[place][n] * 1e-3
+
+    comparison = Comparison(make.task, told(2), 1, Limits(), lambda: now_s[0])
+    for place in range(FEWEST_PLACES):
+        assert not comparison.is_over and not comparison.is_enough
+        with comparison.spending():
+            now_s[0] += 3600
+        comparison.go_on(cast("Child", ToldChild(place, {"sample": time_of, "warm": time_of}, {})))
+    assert comparison.is_over and comparison.is_enough
 
 
 @pytest.mark.parametrize("fault", ["it differs", Failed(Status.CRASH, "SIGSEGV")], ids=["wrong", "crash"])

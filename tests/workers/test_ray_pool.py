@@ -94,6 +94,15 @@ def test_a_comparison_survives_its_keeper(ray_cluster: RayCluster, ray_pool: Ray
     assert all(make.sound(measurement) for measurement in ray_pool.compare([make.default(), make.planted("ok")]))
 
 
+def test_a_comparison_whose_keepers_die_puts_it_down_to_no_candidate(
+    ray_cluster: RayCluster, ray_pool: RayPool, make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunewright.workers.ray_pool.ATTEMPTS", 1)
+    os.kill(keeper_pid(ray_cluster, make.target), signal.SIGKILL)
+    with pytest.raises(PoolError, match="best schedules were compared: took its Ray worker with it, 1 times"):
+        ray_pool.compare([make.default(), make.planted("ok")])
+
+
 def test_a_node_that_is_another_machine_does_not_time(ray_cluster: RayCluster, ray_pool: RayPool, make) -> None:
     with pytest.raises(PoolError, match="no node of the Ray cluster is a cpu:i386"):
         ray_cluster.pool(replace(make.target, cpu="i386"))

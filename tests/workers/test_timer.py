@@ -164,6 +164,27 @@ def test_a_comparison_ends_where_a_candidate_kills_its_child_later(
     assert len(loads) == 2 * DEATHS + FEWEST_PLACES, "the one that is left is timed as often as any other"
 
 
+def test_a_comparison_has_enough_of_the_fewest_children(
+    make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the reference can't be computed in a later one, what is known stays."""
+    several = [built(builder, make.default()), built(builder, make.planted("ok"))]
+    prepare, prepared = Timer._prepare, []
+
+    def failing(timer: Timer, child: Child, task: Task) -> None:
+        if len(prepared) == FEWEST_PLACES:
+            raise ReferenceFailed(task.key, "no memory")
+        prepared.append(child)
+        prepare(timer, child, task)
+
+    monkeypatch.setattr(Timer, "_prepare", failing)
+    monkeypatch.setattr("tunewright.workers.comparing._may_be_fastest", set)
+    assert all(make.sound(measurement) for measurement in timer.compare(make.task, several))
+    prepared.pop()
+    with pytest.raises(ReferenceFailed, match="no memory"):
+        timer.compare(make.task, several)
+
+
 def test_a_new_child_is_handed_the_fastest_one(
     make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

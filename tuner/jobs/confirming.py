@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from math import inf, prod
 
+from tunewright.codegen.target import CUDA
 from tunewright.db.jobs import EventKind, NewEvent
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
@@ -116,7 +117,10 @@ class Confirming:
 
     def _finalists(self, state: TaskState, confirmed: Schedule | None) -> Compared:
         """Some of each sketch where constants are closer than in trials: sketches differ in how many they read."""
-        return state.finalists(self._assigned.target, confirmed, of_each_sketch=self._stays_near(state.task))
+        target = self._assigned.target
+        is_closer = target.kind != CUDA and _constant_bytes(state.task) > 0 and self._stays_near(state.task)
+        is_lasting = state.best_s is None or state.best_s >= LASTING_S
+        return state.finalists(target, confirmed, of_each_sketch=is_closer and not is_lasting)
 
     def _keep(self, state: TaskState, compared: Compared) -> None:
         choice = self._choice(state, compared)
@@ -130,21 +134,24 @@ class Confirming:
     def _choice(self, state: TaskState, compared: Compared) -> tuple[Schedule, Measurement] | None:
         """The fastest; the default, which others have to beat, where that is as fast. None where there are none."""
 
-        def rank(entry: tuple[Schedule, Measurement]) -> tuple[bool, float]:
-            schedule, measurement = entry
-            share = 1 - HEAD_START if schedule == state.default else 1.0
-            return measurement.status is not Status.OK, share * self._time_s(state, measurement)
+        times = self._times_s(state, compared)
+
+        def rank(entry: tuple[Schedule, Measurement]) -> float:
+            share = 1 - HEAD_START if entry[0] == state.default else 1.0
+            return share * times.get(entry[0].key, inf)
 
         return min(compared, key=rank, default=None)
 
     def _times_s(self, state: TaskState, compared: Compared) -> dict[str, float]:
-        """What a run takes on each schedule that works, by the schedule's key."""
-        return {schedule.key: self._time_s(state, m) for schedule, m in compared if m.status is Status.OK}
+        """What a run takes in this model on each schedule that works, by the schedule's key.
 
-    def _time_s(self, state: TaskState, measurement: Measurement) -> float:
-        """What a run takes in this model."""
-        cold_s, warm_s = time_s(measurement), measurement.warm_s
-        return cold_s if warm_s is None or cold_s >= LASTING_S or not self._stays_near(state.task) else warm_s
+        All are times with warm caches, or none is.
+        """
+        works = {schedule.key: m for schedule, m in compared if m.status is Status.OK}
+        cold_s = {key: time_s(m) for key, m in works.items()}
+        warm_s = {key: m.warm_s for key, m in works.items() if m.warm_s is not None}
+        is_lasting = min(cold_s.values(), default=inf) >= LASTING_S
+        return warm_s if len(warm_s) == len(works) and not is_lasting and self._stays_near(state.task) else cold_s
 
     def _stays_near(self, task: Task) -> bool:
         """Whether the constants of a task are, when its turn comes again, where a run of it alone would leave them."""

@@ -128,10 +128,14 @@ class TuningJob:
             return self._ended_s
         return time.monotonic() - self._started - self._claims.waited_s
 
+    @property
+    def _counted_s(self) -> float:
+        """Seconds of the job that count: of a command's job those of this run alone."""
+        return self._searched_s if self._job.attached else self._job.spent_s + self._searched_s
+
     def _is_over(self) -> bool:
-        """Whether the time of the job is; of a command's job that of this run is what counts."""
-        before_s = 0.0 if self._job.attached else self._job.spent_s
-        return before_s + self._searched_s >= self._job.budget.seconds
+        """Whether the time of the job is."""
+        return self._counted_s >= self._job.budget.seconds
 
     def _enter(self, stage: Stage) -> None:
         """Begin a stage: whoever watches is told at once."""
@@ -148,7 +152,7 @@ class TuningJob:
             self._assembly,
             self._earlier,
             last,
-            (0.0 if self._job.attached else self._job.spent_s) + self._searched_s,
+            self._counted_s,
             forecast=self._search.forecast,
         )
         if stage is not Stage.DONE:  # then the lease has ended

@@ -146,10 +146,11 @@ class TaskState:
         for schedule, measurement in sorted(works.values(), key=lambda entry: time_s(entry[1])):
             current = is_current(measurement.provenance)
             sketch = current, schedule.sketch
-            is_near = time_s(measurement) <= WITHIN * fastest_s.setdefault(current, time_s(measurement))
+            is_near = time_s(measurement) <= WITHIN * fastest_s.get(current, inf)
             is_wanted = of_each_sketch and is_near and of_sketch[sketch] < OF_EACH
             is_other = measurement.object_sha256 not in seen and all(schedule != s for s, _ in chosen)
             if (added[current] < FINALISTS or is_wanted) and is_other and holds(self.task, target, schedule):
+                fastest_s.setdefault(current, time_s(measurement))
                 chosen.append((schedule, measurement))
                 seen |= {measurement.object_sha256} - {""}
                 added[current] += 1

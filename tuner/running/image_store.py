@@ -156,7 +156,7 @@ def _read(handle: int, readers: int) -> Kept:
 def _read_constants(handle: int, start: int, size_bytes: int, readers: int) -> NDArray[np.uint8]:
     """A part of a file in memory of the process's own, which has larger pages than a mapped file."""
     block = aligned_block(size_bytes)
-    share_bytes = -(-size_bytes // readers // HUGE_BYTES) * HUGE_BYTES
+    share_bytes = max(-(-size_bytes // readers // HUGE_BYTES), 1) * HUGE_BYTES  # a model may have no constants
     ranges = [(begin, min(begin + share_bytes, size_bytes)) for begin in range(0, size_bytes, share_bytes)]
     threads = [Thread(target=_fill, args=(handle, start, block, *each)) for each in ranges[1:]]
     for thread in threads:
