@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from tunewright.bench.campaign import entries_of, panels, parse, run, wide_console
-from tunewright.bench.entries import Entry, gain, mean
+from tunewright.bench.entries import Entry, gain, geometric
 from tunewright.bench.plot import draw_speeds
 from tunewright.bench.suite import MODELS
 from tunewright.tuner import cli
@@ -53,7 +53,7 @@ def summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
     ordered = sorted(gains, key=lambda case: gains[case])
     return {
         "cases": len(gains),
-        "geometric_mean": mean(list(gains.values())),
+        "geometric_mean": geometric(list(gains.values())),
         "lowest": {case: gains[case] for case in ordered[:3]},
         "highest": {case: gains[case] for case in ordered[-3:]},
         "largest_error": max((entry["max_rel_err"] or 0.0 for _, entry in rows), default=None),

@@ -23,7 +23,7 @@ from tunewright.bench import bandwidth
 from tunewright.bench.arithmetic import computed_elements
 from tunewright.bench.bandwidth import Traffic, level
 from tunewright.bench.campaign import Campaign, entries_of, panels, parse, run, wide_console
-from tunewright.bench.entries import Entry, gain, mean
+from tunewright.bench.entries import Entry, gain, geometric
 from tunewright.bench.plot import draw_shares, draw_speeds
 from tunewright.bench.suite.operators import OPERATORS
 from tunewright.codegen.dtype import DType
@@ -160,7 +160,7 @@ def summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
     open_gains = [gains[case] for case, entry in rows if entry["category"] in LEFT_ON_THE_TABLE and case in gains]
     return {
         "categories": {name: _of_category([row for row in rows if row[1]["category"] == name]) for name in categories},
-        "left_on_the_table_geometric_mean": mean(open_gains),
+        "left_on_the_table_geometric_mean": geometric(open_gains),
         "behind": {case: value for case, value in sorted(gains.items(), key=lambda item: item[1]) if value < 1},
     }
 
@@ -174,7 +174,7 @@ def _of_category(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
         "median_share": median(entry["share"] for _, entry in rows),
         "median_direct_share": median(direct) if direct else None,
         "median_bandwidth_share": median(entry["bandwidth_share"] for _, entry in rows),
-        "geometric_mean": mean(gains),
+        "geometric_mean": geometric(gains),
         "largest_error": max(entry["max_rel_err"] or 0.0 for _, entry in rows),
         "largest_winograd_error": max(winograd, default=None),
     }

@@ -144,7 +144,7 @@ def test_a_large_block_begins_with_a_huge_page_which_the_system_is_asked_for(mon
         def madvise(self, option: int) -> None:  # type: ignore[override]
             asked.append((option, len(self)))
 
-    monkeypatch.setattr(memory_module.mmap, "mmap", Pages)
+    monkeypatch.setattr(mmap, "mmap", Pages)
     for size_bytes in (SHELVED_BYTES.stop, 3 * HUGE_BYTES + 1):
         assert address_of(aligned_block(size_bytes)) % HUGE_BYTES == 0
         option, mapped_bytes = asked.pop()

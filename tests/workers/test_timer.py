@@ -169,7 +169,8 @@ def test_a_comparison_has_enough_of_the_fewest_children(
 ) -> None:
     """Where the reference can't be computed in a later one, what is known stays."""
     several = [built(builder, make.default()), built(builder, make.planted("ok"))]
-    prepare, prepared = Timer._prepare, []
+    prepare = Timer._prepare
+    prepared: list[Child] = []
 
     def failing(timer: Timer, child: Child, task: Task) -> None:
         if len(prepared) == FEWEST_PLACES:

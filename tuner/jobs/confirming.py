@@ -30,8 +30,8 @@ method with tiles of 4 x 4."""
 
 
 HEAD_START = 0.02
-"""Part of its time that the default is ahead of all others: two comparisons of the same schedules differ by as much, and
-a winner that is faster by luck alone would make its model slower. With half of it, 2 of 21 winners on one core of a
+"""Part of its time that the default is ahead of all others: two comparisons of the same schedules differ by as much,
+and a winner that is faster by luck alone would make its model slower. With half of it, 2 of 21 winners on one core of a
 virtual machine were slower than the default when both were timed anew, by 2%."""
 
 
