@@ -21,6 +21,7 @@ def test_what_is_written_is_read_back(gpu):
         ("arch", "sm_90a; rm"),
         ("arch", "90"),
         ("arch", None),
+        ("arch", "sm_75"),
         ("sms", 0),
         ("sms", True),
         ("clock_hz", 1.5e9),
