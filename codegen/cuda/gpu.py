@@ -119,23 +119,6 @@ class Gpu:
     def _arithmetic(self) -> tuple[int, int]:
         return ARITHMETIC[max(capability for capability in ARITHMETIC if capability <= self.capability)]
 
-    def resident_blocks(self, threads: int, registers: int, smem_bytes: int) -> int:
-        """Blocks that a multiprocessor holds at once; 0 where not even one fits.
-
-        `registers` of each thread, which are given to warps in units of 256; shared memory in units of 128 bytes, and
-        1 KB of each block for the system (CUDA C++ Best Practices Guide, "Occupancy").
-        """
-        warps = -(-threads // WARP)
-        warp_registers = -(-registers * WARP // 256) * 256
-        if smem_bytes > self.block_smem_bytes or threads > BLOCK_THREADS or registers > THREAD_REGISTERS:
-            return 0
-        return min(
-            self.sm_blocks,
-            self.sm_threads // (warps * WARP),
-            SM_REGISTERS // (warp_registers * warps),
-            self.sm_smem_bytes // (-(-smem_bytes // 128) * 128 + 1024),
-        )
-
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
