@@ -50,7 +50,7 @@ _ir_log, _llvm_log, _assembly_log = (logging.getLogger(f"tunewright.{name}") for
 
 
 class BuildError(Exception):
-    """LLVM refused a kernel. One line."""
+    """A compiler, LLVM or NVRTC, refused a kernel. One line."""
 
 
 class ObjectCache:

@@ -17,12 +17,13 @@ class InputError(ValueError):
 
 def refusals() -> tuple[type[BaseException], ...]:
     """Every exception that is meant for the user. For an `except` clause, which evaluates it when one is raised."""
+    from tunewright.codegen.build import BuildError
     from tunewright.codegen.cuda.driver import DeviceFault, Unloadable
     from tunewright.db.errors import StoreError
     from tunewright.graph.fallback import EvaluationError
     from tunewright.graph.onnx_import import ModelError
 
-    ours = Refused, ModelError, InputError, StoreError, EvaluationError, DeviceFault, Unloadable
+    ours = Refused, ModelError, InputError, StoreError, EvaluationError, BuildError, DeviceFault, Unloadable
     return *ours, OSError, MemoryError
 
 

@@ -6,12 +6,15 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from math import inf
 from statistics import fmean
 
 import numpy as np
 
+from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.build import GpuArtifact
+from tunewright.codegen.cuda.device import driver_version
 from tunewright.codegen.cuda.driver import Bytes, Clock, DeviceFault, Driver
 from tunewright.codegen.ir import Buffer
 
@@ -35,6 +38,12 @@ def _dying() -> Iterator[None]:
     except DeviceFault as fault:
         os.write(2, f"{fault}\n".encode())
         os.abort()
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of what made the code, and of what loads it: the newest CUDA that the driver takes."""
+    return {"nvrtc": nvrtc.version(), "driver": driver_version()}
 
 
 class _Operand:
@@ -97,8 +106,8 @@ class GpuLoaded:
 
     @property
     def provenance(self) -> dict[str, str]:
-        """The device, and how fast it ran when samples were taken."""
-        told = {"gpu": self._device.name}
+        """The device, versions of what its code goes through, and how fast it ran when samples were taken."""
+        told = {"gpu": self._device.name, **versions()}
         if self._clocks:
             slowest, fastest = (choose(clock.hz for clock in self._clocks) // 10**6 for choose in (min, max))
             told["clock"] = f"{slowest} to {fastest} MHz"

@@ -34,7 +34,10 @@ class LaunchShown(Answer):
     symbol: Name
     grid: Three = Field(description="Blocks along x, y and z.")
     block: Three = Field(description="Threads of a block.")
-    smem_bytes: int = Field(description="Dynamic shared memory of a block.")
+    smem_bytes: int = Field(
+        description="Dynamic shared memory of a block. Where it is above 48 KB, the function must be set to it first: "
+        "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."
+    )
 
 
 class PackingShown(Answer):
@@ -70,7 +73,9 @@ class LaunchableShown(Answer):
     sha256: Digest = Field(description="Of the machine code.")
     cubin: str = Field(max_length=2 * MOST_CODE_BYTES, description="The machine code, in base64.")
     ptx: str = Field(
-        max_length=MOST_CODE_BYTES, description="The same for a driver to finish, for later architectures of the kind."
+        max_length=MOST_CODE_BYTES,
+        description="The same for a driver to finish, which must be as new as the compiler: for this architecture "
+        "alone where its name ends in a letter, else for later ones too.",
     )
     launches: list[LaunchShown] = Field(description="In the order in which they are made, on one stream.")
     arguments: list[ArgumentShown] = Field(description="Inputs and outputs in the order of the task's, then scratch.")

@@ -26,7 +26,11 @@ from .workloads import TIMED, task_of
 
 
 def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: ObjectCache, trials: int) -> Entry:
-    """Milliseconds of a run of ours and of each peer, from a cold second-level cache, and how ours was found."""
+    """Milliseconds of a run of ours and of each peer, from a cold second-level cache, and how ours was found.
+
+    `missing` has the peers that can't run it, with what they say. Raises DeviceFault, PeerFailed where even PyTorch as
+    it comes can't, NoneWorks, and as `build` and `Pool.measure`.
+    """
     workload = TIMED[name]
     task = task_of(workload.text)
     begun_s = time.perf_counter()
@@ -34,7 +38,7 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: Ob
     search_s = time.perf_counter() - begun_s
     schedule, _ = found.best
     peers = torch_peers.kernels(workload.kind, example_inputs(task, seed=0), driver)
-    samples = {"ours": sample(driver, objects, task, target, schedule)} | peers
+    samples = {"ours": sample(driver, objects, task, target, schedule)} | peers.samples
     times_s = {name: median(taken) for name, taken in in_turn(samples, torch_peers.ROUNDS).items()}
     ours_s = times_s.pop("ours")
     return {
@@ -45,6 +49,7 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: Ob
         "ours_ms": 1e3 * ours_s,
         "peers_ms": {peer: 1e3 * time_s for peer, time_s in times_s.items()},
         "ratios": {peer: time_s / ours_s for peer, time_s in times_s.items()},
+        "missing": peers.missing,
         "tflops": task.flops / ours_s / 1e12,
         "gb_s": task.traffic_bytes / ours_s / 1e9,
         "clock_mhz": driver.clock().hz // 10**6,

@@ -41,7 +41,10 @@ MOST_ERROR = 0.02
 
 
 def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: ObjectCache, trials: int) -> Entry:
-    """Milliseconds of a run of ours and of PyTorch's, `trials` of each task after; an `error` where that can't be."""
+    """Milliseconds of a run of ours and of PyTorch's, `trials` of each task after; an `error` where that can't be.
+
+    `missing` and what it raises: as `kernels.timed`.
+    """
     data = MODELS[name]()
     model = open_model(data, widen=False)
     begun_s = time.perf_counter()
@@ -56,11 +59,11 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: Ob
     image = compile_model(chosen, build_kernels(chosen, schedules, target, objects))
     ours = DeviceModel(image, driver)
     arrays = list(example_feeds(model).values())
-    wanted, samples = torch_peers.models(data, arrays, driver)
+    wanted, peers = torch_peers.models(data, arrays, driver)
     error = max(map(relative_error, ours.run(arrays), wanted))
     if not error <= MOST_ERROR:
         return {"error": f"outputs are off by {error:.3g} of the largest magnitude; {MOST_ERROR} is tolerated"}
-    samples = {"ours": lambda: median(ours.times_s(arrays, torch_peers.RUNS, 1))} | samples
+    samples = {"ours": lambda: median(ours.times_s(arrays, torch_peers.RUNS, 1))} | peers.samples
     times_s = {name: median(taken) for name, taken in in_turn(samples, torch_peers.ROUNDS).items()}
     ours_s = times_s.pop("ours")
     return {
@@ -72,6 +75,7 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: Ob
         "ours_ms": 1e3 * ours_s,
         "peers_ms": {peer: 1e3 * time_s for peer, time_s in times_s.items()},
         "ratios": {peer: time_s / ours_s for peer, time_s in times_s.items()},
+        "missing": peers.missing,
         "clock_mhz": driver.clock().hz // 10**6,
     }
 

@@ -20,6 +20,10 @@ BATCH = 16
 """Candidates that are built together. The first is the default alone."""
 
 
+class NoneWorks(Exception):
+    """All that was tried of a task fails. One line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Searched:
     """What was tried of a task, in order."""
@@ -28,8 +32,11 @@ class Searched:
 
     @property
     def best(self) -> tuple[Schedule, float]:
-        """The fastest that works, and its seconds. Raises ValueError where none does."""
-        return min(((s, m.median_s) for s, m in self.tried if m.median_s is not None), key=lambda one: one[1])
+        """The fastest that works, and its seconds. Raises NoneWorks where none does."""
+        works = [(schedule, m.median_s) for schedule, m in self.tried if m.median_s is not None]
+        if not works:
+            raise NoneWorks(f"none of {len(self.tried)} schedules works: {self.statuses}")
+        return min(works, key=lambda one: one[1])
 
     @property
     def statuses(self) -> dict[str, int]:

@@ -34,14 +34,6 @@ class GpuArtifact:
     scratch: tuple[Buffer, ...]
     packings: Mapping[str, Packing]
 
-    def resident_blocks(self, target: Target) -> int:
-        """Blocks of the launch that fits least that a multiprocessor of the target holds at once."""
-        assert target.gpu is not None
-        return min(
-            target.gpu.resident_blocks(one.threads, self.usage[one.symbol].registers, one.smem_bytes)
-            for one in self.launches
-        )
-
 
 def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> GpuArtifact:
     """Compile a kernel for a GPU, or take its code from the cache.

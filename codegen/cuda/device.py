@@ -6,7 +6,7 @@ import ctypes
 from functools import cache
 from typing import Any, NamedTuple
 
-from .gpu import Gpu
+from .gpu import LEAST_CAPABILITY, Gpu
 from .nvrtc import NoCompiler
 
 CLOCK_KHZ, MEMORY_CLOCK_KHZ, MEMORY_BUS_BITS = 13, 36, 37
@@ -69,8 +69,15 @@ def _runtime() -> Any:
 
 
 def _device(runtime: Any, number: int) -> Device:
+    """Raises NoDevice where it is too old."""
     told = runtime.getDeviceProperties(number)
+    name = bytes(told["name"]).decode(errors="replace")
     capability = 10 * told["major"] + told["minor"]
+    if capability < LEAST_CAPABILITY:
+        raise NoDevice(
+            f"{name} has compute capability {capability / 10}, and a GPU needs compute capability "
+            f"{LEAST_CAPABILITY / 10} or later; CUDA_VISIBLE_DEVICES hides those that are older"
+        )
     clock_khz, memory_khz, bus_bits = (
         runtime.deviceGetAttribute(attribute, number) for attribute in (CLOCK_KHZ, MEMORY_CLOCK_KHZ, MEMORY_BUS_BITS)
     )
@@ -85,4 +92,4 @@ def _device(runtime: Any, number: int) -> Device:
         clock_hz=1000 * clock_khz,
         memory_bytes_s=2 * 1000 * memory_khz * bus_bits // 8,  # it moves two words a cycle
     )
-    return Device(number, bytes(told["name"]).decode(errors="replace"), gpu)
+    return Device(number, name, gpu)

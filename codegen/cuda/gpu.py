@@ -13,6 +13,11 @@ from typing import Any
 
 ARCH = re.compile("sm_([1-9][0-9]{1,2})([af]?)")
 
+LEAST_CAPABILITY = 80
+"""The least compute capability, without its point, that kernels are for: products on tensor cores are `mma.m16n8k16`,
+copies `cp.async`, which no older one has (PTX ISA).
+"""
+
 WARP = 32
 """Threads that execute one instruction together."""
 
@@ -32,7 +37,6 @@ STATIC_SMEM_BYTES = 48 << 10
 """Shared memory that a block gets without asking for more at its launch."""
 
 ARITHMETIC: Mapping[int, tuple[int, int]] = {
-    75: (64, 512),
     80: (64, 1024),
     86: (128, 512),
     89: (128, 512),
@@ -74,6 +78,8 @@ class Gpu:
         """Raises ValueError for what no GPU is: targets also come from files and databases."""
         if not (isinstance(self.arch, str) and ARCH.fullmatch(self.arch)):
             raise ValueError(f"gpu: arch must be like sm_90a, not {str(self.arch)[:80]!r}")
+        if self.capability < LEAST_CAPABILITY:
+            raise ValueError(f"gpu: arch must be sm_{LEAST_CAPABILITY} or later, not {self.arch}")
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
@@ -105,32 +111,13 @@ class Gpu:
     def split_multiply_adds(self) -> int:
         """Of float32, that the tensor cores of a multiprocessor do a cycle as three products by TF32.
 
-        They do half as many of these as of narrow floats (NVIDIA's data sheets), from compute capability 8.0 on.
+        They do half as many of these as of narrow floats (NVIDIA's data sheets).
         """
-        return self.narrow_multiply_adds // 6 if self.capability >= 80 else 0
+        return self.narrow_multiply_adds // 6
 
     @property
     def _arithmetic(self) -> tuple[int, int]:
-        known = [capability for capability in ARITHMETIC if capability <= self.capability]
-        return ARITHMETIC[max(known, default=min(ARITHMETIC))]
-
-    def resident_blocks(self, threads: int, registers: int, smem_bytes: int) -> int:
-        """Blocks that a multiprocessor holds at once; 0 where not even one fits.
-
-        `registers` of each thread, which are given to warps in units of 256; shared memory in units of 128 bytes, and
-        1 KB of each block for the system (CUDA C++ Best Practices Guide, "Occupancy").
-        """
-        warps = -(-threads // WARP)
-        warp_registers = -(-registers * WARP // 256) * 256
-        reserved = 1024 if self.capability >= 80 else 0
-        if smem_bytes > self.block_smem_bytes or threads > BLOCK_THREADS or registers > THREAD_REGISTERS:
-            return 0
-        return min(
-            self.sm_blocks,
-            self.sm_threads // (warps * WARP),
-            SM_REGISTERS // (warp_registers * warps),
-            self.sm_smem_bytes // (-(-smem_bytes // 128) * 128 + reserved),
-        )
+        return ARITHMETIC[max(capability for capability in ARITHMETIC if capability <= self.capability)]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -68,11 +68,16 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Launchable:
-    """Launches to be made in order, on one stream: each with pointers to all arguments, in their order."""
+    """Launches to be made in order, on one stream: each with pointers to all arguments, in their order.
+
+    Where a launch has more than 48 KB of shared memory, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of its function
+    must be set to that first. Machine code is loaded by any driver of the same major version of CUDA or a later one
+    (CUDA Compatibility, "Minor Version Compatibility"), PTX by those alone that are as new as the NVRTC that wrote it.
+    """
 
     arch: str
     cubin: bytes = field(repr=False)  # for this architecture
-    ptx: str = field(repr=False)  # for it too, where a driver shall finish it
+    ptx: str = field(repr=False)  # for it alone too, where its arch ends in a letter; else also for later ones
     launches: tuple[Launch, ...]
     arguments: tuple[Argument, ...]
 

@@ -9,7 +9,7 @@ from tunewright.bench.gpus.builds import MOST_SPILLED_BYTES
 from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.build import build, source
-from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.cuda.gpu import BLOCK_THREADS, KNOWN, SM_REGISTERS, WARP
 from tunewright.codegen.target import CUDA, Target
 from tunewright.codegen.verify import verify
 from tunewright.search_space.measurement import Candidate
@@ -131,7 +131,10 @@ def builds_without_spills(task, target, schedule, most_bytes=0):
     for usage in made.usage.values():
         assert max(usage.spill_store_bytes, usage.spill_load_bytes) <= most_bytes, schedule
         assert usage.stack_bytes <= most_bytes, schedule
-    assert made.resident_blocks(target) >= 1, schedule
+    for launch in made.launches:  # a multiprocessor holds a block; warps get registers in units of 256
+        registers = -(-made.usage[launch.symbol].registers * WARP // 256) * 256
+        assert registers * -(-launch.threads // WARP) <= SM_REGISTERS, schedule
+        assert launch.smem_bytes <= target.gpu.block_smem_bytes and launch.threads <= BLOCK_THREADS, schedule
 
 
 @pytest.mark.parametrize(

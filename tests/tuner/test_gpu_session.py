@@ -13,6 +13,7 @@ import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
+from tunewright.codegen.build import BuildError
 from tunewright.codegen.cuda import device, driver, interp
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.device import Device
@@ -26,7 +27,7 @@ from tunewright.codegen.verify import verify
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
-from tunewright.tuner.errors import Refused
+from tunewright.tuner.errors import Refused, refusals
 from tunewright.tuner.jobs import whole_model
 from tunewright.tuner.jobs.whole_model import ModelTimes, Variant
 from tunewright.tuner.lookup.lockfile import write_lock
@@ -156,6 +157,17 @@ def test_kernels_between_nodes_without_one_are_one_graph(gpu: Interpreted, name:
         assert sum(isinstance(step, Evaluation) for step in steps) == graphs - 1
         assert gpu.recordings == graphs
         assert session.kernels_s(feeds_of(session, 0)) == pytest.approx(graphs * TIME_S)
+
+
+def test_what_a_compiler_refuses_is_told(gpu: Interpreted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schedule that was found is built by whichever NVRTC is here."""
+
+    def refuse(*_: Any) -> GpuArtifact:
+        raise BuildError("NVRTC, for sm_90a: error")
+
+    monkeypatch.setattr(compiling, "gpu_build", refuse)
+    with pytest.raises(refusals(), match="NVRTC, for sm_90a"):
+        InferenceSession.of(open_model(model_of("half"), widen=False), GPU, {})
 
 
 def test_what_lies_unevenly_is_copied(gpu: Interpreted) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
+from tunewright.codegen.cuda import nvrtc
+from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.host import machine
+from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
-from tunewright.tuner.jobs.task_state import FINALISTS, OF_EACH, WITHIN, TaskState
+from tunewright.tuner.jobs import task_state
+from tunewright.tuner.jobs.task_state import FINALISTS, OF_EACH, WITHIN, TaskState, is_current
 
 from ..search_space.test_winograd import conv
 from .test_lookup import TARGET, TASK
@@ -77,3 +83,32 @@ def test_where_trials_do_not_tell_which_sketch_is_fastest_some_of_each_are_final
 
 def timed(time_s: float) -> Measurement:
     return Measurement(Status.OK, (time_s,), time_s, time_s, time_s, provenance=machine())
+
+
+@pytest.fixture
+def nvrtc_at_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """The version that NVRTC is of from then on; "" where there is none."""
+
+    def use(version: str) -> None:
+        def told() -> str:
+            if not version:
+                raise nvrtc.NoCompiler("there is none")
+            return version
+
+        task_state._at_hand.cache_clear()
+        monkeypatch.setattr(nvrtc, "version", told)
+
+    yield use
+    task_state._at_hand.cache_clear()
+
+
+def test_code_of_a_gpu_is_as_new_as_the_compiler_of_gpus(nvrtc_at_hand: Callable[[str], None]) -> None:
+    gpu, known = Target.of_gpu(KNOWN["sm_90a"]), machine()
+    nvrtc_at_hand("13.5")
+    assert is_current(known | {"nvrtc": "13.5", "llvm": "1.0"}, gpu)
+    assert not is_current(known | {"nvrtc": "13.4"}, gpu)
+    assert not is_current(known, gpu)
+    assert not is_current(known | {"nvrtc": "13.5", "tunewright": "0"}, gpu)
+    assert is_current(known, TARGET) and not is_current(known | {"llvm": "1.0"}, TARGET)
+    nvrtc_at_hand("")  # nodes of a cluster compile
+    assert is_current(known | {"nvrtc": "13.4"}, gpu) and not is_current(known | {"tunewright": "0"}, gpu)

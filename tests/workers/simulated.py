@@ -59,6 +59,9 @@ class Memory:
         self.array[...] = bytes_of(source)
 
 
+VERSIONS = {"nvrtc": "13.5", "driver": "13.0"}
+
+
 def bytes_of(memory: DeviceMemory) -> Bytes:
     assert isinstance(memory, Memory)
     return memory.array
@@ -187,6 +190,7 @@ WITH_SIMULATED = (*(SimulatedSketch(fault) for fault in FAULTS), *REAL)
 def install() -> None:
     """Have the functions that children call use it."""
     sketches.SKETCHES = WITH_SIMULATED
+    setattr(gpu, "versions", lambda: VERSIONS)  # noqa: B010
     setattr(measure, "gpu_driver", Simulated)  # noqa: B010 - names that it imports
     setattr(measure, "lower", lowered)  # noqa: B010
     setattr(measure, "gpu_build", built)  # noqa: B010

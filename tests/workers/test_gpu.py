@@ -15,6 +15,7 @@ from tunewright.search_space import sketches
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
+from tunewright.workers import gpu
 from tunewright.workers.check import Example
 from tunewright.workers.gpu import GpuLoaded
 from tunewright.workers.local import LocalPool
@@ -28,8 +29,9 @@ FAST, SLOWED = Clock(10**9, is_slowed=False), Clock(10**8, is_slowed=True)
 
 
 @pytest.fixture(autouse=True)
-def simulated_sketches(monkeypatch):
-    """They are known here, too."""
+def simulated_here(monkeypatch):
+    """What is simulated in children is so in this process."""
+    monkeypatch.setattr(gpu, "versions", lambda: simulated.VERSIONS)
     monkeypatch.setattr(sketches, "SKETCHES", simulated.WITH_SIMULATED)
 
 
@@ -51,7 +53,8 @@ def test_a_kernel_is_checked_and_timed(task):
     assert one.once_s == simulated.TIME_S
     assert one.cold.time(5, 3) == [pytest.approx(simulated.TIME_S)] * 5
     assert one.recheck() is None
-    assert one.provenance == {"gpu": "a simulated GPU", "clock": "1000 to 1000 MHz"}
+    versions = {"nvrtc": "13.5", "driver": "13.0"}
+    assert one.provenance == {"gpu": "a simulated GPU", "clock": "1000 to 1000 MHz", **versions}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,9 @@ def test_a_pool_measures_for_a_gpu(pool, task):
         measured = found[candidate(task, fault)]
         assert measured.status is status and words in measured.error, measured
     last = found[candidate(task)]
-    assert last.status is Status.OK and last.provenance["gpu"] == "a simulated GPU"
+    assert (
+        last.status is Status.OK and last.provenance["gpu"] == "a simulated GPU" and last.provenance["nvrtc"] == "13.5"
+    )
     first, second = pool.compare([candidate(task), candidate(task, "ok")])
     assert first.status is second.status is Status.OK, (first, second)
     assert first.median_s == second.median_s == pytest.approx(simulated.TIME_S)

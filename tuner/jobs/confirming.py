@@ -99,7 +99,7 @@ class Confirming:
         assigned = self._assigned
         before = assigned.store.confirmed_many([state.task.key], assigned.target.key).get(state.task.key)
         finalists = self._finalists(state, before.schedule if before else None)
-        if not before and len(finalists) < 2 and all(is_current(m.provenance) for _, m in finalists):
+        if not before and len(finalists) < 2 and all(is_current(m.provenance, assigned.target) for _, m in finalists):
             return finalists
         schedules = [schedule for schedule, _ in finalists]
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tunewright.codegen.target import Target
 from tunewright.db.jobs import Job, JobState
 from tunewright.search_space.measurement import Measurement, Record
 from tunewright.search_space.schedule import Schedule
@@ -38,7 +39,7 @@ def settled(assigned: Assignment, finalists: Finalists) -> dict[str, TaskReport]
         if (
             task not in reported
             or task not in confirmed
-            or not _stands(reported[task], confirmed[task], best.get(task))
+            or not _stands(reported[task], confirmed[task], best.get(task), assigned.target)
         ):
             return False
         return not any((task, schedule.key) in fresh for schedule, _ in finalists(state, confirmed[task].schedule))
@@ -62,14 +63,14 @@ def _last_report(assigned: Assignment, job: Job) -> Report | None:
     return Report.from_json(done[0].result) if done and done[0].result else None
 
 
-def _stands(reported: TaskReport, confirmed: Record, best: Record | None) -> bool:
+def _stands(reported: TaskReport, confirmed: Record, best: Record | None, target: Target) -> bool:
     """Whether what was reported is what was confirmed last, by the compiler at hand, and the best still."""
     return (
         reported.best_s is not None
         and reported.schedule == confirmed.schedule.to_json()
         and best is not None
         and best.schedule == confirmed.schedule
-        and is_current(confirmed.measurement.provenance)
+        and is_current(confirmed.measurement.provenance, target)
     )
 
 

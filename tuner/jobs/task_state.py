@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import inf
 
+from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.host import machine
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.costmodel.model import CostModel
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -28,15 +29,23 @@ OF_EACH, WITHIN = 2, 2.0
 """Finalists of each sketch, where trials don't tell which sketch is the fastest, and times the fastest trial's time
 that theirs may have taken: constants close by halve none by more."""
 
-VERSIONS = ("tunewright", "llvmlite", "llvm")
+VERSIONS, GPU_VERSIONS = ("tunewright", "llvmlite", "llvm"), ("tunewright", "nvrtc")
 """What a measurement's provenance says of the compiler that made its code: another version may make other code."""
 
-_machine = cache(machine)
+
+@cache
+def _at_hand(kind: str) -> Mapping[str, str]:
+    """The versions of the compiler at hand for a kind of target. NVRTC's is unknown where only nodes have it."""
+    found = machine()
+    if kind == CUDA:
+        with suppress(nvrtc.NoCompiler):
+            found["nvrtc"] = nvrtc.version()
+    return {name: found[name] for name in (GPU_VERSIONS if kind == CUDA else VERSIONS) if name in found}
 
 
-def is_current(provenance: Mapping[str, str]) -> bool:
-    """Whether the code that was measured came from the compiler at hand, in its version."""
-    return all(provenance.get(name) == _machine()[name] for name in VERSIONS)
+def is_current(provenance: Mapping[str, str], target: Target) -> bool:
+    """Whether the code that was measured came from the compiler at hand for its target, in its version."""
+    return _at_hand(target.kind).items() <= provenance.items()
 
 
 def time_s(measurement: Measurement) -> float:
@@ -144,7 +153,7 @@ class TaskState:
         of_sketch: Counter[tuple[bool, str]] = Counter()
         fastest_s: dict[bool, float] = {}
         for schedule, measurement in sorted(works.values(), key=lambda entry: time_s(entry[1])):
-            current = is_current(measurement.provenance)
+            current = is_current(measurement.provenance, target)
             sketch = current, schedule.sketch
             is_near = time_s(measurement) <= WITHIN * fastest_s.get(current, inf)
             is_wanted = of_each_sketch and is_near and of_sketch[sketch] < OF_EACH

@@ -37,7 +37,7 @@ TRIMMED_BYTES = 16 << 20
 def build_kernels(
     model: Model, schedules: Mapping[str, Schedule], target: Target, cache: ObjectCache | None
 ) -> dict[str, Built]:
-    """Task key -> the code of its schedule, the same that was measured. For a GPU it raises NoCompiler, as `nvrtc`."""
+    """Task key -> the code of its schedule, the same that was measured. Raises BuildError; of a GPU NoCompiler too."""
     built = gpu_build if target.kind == CUDA else build
     return {
         key: built(lower(Candidate(task, target, schedules[key])), target, cache)

@@ -74,8 +74,9 @@ class InferenceSession:
     nothing to say.
 
     Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for arguments that
-    mean nothing, for a lock file of another model, and where a task is left without a schedule that may work. On a GPU
-    also DeviceFault and Unloadable, from any method: what broke the device is not used any more by this process.
+    mean nothing, for a lock file of another model, and where a task is left without a schedule that may work;
+    BuildError where a compiler refuses a kernel, as another version may that it was not measured with. On a GPU also
+    DeviceFault and Unloadable, from any method: what broke the device is not used any more by this process.
     """
 
     notes: tuple[str, ...] = ()

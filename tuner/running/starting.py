@@ -64,7 +64,8 @@ def start(
 ) -> Started:
     """Read a model, find schedules for it, and get its image, from the store if it is there.
 
-    Raises as `Place.prepare` does, and Refused where a task is left without a schedule that may work.
+    Raises as `Place.prepare` does, Refused where a task is left without a schedule that may work, and BuildError where
+    the compiler refuses one.
     """
     prepared = place.prepare(source, dims, threads, target)
     trim_heap()  # what reading took, before constants are packed beside those that were read
@@ -137,7 +138,7 @@ def _image(
     images: ImageStore | None,
     name: str | None,
 ) -> tuple[Image, str]:
-    """The image, and its name if it is in the store from now on."""
+    """The image, and its name if it is in the store from now on. Raises Refused without a compiler; BuildError."""
     if images is not None and name is not None:
         kept = images.get(name, target.threads)
         if kept is not None:

@@ -23,7 +23,7 @@ ATTRIBUTES = {13: 1_980_000, 36: 3_201_000, 37: 6144}
 def runtime(monkeypatch):
     """CUDA, as far as it is asked: `use(count, fault)`."""
 
-    def use(count=1, fault=""):
+    def use(count=1, fault="", **properties):
         def counted():
             if fault:
                 raise RuntimeError(fault)
@@ -32,7 +32,7 @@ def runtime(monkeypatch):
         made = SimpleNamespace(
             CUDARuntimeError=RuntimeError,
             getDeviceCount=counted,
-            getDeviceProperties=lambda number: PROPERTIES,
+            getDeviceProperties=lambda number: PROPERTIES | properties,
             deviceGetAttribute=lambda attribute, number: ATTRIBUTES[attribute],
             driverGetVersion=lambda: 13000,
         )
@@ -55,6 +55,10 @@ def test_what_a_device_says(runtime):
     [
         ({"fault": "cudaErrorInsufficientDriver: CUDA driver version is insufficient\nfor it"}, "release 580 or later"),
         ({"count": 0}, "CUDA_VISIBLE_DEVICES"),
+        (
+            {"name": b"Tesla T4", "major": 7, "minor": 5},
+            r"Tesla T4 has compute capability 7.5, and a GPU needs compute capability 8.0 or later",
+        ),
     ],
 )
 def test_where_there_is_none(runtime, settings, why):

@@ -21,6 +21,7 @@ def test_what_is_written_is_read_back(gpu):
         ("arch", "sm_90a; rm"),
         ("arch", "90"),
         ("arch", None),
+        ("arch", "sm_75"),
         ("sms", 0),
         ("sms", True),
         ("clock_hz", 1.5e9),
@@ -35,20 +36,3 @@ def test_what_no_gpu_is(name, value):
 @pytest.mark.parametrize("arch,capability", [("sm_80", 80), ("sm_90a", 90), ("sm_100a", 100)])
 def test_the_capability(arch, capability):
     assert KNOWN[arch].capability == capability
-
-
-@pytest.mark.parametrize(
-    ("threads", "registers", "smem_bytes", "blocks"),
-    [
-        (256, 32, 0, 8),  # the threads of a multiprocessor
-        (32, 32, 0, 32),  # its blocks
-        (256, 128, 0, 2),  # its registers
-        (256, 255, 0, 1),
-        (128, 64, 100 << 10, 2),  # its shared memory
-        (128, 64, 228 << 10, 0),  # more than a block may have
-        (2048, 16, 0, 0),
-        (512, 255, 0, 0),  # no block of so many fits
-    ],
-)
-def test_blocks_of_a_multiprocessor(threads, registers, smem_bytes, blocks):
-    assert KNOWN["sm_90a"].resident_blocks(threads, registers, smem_bytes) == blocks

@@ -37,6 +37,7 @@ def test_it_says_all_that_a_launch_takes(one):
         ("c", Role.OUTPUT, (64, 96)),
     ]
     assert one.cubin.startswith(b"\x7fELF") and launch.symbol.encode() in one.cubin
+    assert re.search(r"^\.target sm_90a\b", one.ptx, re.M)  # by its letter for no later one
     entry = re.search(rf"\.entry {launch.symbol}\((.*?)\)", one.ptx, re.S)
     assert entry is not None and entry[1].count(".param .u64") == len(one.arguments)
 
