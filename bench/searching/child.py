@@ -13,6 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tunewright.bench.rivals.metaschedule import REPEATS, SAMPLE_MS
 from tunewright.bench.rivals.serving import Call, Tell, rest, serve
 
@@ -116,8 +119,9 @@ def kernels(
 ) -> list[list[float]]:
     """Samples in turn of what the kernels of a model of one task take on each of the schedules, in seconds.
 
-    A sample is of runs of the whole model in a native loop, so constants are where these leave them. Each schedule is
-    checked first. Equal ones have the same samples.
+    A sample is of runs of the whole model in a native loop, so constants are where these leave them, and inputs in such
+    memory as those are that one kernel of a network hands to the next. Each schedule is checked first. Equal ones have
+    the same samples.
     """
     from tunewright.bench.turns import in_turn
     from tunewright.search_space.schedule import Schedule
@@ -128,7 +132,7 @@ def kernels(
     from tunewright.workers.lock import HostLock
 
     opened, (task, target) = open_model(Path(model)), _task(model, threads)
-    feeds = example_feeds(opened)
+    feeds = {name: _moved(array) for name, array in example_feeds(opened).items()}
 
     def sampled(session: InferenceSession) -> float:
         time_s = session.kernels_s(feeds)
@@ -145,6 +149,15 @@ def kernels(
         stack.enter_context(HostLock(settings().objects).timing())
         taken = in_turn(samples, rounds)
     return [taken[schedule.key] for schedule in wanted]
+
+
+def _moved(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """A copy in memory of ours."""
+    from tunewright.codegen.runtime.memory import aligned_block
+
+    copy = aligned_block(array.nbytes).view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def compare(tell: Tell, model: str, threads: int, schedules: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -196,8 +209,6 @@ def score(tell: Tell, model: str, db: str, threads: int, seed: int) -> list[dict
 
     No point is scored twice as far as the model knows, though a search does so: it is the first time that takes long.
     """
-    import numpy as np
-
     from tunewright.costmodel.model import Trials
     from tunewright.costmodel.xgb import XGBModel
     from tunewright.db.sql_store import open_store
