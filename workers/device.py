@@ -4,6 +4,7 @@ A device that breaks (its memory, its driver, a disk that is full) makes every c
 would be kept for good. So after each failure a canary is tried out: a candidate that is known to work. Where it works,
 the failure was the candidate's own. Where it fails twice in a row, the device is quarantined, for longer each time, and
 the failure is forgotten: nothing is known of the candidate. The first thing after a quarantine is the canary again.
+A device that says itself that it is in no state to time anything is quarantined at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
@@ -25,7 +27,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.sketches import default_schedule
 
 from .builder import Built
-from .pool import DeviceState, Limits, ReferenceFailed
+from .pool import DeviceState, Limits, ReferenceFailed, Unfit
 from .process import NotStarted
 from .timer import Timer
 
@@ -137,6 +139,8 @@ class Device:
         except (NotStarted, ReferenceFailed):
             self._try_out()
             raise
+        except Unfit as unfit:
+            self._quarantine(str(unfit))
         if any(one.status is not Status.OK for one in measured):
             self._try_out()
         elif measured:
@@ -146,11 +150,18 @@ class Device:
     def _try_out(self) -> None:
         """Raises Quarantined unless the canary works."""
         for _ in range(TRIES):
-            why = self._timer.try_out(self._canary)
+            try:
+                why = self._timer.try_out(self._canary)
+            except Unfit as unfit:
+                self._quarantine(str(unfit))
             if why is None:
                 return
+        self._quarantine(f"a candidate that is known to work fails on it: {why}")
+
+    def _quarantine(self, reason: str) -> NoReturn:
         self._timer.forget_failures()
-        self._health.fail(f"a candidate that is known to work fails on it: {why}", self._quarantine_s)
+        self._timer.close()  # what its child holds may be memory of the device
+        self._health.fail(reason, self._quarantine_s)
         raise Quarantined(self._health.reason, self._health.left_s)
 
     def kill(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 from statistics import fmean
@@ -16,6 +16,7 @@ from tunewright.codegen.cuda.driver import Bytes, Clock, DeviceFault, Driver
 from tunewright.codegen.ir import Buffer
 
 from .check import Array, Example, checksum
+from .pool import Unfit
 
 GUARD_BYTES = 4096
 """Memory before and behind each operand that nobody may write to."""
@@ -23,8 +24,11 @@ GUARD_BYTES = 4096
 GUARD, UNWRITTEN = 0xA5, 0xFF
 """What is in there, and in memory that nothing has been written to."""
 
-SLOWED = 20
-"""Samples in a row that are thrown away because the device had lowered its clock."""
+PAUSES_S = (0.1, 1.0)
+"""Between samples while the device has lowered its clock: the first and the longest. They double."""
+
+PATIENCE_S = 10.0
+"""What a request waits in such pauses, in all: half of the time that it has."""
 
 
 @contextmanager
@@ -35,6 +39,27 @@ def _dying() -> Iterator[None]:
     except DeviceFault as fault:
         os.write(2, f"{fault}\n".encode())
         os.abort()
+
+
+class Patience:
+    """Pauses for a device to get its clock back, those of all kernels of a request together."""
+
+    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep = sleep
+        self.renew()
+
+    def renew(self) -> None:
+        """A request begins."""
+        self._left_s = PATIENCE_S
+
+    def pause(self, count: int, name: str) -> None:
+        """The pause after `count` slowed samples in a row. Raises Unfit where it has lasted too long."""
+        first_s, longest_s = PAUSES_S
+        pause_s = min(first_s * 2.0 ** min(count - 1, 10), longest_s)
+        if pause_s > self._left_s:
+            raise Unfit(f"{name} keeps its clock low: it is hot, or its machine lacks power")
+        self._left_s -= pause_s
+        self._sleep(pause_s)
 
 
 class _Operand:
@@ -77,8 +102,8 @@ def _inner(whole: Bytes) -> Bytes:
 class GpuLoaded:
     """See `check.Loaded`. Raises RuntimeError on code that can't be loaded."""
 
-    def __init__(self, example: Example, artifact: GpuArtifact, device: Driver) -> None:
-        self._example, self._device = example, device
+    def __init__(self, example: Example, artifact: GpuArtifact, device: Driver, patience: Patience) -> None:
+        self._example, self._device, self._patience = example, device, patience
         inputs = len(example.inputs)
         with _dying():
             self._inputs = [
@@ -149,7 +174,8 @@ class GpuLoaded:
     def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
         """Seconds of a run, once a sample: the mean of `repeats`. Less samples where the deadline passes.
 
-        What was taken while heat or want of power lowered the clock is taken again.
+        What was taken while the clock was lowered (see `Clock`) is taken again, after a pause. Raises Unfit where it
+        stays so.
         """
         taken: list[float] = []
         slowed = 0
@@ -160,8 +186,7 @@ class GpuLoaded:
                 clocks.append(self._device.clock())
                 if any(clock.is_slowed for clock in clocks):
                     slowed += 1
-                    if slowed == SLOWED:
-                        raise DeviceFault(f"{self._device.name} keeps its clock low: it is hot, or lacks power")
+                    self._patience.pause(slowed, self._device.name)
                     continue
                 slowed = 0
                 self._clocks += clocks

@@ -64,6 +64,13 @@ class ReferenceFailed(Exception):
         return self._text
 
 
+class Unfit(Exception):
+    """A device is in no state to time anything. One line for people.
+
+    It tells nothing about what was to be timed.
+    """
+
+
 class Pool(Protocol):
     """Builds, checks and times candidates of one target in processes that can be killed.
 
@@ -76,8 +83,8 @@ class Pool(Protocol):
     final, the other candidates of the call have no measurement. The same task fails at once the next time.
 
     No failure is put down to a candidate, nor to a task, before its device has shown that it works: see `device`. One
-    that doesn't is quarantined, and its work goes to others. Where there is none left, PoolError is raised, from
-    `measure` and from `compare`: again what was yielded before is final, the rest has no measurement.
+    that doesn't, or is Unfit, is quarantined, and its work goes to others. Where there is none left, PoolError is
+    raised, from `measure` and from `compare`: again what was yielded before is final, the rest has no measurement.
 
     An illegal schedule raises Illegal, a candidate of another target ValueError, and a thread that holds the lock of
     the folder of objects RuntimeError: these are bugs of the caller.

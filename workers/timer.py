@@ -70,7 +70,10 @@ class Timer:
         self._ready = self._child.pid, task.key
 
     def measure(self, task: Task, built: Built, best_s: float | None = None) -> Measurement:
-        """Check and time one candidate, or find that the same object was timed before. See `Pool.measure`."""
+        """Check and time one candidate, or find that the same object was timed before. See `Pool.measure`.
+
+        Raises Unfit.
+        """
         key = (task.key, built.identity)
         known = self._known.pop(key, None)
         if known is None or not _final(known, best_s):
@@ -134,7 +137,7 @@ class Timer:
     def try_out(self, canary: Candidate) -> str | None:
         """What goes wrong with a candidate that is known to work on this machine; None: nothing does.
 
-        Past what is remembered, and in the child that the next candidate meets. Raises Stopped.
+        Past what is remembered, and in the child that the next candidate meets. Raises Stopped, Unfit.
         """
         try:
             with self._lock.building():
@@ -161,7 +164,7 @@ class Timer:
         """Check and time candidates in turns, in one fresh child after the other. See `Pool.compare`.
 
         Raises ReferenceFailed, also where the child dies each time before a candidate has run; not after the fewest
-        children, which are enough.
+        children, which are enough. Raises Unfit.
         """
         comparison = Comparison(task, several, self._threads, self._limits)
         while not comparison.is_over:

@@ -42,10 +42,14 @@ class Unloadable(RuntimeError):
 
 
 class Clock(NamedTuple):
-    """How fast the multiprocessors run at the moment."""
+    """How fast the multiprocessors run at the moment.
+
+    Slowed: by heat, or since the machine has not the power. Not by the device's own limit of power, at which large ones
+    are whenever they are busy: waiting would not change that.
+    """
 
     hz: int
-    is_slowed: bool  # by heat, or for want of power
+    is_slowed: bool
 
 
 class Memory(Protocol):

@@ -32,7 +32,7 @@ from tunewright.search_space.space import Space
 from tunewright.workers import gpu, measure
 from tunewright.workers.wire import candidate_json, read_candidate
 
-FAULTS = ("ok", "wrong", "changed", "beyond", "crash", "hang")
+FAULTS = ("ok", "wrong", "changed", "beyond", "crash", "hang", "hot")
 
 TIME_S = 1e-3
 """Of every run."""
@@ -83,6 +83,8 @@ class Simulated:
     def program(self, artifact: GpuArtifact, operands: Sequence[DeviceMemory]) -> Callable[[], None]:
         kernel = kernel_of(artifact.code)
         fault = read_candidate(json.loads(artifact.code)).schedule.sketch.partition("simulated.")[2]
+        if fault == "hot":
+            self._clocks = [Clock(10**8, is_slowed=True)]
         buffers = (*artifact.params, *artifact.scratch)
         arrays = [
             bytes_of(memory).view(buffer.dtype.numpy).reshape(buffer.shape)
@@ -190,3 +192,4 @@ def install() -> None:
     setattr(measure, "gpu_driver", Simulated)  # noqa: B010 - names that it imports
     setattr(measure, "lower", lowered)  # noqa: B010
     setattr(measure, "gpu_build", built)  # noqa: B010
+    setattr(measure, "_patience", gpu.Patience(sleep=lambda _: None))  # noqa: B010
