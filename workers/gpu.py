@@ -181,9 +181,9 @@ class GpuLoaded:
         slowed = 0
         with _dying():
             while len(taken) < samples and not (taken and time.monotonic() >= deadline_s):
-                clocks = [self._device.clock()]
+                before = self._device.clock()
                 times_s = self._device.time(self._run, repeats)
-                clocks.append(self._device.clock())
+                clocks = [clock for clock in (before, self._device.clock()) if clock is not None]
                 if any(clock.is_slowed for clock in clocks):
                     slowed += 1
                     self._patience.pause(slowed, self._device.name)

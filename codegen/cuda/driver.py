@@ -41,6 +41,10 @@ class Unloadable(RuntimeError):
     """Code that the device does not take. One line for people."""
 
 
+class NoClocks(Exception):
+    """Nothing here tells how fast GPUs run. One line for people, with what to do."""
+
+
 class Clock(NamedTuple):
     """How fast the multiprocessors run at the moment.
 
@@ -92,8 +96,8 @@ class Driver(Protocol):
     def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
         """Seconds that each of so many runs takes on the device, from a cold second-level cache or as it comes."""
 
-    def clock(self) -> Clock:
-        """See `Clock`."""
+    def clock(self) -> Clock | None:
+        """See `Clock`. None where it is not told: by many virtual GPUs, or where `management` raises NoClocks."""
 
 
 class CupyDriver:
@@ -115,8 +119,11 @@ class CupyDriver:
         return self._cupy.empty(FLUSHES * self.device.gpu.l2_bytes, self._cupy.uint8)
 
     @cached_property
-    def _sensors(self) -> _Sensors:
-        return _Sensors(self._cupy.cuda.runtime.deviceGetPCIBusId(self.device.number))
+    def _sensors(self) -> _Sensors | None:
+        try:
+            return _Sensors(self._cupy.cuda.runtime.deviceGetPCIBusId(self.device.number))
+        except NoClocks:
+            return None
 
     @property
     def turn(self) -> AbstractContextManager[object]:
@@ -196,9 +203,9 @@ class CupyDriver:
                 times_s += [cuda.get_elapsed_time(begin, end) / 1e3 for begin, end in pairs]
         return times_s
 
-    def clock(self) -> Clock:
-        with self._turn:
-            return self._sensors.clock()
+    def clock(self) -> Clock | None:
+        with self._turn, _faults(self._cupy):
+            return self._sensors.clock() if self._sensors is not None else None
 
 
 _opening = RLock()
@@ -252,18 +259,33 @@ class _CupyMemory:
             self.array[...] = source.array
 
 
+def management() -> Any:
+    """NVIDIA's management library, at work. Raises NoClocks."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NoClocks("nvidia-ml-py is not installed: pip install 'tunewright[cuda]'") from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_LibraryNotFound as error:
+        capability = "a container needs the driver's capability utility (NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
+        raise NoClocks(f"there is no libnvidia-ml.so.1, which comes with NVIDIA's driver; {capability}") from error
+    except pynvml.NVMLError as error:
+        raise NoClocks(f"NVIDIA's management library: {_line(error)}; see whether nvidia-smi works") from error
+    return pynvml
+
+
 class _Sensors:
-    """What NVIDIA's management library tells of a device."""
+    """What NVIDIA's management library tells of a device. Raises NoClocks, DeviceFault."""
 
     def __init__(self, bus_id: str) -> None:
-        import pynvml
-
-        self._nvml = pynvml
+        self._nvml = pynvml = management()
         try:
-            pynvml.nvmlInit()
             self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
+        except pynvml.NVMLError_GpuIsLost as error:
+            raise DeviceFault(_line(error)) from error
         except pynvml.NVMLError as error:
-            raise DeviceFault(f"NVIDIA's management library, which tells clocks: {_line(error)}") from error
+            raise NoClocks(f"NVIDIA's management library does not know {bus_id}: {_line(error)}") from error
         self._slowing = (
             pynvml.nvmlClocksEventReasonHwSlowdown
             | pynvml.nvmlClocksEventReasonHwThermalSlowdown
@@ -271,9 +293,16 @@ class _Sensors:
             | pynvml.nvmlClocksEventReasonSwThermalSlowdown
         )
 
-    def clock(self) -> Clock:
-        mhz = self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)
-        reasons = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+    def clock(self) -> Clock | None:
+        """None where it is not told."""
+        nvml = self._nvml
+        try:
+            mhz = nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM)
+            reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
+            return None
+        except nvml.NVMLError as error:
+            raise DeviceFault(_line(error)) from error
         return Clock(1_000_000 * mhz, bool(reasons & self._slowing))
 
 

@@ -69,7 +69,7 @@ class Simulated:
 
     name = "a simulated GPU"
 
-    def __init__(self, clocks: Sequence[Clock] = (Clock(10**9, is_slowed=False),)) -> None:
+    def __init__(self, clocks: Sequence[Clock | None] = (Clock(10**9, is_slowed=False),)) -> None:
         self._clocks = list(clocks)
         self._turn = threading.RLock()
 
@@ -120,7 +120,7 @@ class Simulated:
         run()
         return [TIME_S] * count
 
-    def clock(self) -> Clock:
+    def clock(self) -> Clock | None:
         return self._clocks.pop(0) if len(self._clocks) > 1 else self._clocks[0]
 
 

@@ -73,6 +73,12 @@ def test_what_is_taken_at_a_lowered_clock_is_taken_again(task):
     assert pauses == [0.1, 0.2]
 
 
+def test_a_device_that_tells_no_clock(task):
+    one = loaded(task, clocks=[None])
+    assert len(one.cold.time(3)) == 3
+    assert one.provenance == {"gpu": "a simulated GPU"}
+
+
 def test_a_clock_that_stays_low_is_no_fault_of_the_kernel(task):
     pauses: list[float] = []
     one = loaded(task, clocks=[SLOWED], sleep=pauses.append)

@@ -12,7 +12,7 @@ import pytest
 from tunewright.codegen.cuda import driver as module
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.device import Device
-from tunewright.codegen.cuda.driver import CupyDriver, DeviceFault, Unloadable
+from tunewright.codegen.cuda.driver import Clock, CupyDriver, DeviceFault, NoClocks, Unloadable, management
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.cuda.source import Launch
 
@@ -57,7 +57,7 @@ def driver(monkeypatch):
     cuda = SimpleNamespace(
         Device=lambda number: SimpleNamespace(use=lambda: None),
         Stream=Stream,
-        runtime=SimpleNamespace(CUDARuntimeError=Failure),
+        runtime=SimpleNamespace(CUDARuntimeError=Failure, deviceGetPCIBusId=lambda number: "0000:01:00.0"),
         driver=SimpleNamespace(CUDADriverError=Failure),
         function=SimpleNamespace(Module=Module),
     )
@@ -97,6 +97,82 @@ def test_code_that_is_not_taken(driver, monkeypatch):
     monkeypatch.setattr(Module, "fails", True)
     with pytest.raises(Unloadable, match="CUDA_ERROR_NO_BINARY_FOR_GPU"):
         driver.program(ARTIFACT, [])
+
+
+@pytest.fixture
+def sensors(monkeypatch):
+    """NVIDIA's management library: `sensors(reasons, call=error)`, where calls raise errors of its own."""
+    pynvml = pytest.importorskip("pynvml")
+
+    def made(reasons=0, **errors):
+        def answering(name, value):
+            def answer(*_):
+                if name in errors:
+                    raise pynvml.NVMLError(errors[name])
+                return value
+
+            monkeypatch.setattr(pynvml, name, answer)
+
+        answering("nvmlInit", None)
+        answering("nvmlDeviceGetHandleByPciBusId", "it")
+        answering("nvmlDeviceGetClockInfo", 1410)
+        answering("nvmlDeviceGetCurrentClocksEventReasons", reasons)
+        return pynvml
+
+    return made
+
+
+def test_heat_is_told_and_the_own_limit_of_power_is_not(driver, sensors):
+    nvml = sensors()
+    assert driver.clock() == Clock(1_410_000_000, is_slowed=False)
+    sensors(nvml.nvmlClocksEventReasonSwPowerCap)
+    assert driver.clock() == Clock(1_410_000_000, is_slowed=False)
+    sensors(nvml.nvmlClocksEventReasonSwThermalSlowdown)
+    assert driver.clock() == Clock(1_410_000_000, is_slowed=True)
+
+
+NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, NO_LIBRARY, LOST, UNKNOWN = 3, 4, 6, 12, 15, 999
+"""Of NVML_ERROR."""
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        {"nvmlDeviceGetClockInfo": NOT_SUPPORTED},
+        {"nvmlDeviceGetCurrentClocksEventReasons": NO_PERMISSION},
+        {"nvmlDeviceGetHandleByPciBusId": NOT_FOUND},
+        {"nvmlInit": NO_LIBRARY},
+    ],
+)
+def test_a_clock_that_is_not_told(driver, sensors, errors):
+    sensors(**errors)
+    assert driver.clock() is None
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        {"nvmlDeviceGetClockInfo": LOST},
+        {"nvmlDeviceGetCurrentClocksEventReasons": UNKNOWN},
+        {"nvmlDeviceGetHandleByPciBusId": LOST},
+    ],
+)
+def test_a_device_that_is_lost(driver, sensors, errors):
+    sensors(**errors)
+    with pytest.raises(DeviceFault):
+        driver.clock()
+
+
+def test_what_tells_no_clocks_says_what_to_do(sensors, monkeypatch):
+    sensors(nvmlInit=NO_LIBRARY)
+    with pytest.raises(NoClocks, match=r"libnvidia-ml.so.1.*capability utility"):
+        management()
+    sensors(nvmlInit=UNKNOWN)
+    with pytest.raises(NoClocks, match="nvidia-smi"):
+        management()
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NoClocks, match="nvidia-ml-py"):
+        management()
 
 
 def test_there_is_one_for_all(monkeypatch):
