@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import inf
 from statistics import fmean
 
@@ -117,8 +118,8 @@ class GpuLoaded:
         self._sums: list[int] | None = None
         self._clocks: list[Clock] = []
         self.once_s = 0.0
-        self.cold = self
-        self.warm = self
+        self.cold = _Runs(self, is_cold=True)
+        self.warm = _Runs(self, is_cold=False)
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -171,7 +172,7 @@ class GpuLoaded:
         with _dying():
             return next((f"{name}: {fault}" for name, one in named if (fault := one.fault())), None)
 
-    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+    def times_s(self, samples: int, repeats: int, deadline_s: float, *, is_cold: bool) -> list[float]:
         """Seconds of a run, once a sample: the mean of `repeats`. Less samples where the deadline passes.
 
         What was taken while the clock was lowered (see `Clock`) is taken again, after a pause. Raises Unfit where it
@@ -182,7 +183,7 @@ class GpuLoaded:
         with _dying():
             while len(taken) < samples and not (taken and time.monotonic() >= deadline_s):
                 before = self._device.clock()
-                times_s = self._device.time(self._run, repeats)
+                times_s = self._device.time(self._run, repeats, is_cold=is_cold)
                 clocks = [clock for clock in (before, self._device.clock()) if clock is not None]
                 if any(clock.is_slowed for clock in clocks):
                     slowed += 1
@@ -197,6 +198,18 @@ class GpuLoaded:
         """Let go of the code and the memory."""
         self._run = _nothing
         self._inputs, self._outputs, self._scratch = [], [], []
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Runs of a kernel, each from a cold second-level cache, or with what the run before it left there."""
+
+    loaded: GpuLoaded
+    is_cold: bool
+
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        """See `GpuLoaded.times_s`."""
+        return self.loaded.times_s(samples, repeats, deadline_s, is_cold=self.is_cold)
 
 
 def _nothing() -> None:

@@ -50,6 +50,7 @@ def test_a_kernel_is_checked_and_timed(task):
     assert fault is None and error is not None and error < 1e-5
     assert one.once_s == simulated.TIME_S
     assert one.cold.time(5, 3) == [pytest.approx(simulated.TIME_S)] * 5
+    assert one.warm.time(5, 3) == [pytest.approx(simulated.WARM_S)] * 5
     assert one.recheck() is None
     assert one.provenance == {"gpu": "a simulated GPU", "clock": "1000 to 1000 MHz"}
 
@@ -122,6 +123,7 @@ def test_a_pool_measures_for_a_gpu(pool, task):
     first, second = pool.compare([candidate(task), candidate(task, "ok")])
     assert first.status is second.status is Status.OK, (first, second)
     assert first.median_s == second.median_s == pytest.approx(simulated.TIME_S)
+    assert first.warm_s == second.warm_s == pytest.approx(simulated.WARM_S)
     [device] = pool.devices()
     assert device.target == TARGET
 
