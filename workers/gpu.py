@@ -1,4 +1,7 @@
-"""Kernels of a GPU in a child: checked and timed on the device, as `check.Loaded` does it on a processor."""
+"""Kernels of a GPU in a child: checked and timed on the device, as `check.Loaded` does it on a processor.
+
+Their launches are recorded, as those of a model are.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +117,7 @@ class GpuLoaded:
             self._outputs = [_Operand(device, buffer, None) for buffer in artifact.params[inputs:]]
             self._scratch = [_Operand(device, buffer, None) for buffer in artifact.scratch]
             operands = (*self._inputs, *self._outputs, *self._scratch)
-            self._run = device.program(artifact, [one.memory for one in operands])
+            self._run = device.recorded(device.program(artifact, [one.memory for one in operands]))
         self._sums: list[int] | None = None
         self._clocks: list[Clock] = []
         self.once_s = 0.0
