@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from threading import RLock
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from .build import GpuArtifact
 from .device import Device, devices
 from .gpu import STATIC_SMEM_BYTES
+from .source import Launch
 
 Bytes = NDArray[np.uint8]
 
@@ -108,6 +110,7 @@ class CupyDriver:
         import cupy
 
         self._cupy = cupy
+        self._codes: WeakValueDictionary[tuple[str, tuple[Launch, ...]], _Code] = WeakValueDictionary()
         self._turn = RLock()
         with _faults(cupy):
             cupy.cuda.Device(number).use()
@@ -154,25 +157,37 @@ class CupyDriver:
             return _CupyMemory(self, self._cupy.empty(max(size_bytes, 1), self._cupy.uint8))
 
     def program(self, artifact: GpuArtifact, operands: Sequence[Memory]) -> Callable[[], None]:
-        driver, module = self._cupy.cuda.driver, self._cupy.cuda.function.Module()
+        code = self._code(artifact)
         arrays = tuple(memory.array for memory in operands if isinstance(memory, _CupyMemory))
-        functions = []
-        try:
-            with self._turn:
-                module.load(artifact.code)
-                for launch in artifact.launches:
-                    function = module.get_function(launch.symbol)
-                    if launch.smem_bytes > STATIC_SMEM_BYTES:
-                        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SMEM, launch.smem_bytes)
-                    functions.append((function, launch))
-        except driver.CUDADriverError as error:
-            raise Unloadable(_line(error)) from error
 
         def run() -> None:
-            for function, launch in functions:
+            for function, launch in zip(code.functions, artifact.launches, strict=True):
                 function(launch.grid, (launch.threads, 1, 1), arrays, shared_mem=launch.smem_bytes)
 
         return run
+
+    def _code(self, artifact: GpuArtifact) -> _Code:
+        """What is loaded of it, which is kept as long as somebody has it: others are likely to run it as well."""
+        key = artifact.sha256, artifact.launches
+        with self._turn:
+            code = self._codes.get(key)
+            if code is None:
+                code = self._codes[key] = _Code(self._functions(artifact))
+        return code
+
+    def _functions(self, artifact: GpuArtifact) -> tuple[Any, ...]:
+        """Those of its launches, each with its module. Raises Unloadable."""
+        driver, module = self._cupy.cuda.driver, self._cupy.cuda.function.Module()
+        functions = []
+        try:
+            module.load(artifact.code)
+            for launch in artifact.launches:
+                functions.append(module.get_function(launch.symbol))
+                if launch.smem_bytes > STATIC_SMEM_BYTES:
+                    driver.funcSetAttribute(functions[-1].ptr, MAX_DYNAMIC_SMEM, launch.smem_bytes)
+        except driver.CUDADriverError as error:
+            raise Unloadable(_line(error)) from error
+        return tuple(functions)
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
         with self.queueing():
@@ -220,6 +235,13 @@ def driver() -> Driver:
 @cache
 def _opened() -> Driver:
     return CupyDriver()
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _Code:
+    """Functions of the device, each with the module that it is in."""
+
+    functions: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)

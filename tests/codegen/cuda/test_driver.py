@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -42,8 +44,10 @@ class Stream:
 
 class Module:
     fails = False
+    loaded: ClassVar[list[bytes]] = []
 
     def load(self, code):
+        self.loaded.append(code)
         if self.fails:
             raise Failure("CUDA_ERROR_NO_BINARY_FOR_GPU")
 
@@ -173,6 +177,20 @@ def test_what_tells_no_clocks_says_what_to_do(sensors, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NoClocks, match="nvidia-ml-py"):
         management()
+
+
+def test_code_is_loaded_once_for_all_that_run_it(driver, monkeypatch):
+    monkeypatch.setattr(Module, "loaded", [])
+    other = replace(ARTIFACT, code=b"other", sha256="other")
+    wider = replace(ARTIFACT, launches=(Launch("k", (2, 1, 1), 32, 0),))
+    runs = [driver.program(artifact, []) for artifact in (ARTIFACT, other, ARTIFACT, ARTIFACT)]
+    assert Module.loaded == [b"", b"other"]
+    runs.append(driver.program(wider, []))
+    assert len(Module.loaded) == 3, "the same code, launched in another way"
+    runs.clear()
+    gc.collect()
+    driver.program(ARTIFACT, [])
+    assert len(Module.loaded) == 4, "nobody had it any more"
 
 
 def test_there_is_one_for_all(monkeypatch):
