@@ -21,7 +21,7 @@ from typing import NoReturn
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
 from tunewright.codegen.host import available_cores
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.sketches import default_schedule
@@ -107,7 +107,8 @@ class Device:
     def __init__(self, target: Target, setup: Setup, health: Health) -> None:
         self._canary = canary(target)
         self._quarantine_s = setup.limits.quarantine_s
-        self._timer = Timer(target.threads, setup.objects, setup.limits, setup.plugins)
+        is_gpu = target.kind == CUDA
+        self._timer = Timer(target.threads, setup.objects, setup.limits, setup.plugins, is_gpu=is_gpu)
         self._health = health
 
     def prepare(self, task: Task) -> None:

@@ -18,7 +18,10 @@ from typing import Any
 from tunewright.codegen.build import BuildError, ObjectCache, build
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.build import build as gpu_build
+from tunewright.codegen.cuda.device import NoDevice
+from tunewright.codegen.cuda.driver import DeviceFault
 from tunewright.codegen.cuda.driver import driver as gpu_driver
+from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.host import machine
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA
@@ -30,6 +33,7 @@ from . import sampling
 from .check import Example, Loaded
 from .cold import LASTING_S
 from .gpu import GpuLoaded, Patience
+from .pool import Unfit
 from .racing import CLEARLY, FIRST, LONG_S, Incumbent, Outcome, Race, Runner
 from .stolen import Result, undisturbed
 from .wire import LastTask, artifact_json, identity, read_artifact, read_candidate
@@ -101,6 +105,17 @@ def build_candidate(candidate: dict[str, Any], objects: str) -> dict[str, Any]:
     except BuildError as error:
         return {"error": str(error), "build_s": time.perf_counter() - start_s}
     return {"artifact": data, "identity": identity(data), "build_s": time.perf_counter() - start_s}
+
+
+def open_gpu() -> None:
+    """Have the GPU at hand for the calls below: CUDA may take many seconds to start, which are no candidate's.
+
+    Raises Unfit.
+    """
+    try:
+        gpu_driver()
+    except (NoDevice, NoCompiler, DeviceFault) as error:
+        raise Unfit(f"it can't be opened: {error}") from error
 
 
 def prepare(task: dict[str, Any]) -> None:
@@ -306,6 +321,7 @@ def recheck(number: int) -> str | None:
 
 CALLS: dict[str, Callable[..., Any]] = {
     "build": build_candidate,
+    "open_gpu": open_gpu,
     "prepare": prepare,
     "measure": measure,
     "recall": recall,

@@ -18,7 +18,7 @@ class Limits:
 
     build_s: float = 30.0  # lowering and compiling it
     run_s: float = 20.0  # checking and timing it
-    reference_s: float = 300.0  # computing what its task's outputs must be, once for many candidates
+    reference_s: float = 300.0  # computing its task's outputs, once for many candidates; starting a GPU has as long
     memory_bytes: int | None = None  # of the process it is in; None: half of the machine's
     timing_s: float = 0.02  # taking samples; less once it is clear what is faster, more where the fewest take longer
     quarantine_s: float = 60.0  # for which a device that fails its canary is not used; twice as long the next time

@@ -7,17 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from tunewright.codegen.cuda.driver import Clock
+from tunewright.codegen.cuda.device import NoDevice
+from tunewright.codegen.cuda.driver import Clock, DeviceFault
 from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.target import Target
 from tunewright.search_space import sketches
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
+from tunewright.workers import measure
 from tunewright.workers.check import Example
 from tunewright.workers.gpu import PATIENCE_S, GpuLoaded, Patience
 from tunewright.workers.local import LocalPool
 from tunewright.workers.pool import PoolError, Unfit
+from tunewright.workers.process import Child, Failed
 from tunewright.workers.wire import artifact_json, read_artifact
 
 from . import simulated
@@ -135,3 +139,33 @@ def test_a_hot_device_is_no_verdict_on_a_candidate(limits, tmp_path, task):
         assert caught.value.retry_s
         [device] = pool.devices()
         assert device.quarantined_until is not None
+
+
+def test_the_device_is_opened_before_anything_is_timed(limits, tmp_path, task, monkeypatch):
+    """In the time that a reference has; a process that does not come back from it blames no candidate."""
+    request, calls = Child.request, []
+
+    def noting(child, name, timeout_s, **arguments):
+        calls.append((name, timeout_s))
+        if len(calls) > 4 and name == "open_gpu":
+            raise Failed(Status.TIMEOUT, "open_gpu: stopped")
+        return request(child, name, timeout_s, **arguments)
+
+    monkeypatch.setattr(Child, "request", noting)
+    with LocalPool(TARGET, tmp_path, limits, ["simulated_child"]) as pool:
+        [(_, measured)] = pool.measure([candidate(task)])
+        assert measured.status is Status.OK
+        timing = [call for call in calls if call[0] != "build"]
+        assert timing == [("open_gpu", limits.reference_s), ("prepare", limits.reference_s), ("measure", limits.run_s)]
+        with pytest.raises(PoolError, match=r"in quarantine for .*: open_gpu: stopped"):
+            pool.compare([candidate(task), candidate(task, "ok")])
+
+
+@pytest.mark.parametrize("error", [NoDevice("none"), NoCompiler("none"), DeviceFault("none")])
+def test_a_device_that_can_not_be_opened_is_unfit(monkeypatch, error):
+    def failing():
+        raise error
+
+    monkeypatch.setattr(measure, "gpu_driver", failing)
+    with pytest.raises(Unfit, match="can't be opened: none"):
+        measure.open_gpu()
