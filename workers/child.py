@@ -85,12 +85,16 @@ def _answer(calls: Mapping[str, Any], request: dict[str, Any]) -> bytes:
     """The reply to one request: its `result`, or the reason why there is none."""
     from tunewright.search_space.schedule import Illegal
 
+    from .pool import Unfit
+
     try:
         return frame({"result": calls[request["call"]](**request["arguments"])})
     except MemoryError as error:
         return frame({"out_of_memory": str(error) or "no memory left"})
     except Illegal as error:
         return frame({"illegal": str(error)})
+    except Unfit as error:
+        return frame({"unfit": str(error)})
     except Exception:  # noqa: BLE001 - a bug: it propagates, in the parent
         return frame({"bug": traceback.format_exc()})
 

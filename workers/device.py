@@ -4,6 +4,7 @@ A device that breaks (its memory, its driver, a disk that is full) makes every c
 would be kept for good. So after each failure a canary is tried out: a candidate that is known to work. Where it works,
 the failure was the candidate's own. Where it fails twice in a row, the device is quarantined, for longer each time, and
 the failure is forgotten: nothing is known of the candidate. The first thing after a quarantine is the canary again.
+A device that says itself that it is in no state to time anything is quarantined at once.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var
 from tunewright.codegen.host import available_cores
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.sketches import default_schedule
 
 from .builder import Built
-from .pool import DeviceState, Limits, ReferenceFailed
+from .pool import DeviceState, Limits, ReferenceFailed, Unfit
 from .process import NotStarted
 from .timer import Timer
 
@@ -105,7 +107,8 @@ class Device:
     def __init__(self, target: Target, setup: Setup, health: Health) -> None:
         self._canary = canary(target)
         self._quarantine_s = setup.limits.quarantine_s
-        self._timer = Timer(target.threads, setup.objects, setup.limits, setup.plugins)
+        is_gpu = target.kind == CUDA
+        self._timer = Timer(target.threads, setup.objects, setup.limits, setup.plugins, is_gpu=is_gpu)
         self._health = health
 
     def prepare(self, task: Task) -> None:
@@ -137,6 +140,8 @@ class Device:
         except (NotStarted, ReferenceFailed):
             self._try_out()
             raise
+        except Unfit as unfit:
+            self._quarantine(str(unfit))
         if any(one.status is not Status.OK for one in measured):
             self._try_out()
         elif measured:
@@ -146,11 +151,18 @@ class Device:
     def _try_out(self) -> None:
         """Raises Quarantined unless the canary works."""
         for _ in range(TRIES):
-            why = self._timer.try_out(self._canary)
+            try:
+                why = self._timer.try_out(self._canary)
+            except Unfit as unfit:
+                self._quarantine(str(unfit))
             if why is None:
                 return
+        self._quarantine(f"a candidate that is known to work fails on it: {why}")
+
+    def _quarantine(self, reason: str) -> NoReturn:
         self._timer.forget_failures()
-        self._health.fail(f"a candidate that is known to work fails on it: {why}", self._quarantine_s)
+        self._timer.close()  # what its child holds may be memory of the device
+        self._health.fail(reason, self._quarantine_s)
         raise Quarantined(self._health.reason, self._health.left_s)
 
     def kill(self) -> None:

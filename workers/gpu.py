@@ -1,11 +1,15 @@
-"""Kernels of a GPU in a child: checked and timed on the device, as `check.Loaded` does it on a processor."""
+"""Kernels of a GPU in a child: checked and timed on the device, as `check.Loaded` does it on a processor.
+
+Their launches are recorded, as those of a model are.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from math import inf
 from statistics import fmean
@@ -19,6 +23,7 @@ from tunewright.codegen.cuda.driver import Bytes, Clock, DeviceFault, Driver
 from tunewright.codegen.ir import Buffer
 
 from .check import Array, Example, checksum
+from .pool import Unfit
 
 GUARD_BYTES = 4096
 """Memory before and behind each operand that nobody may write to."""
@@ -26,8 +31,11 @@ GUARD_BYTES = 4096
 GUARD, UNWRITTEN = 0xA5, 0xFF
 """What is in there, and in memory that nothing has been written to."""
 
-SLOWED = 20
-"""Samples in a row that are thrown away because the device had lowered its clock."""
+PAUSES_S = (0.1, 1.0)
+"""Between samples while the device has lowered its clock: the first and the longest. They double."""
+
+PATIENCE_S = 10.0
+"""What a request waits in such pauses, in all: half of the time that it has."""
 
 
 @contextmanager
@@ -44,6 +52,27 @@ def _dying() -> Iterator[None]:
 def versions() -> dict[str, str]:
     """Of what made the code, and of what loads it: the newest CUDA that the driver takes."""
     return {"nvrtc": nvrtc.version(), "driver": driver_version()}
+
+
+class Patience:
+    """Pauses for a device to get its clock back, those of all kernels of a request together."""
+
+    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep = sleep
+        self.renew()
+
+    def renew(self) -> None:
+        """A request begins."""
+        self._left_s = PATIENCE_S
+
+    def pause(self, count: int, name: str) -> None:
+        """The pause after `count` slowed samples in a row. Raises Unfit where it has lasted too long."""
+        first_s, longest_s = PAUSES_S
+        pause_s = min(first_s * 2.0 ** min(count - 1, 10), longest_s)
+        if pause_s > self._left_s:
+            raise Unfit(f"{name} keeps its clock low: it is hot, or its machine lacks power")
+        self._left_s -= pause_s
+        self._sleep(pause_s)
 
 
 class _Operand:
@@ -86,8 +115,8 @@ def _inner(whole: Bytes) -> Bytes:
 class GpuLoaded:
     """See `check.Loaded`. Raises RuntimeError on code that can't be loaded."""
 
-    def __init__(self, example: Example, artifact: GpuArtifact, device: Driver) -> None:
-        self._example, self._device = example, device
+    def __init__(self, example: Example, artifact: GpuArtifact, device: Driver, patience: Patience) -> None:
+        self._example, self._device, self._patience = example, device, patience
         inputs = len(example.inputs)
         with _dying():
             self._inputs = [
@@ -97,12 +126,12 @@ class GpuLoaded:
             self._outputs = [_Operand(device, buffer, None) for buffer in artifact.params[inputs:]]
             self._scratch = [_Operand(device, buffer, None) for buffer in artifact.scratch]
             operands = (*self._inputs, *self._outputs, *self._scratch)
-            self._run = device.program(artifact, [one.memory for one in operands])
+            self._run = device.recorded(device.program(artifact, [one.memory for one in operands]))
         self._sums: list[int] | None = None
         self._clocks: list[Clock] = []
         self.once_s = 0.0
-        self.cold = self
-        self.warm = self
+        self.cold = _Runs(self, is_cold=True)
+        self.warm = _Runs(self, is_cold=False)
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -155,22 +184,22 @@ class GpuLoaded:
         with _dying():
             return next((f"{name}: {fault}" for name, one in named if (fault := one.fault())), None)
 
-    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+    def times_s(self, samples: int, repeats: int, deadline_s: float, *, is_cold: bool) -> list[float]:
         """Seconds of a run, once a sample: the mean of `repeats`. Less samples where the deadline passes.
 
-        What was taken while heat or want of power lowered the clock is taken again.
+        What was taken while the clock was lowered (see `Clock`) is taken again, after a pause. Raises Unfit where it
+        stays so.
         """
         taken: list[float] = []
         slowed = 0
         with _dying():
             while len(taken) < samples and not (taken and time.monotonic() >= deadline_s):
-                clocks = [self._device.clock()]
-                times_s = self._device.time(self._run, repeats)
-                clocks.append(self._device.clock())
+                before = self._device.clock()
+                times_s = self._device.time(self._run, repeats, is_cold=is_cold)
+                clocks = [clock for clock in (before, self._device.clock()) if clock is not None]
                 if any(clock.is_slowed for clock in clocks):
                     slowed += 1
-                    if slowed == SLOWED:
-                        raise DeviceFault(f"{self._device.name} keeps its clock low: it is hot, or lacks power")
+                    self._patience.pause(slowed, self._device.name)
                     continue
                 slowed = 0
                 self._clocks += clocks
@@ -181,6 +210,18 @@ class GpuLoaded:
         """Let go of the code and the memory."""
         self._run = _nothing
         self._inputs, self._outputs, self._scratch = [], [], []
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Runs of a kernel, each from a cold second-level cache, or with what the run before it left there."""
+
+    loaded: GpuLoaded
+    is_cold: bool
+
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        """See `GpuLoaded.times_s`."""
+        return self.loaded.times_s(samples, repeats, deadline_s, is_cold=self.is_cold)
 
 
 def _nothing() -> None:

@@ -18,7 +18,7 @@ from tunewright.search_space.measurement import Candidate, Measurement
 from .builder import Builder, Built
 from .device import Device, Health, Quarantined, Setup, own_name
 from .lock import refuse_holding
-from .pool import DeviceState, Limits, PoolError, ReferenceFailed, checked_targets, checked_task, has
+from .pool import DeviceState, Limits, PoolError, ReferenceFailed, Unfit, checked_targets, checked_task, has
 from .process import NotStarted, Stopped
 
 Argument = TypeVar("Argument")
@@ -128,7 +128,7 @@ class LocalPool:
 
     def _prepare(self, task: Task) -> None:
         """Ahead of time: what fails fails again, at once, where a candidate needs it, and is reported there."""
-        with suppress(NotStarted, ReferenceFailed, Stopped):
+        with suppress(NotStarted, ReferenceFailed, Stopped, Unfit):
             self._device.prepare(task)
 
     def _build(self, candidate: Candidate) -> Built | Measurement:

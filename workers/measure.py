@@ -18,7 +18,10 @@ from typing import Any
 from tunewright.codegen.build import BuildError, ObjectCache, build
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.build import build as gpu_build
+from tunewright.codegen.cuda.device import NoDevice
+from tunewright.codegen.cuda.driver import DeviceFault
 from tunewright.codegen.cuda.driver import driver as gpu_driver
+from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.host import machine
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA
@@ -29,7 +32,8 @@ from tunewright.search_space.sketches import lower
 from . import sampling
 from .check import Example, Loaded
 from .cold import LASTING_S
-from .gpu import GpuLoaded
+from .gpu import GpuLoaded, Patience
+from .pool import Unfit
 from .racing import CLEARLY, FIRST, LONG_S, Incumbent, Outcome, Race, Runner
 from .stolen import Result, undisturbed
 from .wire import LastTask, artifact_json, identity, read_artifact, read_candidate
@@ -85,6 +89,7 @@ _last_task = LastTask()
 _object_cache = cache(ObjectCache)
 _pool = cache(shared_pool)
 _provenance = cache(machine)
+_patience = Patience()  # of the request
 
 
 def build_candidate(candidate: dict[str, Any], objects: str) -> dict[str, Any]:
@@ -100,6 +105,17 @@ def build_candidate(candidate: dict[str, Any], objects: str) -> dict[str, Any]:
     except BuildError as error:
         return {"error": str(error), "build_s": time.perf_counter() - start_s}
     return {"artifact": data, "identity": identity(data), "build_s": time.perf_counter() - start_s}
+
+
+def open_gpu() -> None:
+    """Have the GPU at hand for the calls below: CUDA may take many seconds to start, which are no candidate's.
+
+    Raises Unfit.
+    """
+    try:
+        gpu_driver()
+    except (NoDevice, NoCompiler, DeviceFault) as error:
+        raise Unfit(f"it can't be opened: {error}") from error
 
 
 def prepare(task: dict[str, Any]) -> None:
@@ -229,11 +245,12 @@ def _undisturbed(
 
 def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measurement, Loaded | GpuLoaded | None]:
     """The artifact in memory, and a measurement without figures; that of a failure if it can't be loaded."""
+    _patience.renew()
     built = read_artifact(artifact)
     begun = Measurement(Status.OK, object_sha256=built.sha256, provenance=_provenance())
     try:
         if isinstance(built, GpuArtifact):
-            return begun, GpuLoaded(_examples[task_key], built, gpu_driver())
+            return begun, GpuLoaded(_examples[task_key], built, gpu_driver(), _patience)
         return begun, Loaded(_examples[task_key], built, _pool(threads))
     except RuntimeError as error:
         return replace(begun, status=Status.BUILD_ERROR, error=f"can't be loaded: {error}"), None
@@ -267,6 +284,7 @@ def sample(number: int) -> float:
     one a run does that.
     """
     one = _kept[number]
+    _patience.renew()
 
     def attempt() -> float:
         if one.loaded.once_s < LASTING_S:
@@ -282,6 +300,7 @@ def sample(number: int) -> float:
 def warm(number: int) -> float:
     """One sample of what was loaded, with all operands in the caches, as far as these have room for them."""
     one = _kept[number]
+    _patience.renew()
     warming = 0 if one.loaded.once_s >= LASTING_S else WARMING
 
     def attempt() -> float:
@@ -302,6 +321,7 @@ def recheck(number: int) -> str | None:
 
 CALLS: dict[str, Callable[..., Any]] = {
     "build": build_candidate,
+    "open_gpu": open_gpu,
     "prepare": prepare,
     "measure": measure,
     "recall": recall,

@@ -18,7 +18,7 @@ class Limits:
 
     build_s: float = 30.0  # lowering and compiling it
     run_s: float = 20.0  # checking and timing it
-    reference_s: float = 300.0  # computing what its task's outputs must be, once for many candidates
+    reference_s: float = 300.0  # computing its task's outputs, once for many candidates; starting a GPU has as long
     memory_bytes: int | None = None  # of the process it is in; None: half of the machine's
     timing_s: float = 0.02  # taking samples; less once it is clear what is faster, more where the fewest take longer
     quarantine_s: float = 60.0  # for which a device that fails its canary is not used; twice as long the next time
@@ -64,6 +64,13 @@ class ReferenceFailed(Exception):
         return self._text
 
 
+class Unfit(Exception):
+    """A device is in no state to time anything. One line for people.
+
+    It tells nothing about what was to be timed.
+    """
+
+
 class Pool(Protocol):
     """Builds, checks and times candidates of one target in processes that can be killed.
 
@@ -76,8 +83,8 @@ class Pool(Protocol):
     final, the other candidates of the call have no measurement. The same task fails at once the next time.
 
     No failure is put down to a candidate, nor to a task, before its device has shown that it works: see `device`. One
-    that doesn't is quarantined, and its work goes to others. Where there is none left, PoolError is raised, from
-    `measure` and from `compare`: again what was yielded before is final, the rest has no measurement.
+    that doesn't, or is Unfit, is quarantined, and its work goes to others. Where there is none left, PoolError is
+    raised, from `measure` and from `compare`: again what was yielded before is final, the rest has no measurement.
 
     An illegal schedule raises Illegal, a candidate of another target ValueError, and a thread that holds the lock of
     the folder of objects RuntimeError: these are bugs of the caller.

@@ -27,6 +27,7 @@ from .child import MEASURING
 from .confine import environment
 from .frames import LARGEST_BYTES, BrokenFrame, frame, take
 from .nursery import Barren, Nursery, Offspring, inherited
+from .pool import Unfit
 
 START_S = 60.0
 """Time that a child has to import what it needs: a third of a second, more on a machine that swaps."""
@@ -116,7 +117,7 @@ class Child:
         """What the call returns, as plain data.
 
         Raises Failed if the child crashed, was stopped at `timeout_s` or out of processor time, or ran out of memory;
-        Illegal; ChildError, of which NotStarted is nobody's fault.
+        Illegal; Unfit; ChildError, of which NotStarted is nobody's fault.
         """
         if self._process is not None and (self._killed or self._process.poll() is not None):
             self._end()  # it died between requests: no fault of this one
@@ -133,6 +134,8 @@ class Child:
                 raise Failed(Status.OUT_OF_MEMORY, f"{call}: {text}")
             case {"illegal": text}:
                 raise Illegal(text)
+            case {"unfit": text}:
+                raise Unfit(text)
         raise ChildError(reply.get("bug", f"{call}: no reply but {reply}"))
 
     def kill(self) -> None:

@@ -14,7 +14,7 @@ from . import sampling
 from .builder import Built
 from .comparing import Comparison
 from .lock import HostLock
-from .pool import Limits, ReferenceFailed
+from .pool import Limits, ReferenceFailed, Unfit
 from .process import Child, ChildLimits, Failed, NotStarted, Stopped
 from .racing import CLEARLY, LONG_S
 from .wire import candidate_json
@@ -45,8 +45,11 @@ class Timer:
     `objects` is the folder whose lock keeps builders of this machine still meanwhile.
     """
 
-    def __init__(self, threads: int, objects: Path, limits: Limits, plugins: Sequence[str] = ()) -> None:
+    def __init__(
+        self, threads: int, objects: Path, limits: Limits, plugins: Sequence[str] = (), *, is_gpu: bool = False
+    ) -> None:
         self._threads = threads
+        self._is_gpu = is_gpu
         self._objects = objects
         self._limits = limits
         self._plugins = tuple(plugins)
@@ -61,7 +64,7 @@ class Timer:
     def prepare(self, task: Task) -> None:
         """Get ready to time candidates of a task: computes its reference, unless that is at hand.
 
-        Raises ReferenceFailed, and Stopped if it is killed meanwhile.
+        Raises ReferenceFailed, Unfit, and Stopped if it is killed meanwhile.
         """
         if self._ready == (self._child.pid, task.key):
             return
@@ -70,7 +73,10 @@ class Timer:
         self._ready = self._child.pid, task.key
 
     def measure(self, task: Task, built: Built, best_s: float | None = None) -> Measurement:
-        """Check and time one candidate, or find that the same object was timed before. See `Pool.measure`."""
+        """Check and time one candidate, or find that the same object was timed before. See `Pool.measure`.
+
+        Raises Unfit.
+        """
         key = (task.key, built.identity)
         known = self._known.pop(key, None)
         if known is None or not _final(known, best_s):
@@ -134,7 +140,7 @@ class Timer:
     def try_out(self, canary: Candidate) -> str | None:
         """What goes wrong with a candidate that is known to work on this machine; None: nothing does.
 
-        Past what is remembered, and in the child that the next candidate meets. Raises Stopped.
+        Past what is remembered, and in the child that the next candidate meets. Raises Stopped, Unfit.
         """
         try:
             with self._lock.building():
@@ -161,7 +167,7 @@ class Timer:
         """Check and time candidates in turns, in one fresh child after the other. See `Pool.compare`.
 
         Raises ReferenceFailed, also where the child dies each time before a candidate has run; not after the fewest
-        children, which are enough.
+        children, which are enough. Raises Unfit.
         """
         comparison = Comparison(task, several, self._threads, self._limits)
         while not comparison.is_over:
@@ -178,10 +184,11 @@ class Timer:
         return comparison.measurements()
 
     def _prepare(self, child: Child, task: Task) -> None:
-        """Raises ReferenceFailed; after the first time at once."""
+        """Raises ReferenceFailed, after the first time at once, and Unfit."""
         if why := self._no_reference.get(task.key):
             raise ReferenceFailed(task.key, why)
         used = child.pid is not None
+        self._open(child)
         try:
             child.request("prepare", self._limits.reference_s, task=task.to_json())
         except Stopped:
@@ -195,6 +202,18 @@ class Timer:
             why = f"task {task.key[:12]} ({task.op}): its reference can't be computed within {within}: {failed}"
             self._no_reference[task.key] = why
             raise ReferenceFailed(task.key, why) from failed
+
+    def _open(self, child: Child) -> None:
+        """Within the longest limit: the system starts a GPU for the first process that asks. Raises Unfit."""
+        if not self._is_gpu:
+            return
+        try:
+            child.request("open_gpu", self._limits.reference_s)
+        except Stopped:
+            raise
+        except Failed as failed:
+            child.close()
+            raise Unfit(str(failed)) from failed
 
     def kill(self) -> None:
         """Stop what is under way, from any thread, but a comparison."""

@@ -52,7 +52,7 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: Ob
         "missing": peers.missing,
         "tflops": task.flops / ours_s / 1e12,
         "gb_s": task.traffic_bytes / ours_s / 1e9,
-        "clock_mhz": driver.clock().hz // 10**6,
+        "clock_mhz": clock.hz // 10**6 if (clock := driver.clock()) else None,
     }
 
 

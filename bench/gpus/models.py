@@ -76,7 +76,7 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: Ob
         "peers_ms": {peer: 1e3 * time_s for peer, time_s in times_s.items()},
         "ratios": {peer: time_s / ours_s for peer, time_s in times_s.items()},
         "missing": peers.missing,
-        "clock_mhz": driver.clock().hz // 10**6,
+        "clock_mhz": clock.hz // 10**6 if (clock := driver.clock()) else None,
     }
 
 

@@ -31,7 +31,9 @@ class Device(NamedTuple):
 
 
 def devices() -> list[Device]:
-    """All of them, in CUDA's order. Raises NoDevice where there is none, or no driver; NoCompiler without CuPy."""
+    """All of them, in CUDA's order. Raises NoDevice where there is none that is known, or no driver; NoCompiler without
+    CuPy.
+    """
     if not has_driver():  # CuPy takes long to import, to say the same
         raise NoDevice(f"there is no {DRIVER_LIBRARY}: a GPU needs {DRIVER}")
     runtime = _runtime()
@@ -41,7 +43,10 @@ def devices() -> list[Device]:
         raise NoDevice(f"{' '.join(str(error).split())[:200]}: install {DRIVER}") from error
     if not count:
         raise NoDevice("CUDA knows of no GPU here; CUDA_VISIBLE_DEVICES may hide them")
-    return [_device(runtime, number) for number in range(count)]
+    try:
+        return [_device(runtime, number) for number in range(count)]
+    except (runtime.CUDARuntimeError, ValueError) as error:
+        raise NoDevice(f"what a GPU says of itself is of no use: {' '.join(str(error).split())[:200]}") from error
 
 
 def has_driver() -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from threading import RLock
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from .build import GpuArtifact
 from .device import Device, devices
 from .gpu import STATIC_SMEM_BYTES
+from .source import Launch
 
 Bytes = NDArray[np.uint8]
 
@@ -41,11 +43,19 @@ class Unloadable(RuntimeError):
     """Code that the device does not take. One line for people."""
 
 
+class NoClocks(Exception):
+    """Nothing here tells how fast GPUs run. One line for people, with what to do."""
+
+
 class Clock(NamedTuple):
-    """How fast the multiprocessors run at the moment."""
+    """How fast the multiprocessors run at the moment.
+
+    Slowed: by heat, or since the machine has not the power. Not by the device's own limit of power, at which large ones
+    are whenever they are busy: waiting would not change that.
+    """
 
     hz: int
-    is_slowed: bool  # by heat, or for want of power
+    is_slowed: bool
 
 
 class Memory(Protocol):
@@ -88,8 +98,8 @@ class Driver(Protocol):
     def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
         """Seconds that each of so many runs takes on the device, from a cold second-level cache or as it comes."""
 
-    def clock(self) -> Clock:
-        """See `Clock`."""
+    def clock(self) -> Clock | None:
+        """See `Clock`. None where it is not told: by many virtual GPUs, or where `management` raises NoClocks."""
 
 
 class CupyDriver:
@@ -100,6 +110,7 @@ class CupyDriver:
         import cupy
 
         self._cupy = cupy
+        self._codes: WeakValueDictionary[tuple[str, tuple[Launch, ...]], _Code] = WeakValueDictionary()
         self._turn = RLock()
         with _faults(cupy):
             cupy.cuda.Device(number).use()
@@ -111,8 +122,11 @@ class CupyDriver:
         return self._cupy.empty(FLUSHES * self.device.gpu.l2_bytes, self._cupy.uint8)
 
     @cached_property
-    def _sensors(self) -> _Sensors:
-        return _Sensors(self._cupy.cuda.runtime.deviceGetPCIBusId(self.device.number))
+    def _sensors(self) -> _Sensors | None:
+        try:
+            return _Sensors(self._cupy.cuda.runtime.deviceGetPCIBusId(self.device.number))
+        except NoClocks:
+            return None
 
     @property
     def turn(self) -> AbstractContextManager[object]:
@@ -143,25 +157,37 @@ class CupyDriver:
             return _CupyMemory(self, self._cupy.empty(max(size_bytes, 1), self._cupy.uint8))
 
     def program(self, artifact: GpuArtifact, operands: Sequence[Memory]) -> Callable[[], None]:
-        driver, module = self._cupy.cuda.driver, self._cupy.cuda.function.Module()
+        code = self._code(artifact)
         arrays = tuple(memory.array for memory in operands if isinstance(memory, _CupyMemory))
-        functions = []
-        try:
-            with self._turn:
-                module.load(artifact.code)
-                for launch in artifact.launches:
-                    function = module.get_function(launch.symbol)
-                    if launch.smem_bytes > STATIC_SMEM_BYTES:
-                        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SMEM, launch.smem_bytes)
-                    functions.append((function, launch))
-        except driver.CUDADriverError as error:
-            raise Unloadable(_line(error)) from error
 
         def run() -> None:
-            for function, launch in functions:
+            for function, launch in zip(code.functions, artifact.launches, strict=True):
                 function(launch.grid, (launch.threads, 1, 1), arrays, shared_mem=launch.smem_bytes)
 
         return run
+
+    def _code(self, artifact: GpuArtifact) -> _Code:
+        """What is loaded of it, which is kept as long as somebody has it: others are likely to run it as well."""
+        key = artifact.sha256, artifact.launches
+        with self._turn:
+            code = self._codes.get(key)
+            if code is None:
+                code = self._codes[key] = _Code(self._functions(artifact))
+        return code
+
+    def _functions(self, artifact: GpuArtifact) -> tuple[Any, ...]:
+        """Those of its launches, each with its module. Raises Unloadable."""
+        driver, module = self._cupy.cuda.driver, self._cupy.cuda.function.Module()
+        functions = []
+        try:
+            module.load(artifact.code)
+            for launch in artifact.launches:
+                functions.append(module.get_function(launch.symbol))
+                if launch.smem_bytes > STATIC_SMEM_BYTES:
+                    driver.funcSetAttribute(functions[-1].ptr, MAX_DYNAMIC_SMEM, launch.smem_bytes)
+        except driver.CUDADriverError as error:
+            raise Unloadable(_line(error)) from error
+        return tuple(functions)
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
         with self.queueing():
@@ -192,9 +218,9 @@ class CupyDriver:
                 times_s += [cuda.get_elapsed_time(begin, end) / 1e3 for begin, end in pairs]
         return times_s
 
-    def clock(self) -> Clock:
-        with self._turn:
-            return self._sensors.clock()
+    def clock(self) -> Clock | None:
+        with self._turn, _faults(self._cupy):
+            return self._sensors.clock() if self._sensors is not None else None
 
 
 _opening = RLock()
@@ -209,6 +235,13 @@ def driver() -> Driver:
 @cache
 def _opened() -> Driver:
     return CupyDriver()
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _Code:
+    """Functions of the device, each with the module that it is in."""
+
+    functions: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,18 +281,33 @@ class _CupyMemory:
             self.array[...] = source.array
 
 
+def management() -> Any:
+    """NVIDIA's management library, at work. Raises NoClocks."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NoClocks("nvidia-ml-py is not installed: pip install 'tunewright[cuda]'") from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_LibraryNotFound as error:
+        capability = "a container needs the driver's capability utility (NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
+        raise NoClocks(f"there is no libnvidia-ml.so.1, which comes with NVIDIA's driver; {capability}") from error
+    except pynvml.NVMLError as error:
+        raise NoClocks(f"NVIDIA's management library: {_line(error)}; see whether nvidia-smi works") from error
+    return pynvml
+
+
 class _Sensors:
-    """What NVIDIA's management library tells of a device."""
+    """What NVIDIA's management library tells of a device. Raises NoClocks, DeviceFault."""
 
     def __init__(self, bus_id: str) -> None:
-        import pynvml
-
-        self._nvml = pynvml
+        self._nvml = pynvml = management()
         try:
-            pynvml.nvmlInit()
             self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
+        except pynvml.NVMLError_GpuIsLost as error:
+            raise DeviceFault(_line(error)) from error
         except pynvml.NVMLError as error:
-            raise DeviceFault(f"NVIDIA's management library, which tells clocks: {_line(error)}") from error
+            raise NoClocks(f"NVIDIA's management library does not know {bus_id}: {_line(error)}") from error
         self._slowing = (
             pynvml.nvmlClocksEventReasonHwSlowdown
             | pynvml.nvmlClocksEventReasonHwThermalSlowdown
@@ -267,9 +315,16 @@ class _Sensors:
             | pynvml.nvmlClocksEventReasonSwThermalSlowdown
         )
 
-    def clock(self) -> Clock:
-        mhz = self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)
-        reasons = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+    def clock(self) -> Clock | None:
+        """None where it is not told."""
+        nvml = self._nvml
+        try:
+            mhz = nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM)
+            reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
+            return None
+        except nvml.NVMLError as error:
+            raise DeviceFault(_line(error)) from error
         return Clock(1_000_000 * mhz, bool(reasons & self._slowing))
 
 

@@ -37,6 +37,7 @@ from ..ir import (
     nested,
     written_in,
 )
+from ..nodes import fact
 from .gpu import EXCHANGED_ALIGN, WIDEST_BYTES
 from .instructions import INSTRUCTIONS, definitions
 
@@ -182,9 +183,9 @@ class _Function:
         self._vars: dict[str, str] = {}
         self._smem_bytes = 0
         self._innermost = ""  # variable of the innermost loop of threads
-        self._memo: dict[Expr, list[str]] = {}  # of the statement that is written: the lanes of values
+        self._memo: dict[tuple[Expr, str], list[str]] = {}  # of the statement that is written: the lanes of values
         self._shared: set[Expr] = set()  # of it, what is used more than once
-        self._index = "long long" if any(prod(b.shape) > MOST_COUNTED for b in buffers) else "int"
+        self._index = TYPES[DType.I64 if any(prod(b.shape) > MOST_COUNTED for b in buffers) else DType.I32]
 
     def text(self, symbol: str, phase: Stmt) -> tuple[Launch, str]:
         """How it is launched, and the whole function."""
@@ -335,7 +336,7 @@ class _Function:
         buffer = self._buffers[access.tensor]
         terms = []
         for index, stride in zip(access.index, buffer.strides, strict=True):
-            texts = self._lanes(index)
+            texts = self._lanes(index, self._index)
             text = texts[lane if len(texts) > 1 else 0]
             terms.append(text if stride == 1 else f"{text} * {stride}")
         number = " + ".join(terms) or "0"
@@ -364,29 +365,36 @@ class _Function:
         [text] = self._lanes(node)
         return text
 
-    def _lanes(self, node: Expr) -> list[str]:
-        """The text of each lane of a value."""
-        if isinstance(node, Var):
-            return [self._vars[node.name]]
-        found = self._memo.get(node)
+    def _lanes(self, node: Expr, whole: str = TYPES[DType.I64]) -> list[str]:
+        """The text of each lane of a value. `whole` is the type of its whole numbers: that of indices, inside of one.
+
+        Conditions that go by loops alone are as indices are. What data are in is no loop's: 64 bits, also in an index.
+        """
+        if not _goes_by_loops(node):
+            whole = TYPES[DType.I64]
+        elif node.dtype is DType.BOOL:
+            whole = self._index
+        found = self._memo.get((node, whole))
         if found is None:
             match node:
+                case Var(name):
+                    found = [self._vars[name] if whole == self._index else f"(({whole}){self._vars[name]})"]
                 case Const(value, dtype):
-                    found = [_literal(value, dtype)]
+                    found = [_literal(value, dtype, whole)]
                 case Ramp(base, lanes):
-                    first = self._scalar(base)
+                    [first] = self._lanes(base, whole)
                     found = [f"({first} + {lane})" for lane in range(lanes)]
                 case Load():
                     found = self._load(node)
                 case Op():
-                    found = self._op(node)
+                    found = self._op(node, whole)
                     if node in self._shared:
-                        found = [self._named(node.dtype, text) for text in found]
-            self._memo[node] = found
+                        kind = whole if node.dtype is DType.I64 else TYPES[node.dtype]
+                        found = [self._named(kind, text) for text in found]
+            self._memo[node, whole] = found
         return found
 
-    def _named(self, dtype: DType, text: str) -> str:
-        kind = self._index if dtype is DType.I64 else TYPES[dtype]
+    def _named(self, kind: str, text: str) -> str:
         name = self._fresh("t")
         self._emit(f"const {kind} {name} = {text};")
         return name
@@ -405,31 +413,36 @@ class _Function:
                 whole = f"Lanes<{kind}, {width}>"
                 self._emit(f"const {whole} {name} = *reinterpret_cast<const {whole}*>({self._place(node, first)});")
                 texts += [f"{name}.at[{lane}]" for lane in range(width)]
-        return texts + [_literal(0, buffer.dtype)] * (node.lanes - used)
+        return texts + [_literal(0, buffer.dtype, TYPES[DType.I64])] * (node.lanes - used)
 
     def _named_element(self, buffer: Buffer, element: str) -> str:
         name = self._fresh("l")
         self._emit(f"const {TYPES[buffer.dtype]} {name} = {element};")
         return name
 
-    def _op(self, node: Op) -> list[str]:
-        args = [self._lanes(arg) for arg in node.args]
+    def _op(self, node: Op, whole: str) -> list[str]:
+        args = [self._lanes(arg, whole) for arg in node.args]
         if node.name in HORIZONTAL:
             word = {"hsum": "add", "hprod": "mul", "hmax": "max", "hmin": "min"}[node.name]
             total = args[0][0]
             for text in args[0][1:]:
-                total = _text(word, node.dtype, node.dtype, [total, text], self._index)
+                total = _text(word, node.dtype, node.dtype, [total, text], whole)
             return [total]
         lanes = max(map(len, args))
         spread = [texts * lanes if len(texts) == 1 else texts for texts in args]
         return [
-            _text(node.name, node.args[0].dtype, node.dtype, list(each), self._index)
-            for each in zip(*spread, strict=True)
+            _text(node.name, node.args[0].dtype, node.dtype, list(each), whole) for each in zip(*spread, strict=True)
         ]
 
 
-def _text(name: str, source: DType, dtype: DType, args: list[str], index: str) -> str:
-    """An op on operands of a type. Raises ValueError where there is none."""
+@fact
+def _goes_by_loops(node: Expr) -> bool:
+    """Whether a value goes by loops alone: no data are in it."""
+    return not isinstance(node, Load) and all(map(_goes_by_loops, node.children))
+
+
+def _text(name: str, source: DType, dtype: DType, args: list[str], whole: str) -> str:
+    """An op on operands of a type; `whole` is what I64 is called. Raises ValueError where there is none."""
     is_plain = not (source is DType.BOOL and name in ("add", "mul")) and not (source.is_float and name in WHOLE)
     if name in INFIX and is_plain:
         return f"({args[0]} {INFIX[name]} {args[1]})"
@@ -451,7 +464,7 @@ def _text(name: str, source: DType, dtype: DType, args: list[str], index: str) -
         case "cast", (a,) if dtype is DType.BOOL:
             return f"({a} != 0)"
         case "cast", (a,):
-            kind = index if dtype is DType.I64 else TYPES[dtype]
+            kind = whole if dtype is DType.I64 else TYPES[dtype]
             return f"(({kind}){a})"
         case "bitcast", (a,):
             return f"bits<{TYPES[dtype]}>({a})"
@@ -468,13 +481,15 @@ def _text(name: str, source: DType, dtype: DType, args: list[str], index: str) -
     raise ValueError(f"{name} of {source} is no op of a GPU")
 
 
-def _literal(value: float, dtype: DType) -> str:
+def _literal(value: float, dtype: DType, whole: str) -> str:
+    """A number as text; `whole` is what I64 is called."""
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if not dtype.is_float:
-        return f"({int(value)})" if value < 0 else str(int(value))
+        text = f"{int(value)}{'ll' if dtype is DType.I64 and whole == TYPES[DType.I64] else ''}"
+        return f"({text})" if value < 0 else text
     if dtype.is_narrow:
-        return f"(({TYPES[dtype]}){_literal(value, DType.F32)})"
+        return f"(({TYPES[dtype]}){_literal(value, DType.F32, whole)})"
     kind = TYPES[dtype]
     if isnan(value):
         return f"bits<{kind}>({'0x7fc00000' if dtype is DType.F32 else '0x7ff8000000000000ll'})"

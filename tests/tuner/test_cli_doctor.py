@@ -15,6 +15,7 @@ import pytest
 
 from tunewright.codegen.cuda.device import Device as GpuDevice
 from tunewright.codegen.cuda.device import NoDevice
+from tunewright.codegen.cuda.driver import NoClocks
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.costmodel.features import VERSION
 from tunewright.costmodel.forest import Forest, Growth
@@ -59,9 +60,17 @@ def test_gpus(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> list[Any]:
         raise NoDevice("no driver: install one")
 
+    def untold() -> None:
+        raise NoClocks("a container needs the capability utility")
+
     monkeypatch.setattr(doctor, "GPU", ("numpy", "onnx"))
     monkeypatch.setattr(doctor, "driver_version", lambda: "13.0")
     monkeypatch.setattr(doctor, "devices", lambda: [GpuDevice(0, "NVIDIA H200", KNOWN["sm_90a"])])
+    monkeypatch.setattr(doctor, "management", lambda: None)
+    assert checks(command, "gpu clocks") == []
+    monkeypatch.setattr(doctor, "management", untold)
+    [check] = checks(command, "gpu clocks")
+    assert (check["state"], check["found"].endswith("the capability utility")) == ("note", True)
     [check] = checks(command, "gpu")
     assert check["state"] == "ok"
     assert check["found"] == "NVIDIA H200, sm_90a, 132 multiprocessors; the driver takes CUDA 13.0"

@@ -37,7 +37,7 @@ from tunewright.tuner.running import compiling
 from tunewright.tuner.running.image import Copy, Evaluation
 from tunewright.tuner.running.session import InferenceSession
 
-from ..workers.simulated import TIME_S, Simulated, bytes_of
+from ..workers.simulated import WARM_S, Simulated, bytes_of
 from .conftest import small_model
 
 GPU = Target.of_gpu(KNOWN["sm_90a"])
@@ -103,7 +103,7 @@ class Interpreted(Simulated):
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
         self.recordings += 1
-        return run
+        return super().recorded(run)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_kernels_between_nodes_without_one_are_one_graph(gpu: Interpreted, name:
         steps = session._model.image.steps
         assert sum(isinstance(step, Evaluation) for step in steps) == graphs - 1
         assert gpu.recordings == graphs
-        assert session.kernels_s(feeds_of(session, 0)) == pytest.approx(graphs * TIME_S)
+        assert session.kernels_s(feeds_of(session, 0)) == pytest.approx(graphs * WARM_S)
 
 
 def test_what_a_compiler_refuses_is_told(gpu: Interpreted, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,10 +32,10 @@ from tunewright.search_space.space import Space
 from tunewright.workers import gpu, measure
 from tunewright.workers.wire import candidate_json, read_candidate
 
-FAULTS = ("ok", "wrong", "changed", "beyond", "crash", "hang")
+FAULTS = ("ok", "wrong", "changed", "beyond", "crash", "hang", "hot")
 
-TIME_S = 1e-3
-"""Of every run."""
+TIME_S, WARM_S = 1e-3, 0.5e-3
+"""Of every run, from a cold cache and as it comes."""
 
 FOREVER = threading.Event()
 
@@ -67,12 +67,22 @@ def bytes_of(memory: DeviceMemory) -> Bytes:
     return memory.array
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """As if it were a graph."""
+
+    run: Callable[[], None]
+
+    def __call__(self) -> None:
+        self.run()
+
+
 class Simulated:
     """A driver. `clocks` are what it tells of its clock, the last one for ever."""
 
     name = "a simulated GPU"
 
-    def __init__(self, clocks: Sequence[Clock] = (Clock(10**9, is_slowed=False),)) -> None:
+    def __init__(self, clocks: Sequence[Clock | None] = (Clock(10**9, is_slowed=False),)) -> None:
         self._clocks = list(clocks)
         self._turn = threading.RLock()
 
@@ -86,6 +96,8 @@ class Simulated:
     def program(self, artifact: GpuArtifact, operands: Sequence[DeviceMemory]) -> Callable[[], None]:
         kernel = kernel_of(artifact.code)
         fault = read_candidate(json.loads(artifact.code)).schedule.sketch.partition("simulated.")[2]
+        if fault == "hot":
+            self._clocks = [Clock(10**8, is_slowed=True)]
         buffers = (*artifact.params, *artifact.scratch)
         arrays = [
             bytes_of(memory).view(buffer.dtype.numpy).reshape(buffer.shape)
@@ -115,13 +127,14 @@ class Simulated:
         return run
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
-        return run
+        return Recorded(run)
 
     def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
+        assert isinstance(run, Recorded), "the time to queue launches one by one would be in it"
         run()
-        return [TIME_S] * count
+        return [TIME_S if is_cold else WARM_S] * count
 
-    def clock(self) -> Clock:
+    def clock(self) -> Clock | None:
         return self._clocks.pop(0) if len(self._clocks) > 1 else self._clocks[0]
 
 
@@ -194,3 +207,4 @@ def install() -> None:
     setattr(measure, "gpu_driver", Simulated)  # noqa: B010 - names that it imports
     setattr(measure, "lower", lowered)  # noqa: B010
     setattr(measure, "gpu_build", built)  # noqa: B010
+    setattr(measure, "_patience", gpu.Patience(sleep=lambda _: None))  # noqa: B010

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tunewright.workers import device as devices
 from tunewright.workers.builder import Built
 from tunewright.workers.device import Device, Health, Quarantined, Setup, canary, own_identity, own_name
 from tunewright.workers.local import LocalMachine
-from tunewright.workers.pool import Limits, Machines, PoolError, has
+from tunewright.workers.pool import Limits, Machines, PoolError, Unfit, has
 from tunewright.workers.timer import Timer
 
 BUILT = Built({"sha256": "0" * 64}, "identity", 0.1)
@@ -58,12 +59,20 @@ def clock() -> Clock:
 
 @pytest.fixture
 def make_device(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Callable[..., Device]:
-    """A device whose timer finds these statuses for candidates, and these faults of the canary; then no more."""
+    """A device whose timer finds these statuses for candidates, and these faults of the canary; then no more.
 
-    def of(statuses: list[Status], faults: list[str | None]) -> Device:
-        monkeypatch.setattr(Timer, "measure", lambda *_: Measurement(statuses.pop(0)))
-        monkeypatch.setattr(Timer, "compare", lambda *_: [Measurement(statuses.pop(0)) for _ in range(2)])
-        monkeypatch.setattr(Timer, "try_out", lambda *_: faults.pop(0))
+    What is an exception is raised.
+    """
+
+    def next_of(several: list[Any]) -> Any:
+        if isinstance(one := several.pop(0), Exception):
+            raise one
+        return one
+
+    def of(statuses: list[Status | Unfit], faults: list[str | Unfit | None]) -> Device:
+        monkeypatch.setattr(Timer, "measure", lambda *_: Measurement(next_of(statuses)))
+        monkeypatch.setattr(Timer, "compare", lambda *_: [Measurement(next_of(statuses)) for _ in range(2)])
+        monkeypatch.setattr(Timer, "try_out", lambda *_: next_of(faults))
         return Device(target, Setup(tmp_path, Limits(), ()), Health(clock))
 
     return of
@@ -97,6 +106,22 @@ def test_a_canary_that_fails_twice_takes_the_blame_from_the_candidate(make_devic
     clock.now_s += 120
     assert device.measure(task, BUILT).status is Status.OK
     assert not faults
+
+
+def test_a_device_that_is_in_no_state_to_time_blames_no_candidate(make_device, task, clock: Clock) -> None:
+    """Neither where a candidate is timed, nor where others are compared, nor where the canary is to tell."""
+    hot = Unfit("it is hot")
+    device = make_device([hot, hot, Status.CRASH, Status.OK], [None, hot, None, hot, None])
+    for timed in (
+        lambda: device.measure(task, BUILT),
+        lambda: device.compare(task, [BUILT, BUILT]),
+        lambda: device.measure(task, BUILT),
+        lambda: device.measure(task, BUILT),
+    ):
+        with pytest.raises(Quarantined, match="it is hot"):
+            timed()
+        clock.now_s += 3600
+    assert device.measure(task, BUILT).status is Status.OK
 
 
 def test_one_failure_in_a_comparison_is_looked_into(make_device, task) -> None:

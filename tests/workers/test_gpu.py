@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from tunewright.codegen.cuda.device import NoDevice
 from tunewright.codegen.cuda.driver import Clock, DeviceFault
 from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.target import Target
 from tunewright.search_space import sketches
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
-from tunewright.workers import gpu
+from tunewright.workers import gpu, measure
 from tunewright.workers.check import Example
-from tunewright.workers.gpu import GpuLoaded
+from tunewright.workers.gpu import PATIENCE_S, GpuLoaded, Patience
 from tunewright.workers.local import LocalPool
+from tunewright.workers.pool import PoolError, Unfit
+from tunewright.workers.process import Child, Failed
 from tunewright.workers.wire import artifact_json, read_artifact
 
 from . import simulated
@@ -40,10 +43,10 @@ def candidate(task, fault=""):
     return Candidate(task, TARGET, schedule)
 
 
-def loaded(task, fault="", clocks=(FAST,)):
+def loaded(task, fault="", clocks=(FAST,), sleep=pytest.fail):
     artifact = simulated.compiled(candidate(task, fault))
     assert read_artifact(artifact_json(artifact)) == artifact
-    return GpuLoaded(Example(task), artifact, simulated.Simulated(clocks))
+    return GpuLoaded(Example(task), artifact, simulated.Simulated(clocks), Patience(sleep))
 
 
 def test_a_kernel_is_checked_and_timed(task):
@@ -52,6 +55,7 @@ def test_a_kernel_is_checked_and_timed(task):
     assert fault is None and error is not None and error < 1e-5
     assert one.once_s == simulated.TIME_S
     assert one.cold.time(5, 3) == [pytest.approx(simulated.TIME_S)] * 5
+    assert one.warm.time(5, 3) == [pytest.approx(simulated.WARM_S)] * 5
     assert one.recheck() is None
     versions = {"nvrtc": "13.5", "driver": "13.0"}
     assert one.provenance == {"gpu": "a simulated GPU", "clock": "1000 to 1000 MHz", **versions}
@@ -68,28 +72,37 @@ def test_what_a_kernel_does_wrong(task, fault, words):
 
 
 def test_what_is_taken_at_a_lowered_clock_is_taken_again(task):
-    one = loaded(task, clocks=[FAST, SLOWED, SLOWED, FAST, FAST])
+    pauses: list[float] = []
+    one = loaded(task, clocks=[FAST, SLOWED, SLOWED, FAST, FAST], sleep=pauses.append)
     one.check()
     assert len(one.cold.time(3)) == 3
     assert one.provenance["clock"] == "1000 to 1000 MHz"
+    assert pauses == [0.1, 0.2]
 
 
-def test_a_clock_that_stays_low_is_a_fault_of_the_device(task, monkeypatch):
-    one = loaded(task, clocks=[SLOWED])
-    with pytest.raises(DeviceFault, match="keeps its clock low"):
-        raise_through(one, monkeypatch)
+def test_a_device_that_tells_no_clock(task):
+    one = loaded(task, clocks=[None])
+    assert len(one.cold.time(3)) == 3
+    assert one.provenance == {"gpu": "a simulated GPU"}
 
 
-def raise_through(one, monkeypatch):
-    """As in a child, but that the fault is raised instead of ending the process."""
-    said: list[str] = []
+def test_a_clock_that_stays_low_is_no_fault_of_the_kernel(task):
+    pauses: list[float] = []
+    one = loaded(task, clocks=[SLOWED], sleep=pauses.append)
+    with pytest.raises(Unfit, match="keeps its clock low"):
+        one.cold.time(1)
+    assert pauses[:6] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0] and max(pauses) == 1.0
+    assert PATIENCE_S - 1 < sum(pauses) <= PATIENCE_S
 
-    def abort():
-        raise DeviceFault(said[0])
 
-    monkeypatch.setattr(os, "write", lambda _, words: said.append(words.decode()))
-    monkeypatch.setattr(os, "abort", abort)
-    one.cold.time(1)
+def test_all_pauses_of_a_request_count_together():
+    patience = Patience(sleep=lambda _: None)
+    for _ in range(int(PATIENCE_S / 0.1) - 1):
+        patience.pause(1, "it")
+    with pytest.raises(Unfit):
+        patience.pause(5, "it")
+    patience.renew()
+    patience.pause(5, "it")
 
 
 @pytest.fixture(scope="module")
@@ -118,5 +131,45 @@ def test_a_pool_measures_for_a_gpu(pool, task):
     first, second = pool.compare([candidate(task), candidate(task, "ok")])
     assert first.status is second.status is Status.OK, (first, second)
     assert first.median_s == second.median_s == pytest.approx(simulated.TIME_S)
+    assert first.warm_s == second.warm_s == pytest.approx(simulated.WARM_S)
     [device] = pool.devices()
     assert device.target == TARGET
+
+
+def test_a_hot_device_is_no_verdict_on_a_candidate(limits, tmp_path, task):
+    with LocalPool(TARGET, tmp_path, limits, ["simulated_child"]) as pool:
+        with pytest.raises(PoolError, match=r"in quarantine for \d+ s: a simulated GPU keeps its clock low") as caught:
+            list(pool.measure([candidate(task, "hot")]))
+        assert caught.value.retry_s
+        [device] = pool.devices()
+        assert device.quarantined_until is not None
+
+
+def test_the_device_is_opened_before_anything_is_timed(limits, tmp_path, task, monkeypatch):
+    """In the time that a reference has; a process that does not come back from it blames no candidate."""
+    request, calls = Child.request, []
+
+    def noting(child, name, timeout_s, **arguments):
+        calls.append((name, timeout_s))
+        if len(calls) > 4 and name == "open_gpu":
+            raise Failed(Status.TIMEOUT, "open_gpu: stopped")
+        return request(child, name, timeout_s, **arguments)
+
+    monkeypatch.setattr(Child, "request", noting)
+    with LocalPool(TARGET, tmp_path, limits, ["simulated_child"]) as pool:
+        [(_, measured)] = pool.measure([candidate(task)])
+        assert measured.status is Status.OK
+        timing = [call for call in calls if call[0] != "build"]
+        assert timing == [("open_gpu", limits.reference_s), ("prepare", limits.reference_s), ("measure", limits.run_s)]
+        with pytest.raises(PoolError, match=r"in quarantine for .*: open_gpu: stopped"):
+            pool.compare([candidate(task), candidate(task, "ok")])
+
+
+@pytest.mark.parametrize("error", [NoDevice("none"), NoCompiler("none"), DeviceFault("none")])
+def test_a_device_that_can_not_be_opened_is_unfit(monkeypatch, error):
+    def failing():
+        raise error
+
+    monkeypatch.setattr(measure, "gpu_driver", failing)
+    with pytest.raises(Unfit, match="can't be opened: none"):
+        measure.open_gpu()

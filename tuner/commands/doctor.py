@@ -18,6 +18,7 @@ from rich.console import Console
 
 from tunewright.codegen.build import CACHE_BYTES, BuildError
 from tunewright.codegen.cuda.device import NoDevice, devices, driver_version
+from tunewright.codegen.cuda.driver import NoClocks, management
 from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.host import available_cores, detect, machine
 from tunewright.costmodel.base import base
@@ -289,6 +290,12 @@ def _gpus() -> Iterator[Check]:
             yield Check("gpu", "ok", f"{about}; the driver takes CUDA {driver_version()}")
     except (NoDevice, NoCompiler) as error:
         yield Check("gpu", "note", f"none that could be used; processors need none. {printable(error)}")
+        return
+    try:
+        management()
+    except NoClocks as error:
+        found = f"not told, so that times are taken of a GPU that is hot, too: {printable(error)}"
+        yield Check("gpu clocks", "note", found)
 
 
 def _service(current: Settings) -> Iterator[Check]:

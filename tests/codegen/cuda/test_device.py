@@ -21,9 +21,9 @@ ATTRIBUTES = {13: 1_980_000, 36: 3_201_000, 37: 6144}
 
 @pytest.fixture
 def runtime(monkeypatch):
-    """CUDA, as far as it is asked: `use(count, fault)`."""
+    """CUDA, as far as it is asked: `use(count, fault, properties)`."""
 
-    def use(count=1, fault="", **properties):
+    def use(count=1, fault="", properties=lambda number: PROPERTIES):
         def counted():
             if fault:
                 raise RuntimeError(fault)
@@ -32,7 +32,7 @@ def runtime(monkeypatch):
         made = SimpleNamespace(
             CUDARuntimeError=RuntimeError,
             getDeviceCount=counted,
-            getDeviceProperties=lambda number: PROPERTIES | properties,
+            getDeviceProperties=properties,
             deviceGetAttribute=lambda attribute, number: ATTRIBUTES[attribute],
             driverGetVersion=lambda: 13000,
         )
@@ -40,6 +40,10 @@ def runtime(monkeypatch):
         monkeypatch.setattr(device, "_runtime", lambda: made)
 
     return use
+
+
+def lost(number):
+    raise RuntimeError("cudaErrorDeviceUnavailable: device is busy\nor unavailable")
 
 
 def test_what_a_device_says(runtime):
@@ -56,9 +60,11 @@ def test_what_a_device_says(runtime):
         ({"fault": "cudaErrorInsufficientDriver: CUDA driver version is insufficient\nfor it"}, "release 580 or later"),
         ({"count": 0}, "CUDA_VISIBLE_DEVICES"),
         (
-            {"name": b"Tesla T4", "major": 7, "minor": 5},
+            {"properties": lambda _: PROPERTIES | {"name": b"Tesla T4", "major": 7, "minor": 5}},
             r"Tesla T4 has compute capability 7.5, and a GPU needs compute capability 8.0 or later",
         ),
+        ({"properties": lost}, "of no use: cudaErrorDeviceUnavailable: device is busy or unavailable"),
+        ({"properties": lambda _: PROPERTIES | {"l2CacheSize": 0}}, "of no use: gpu: l2_bytes must be"),
     ],
 )
 def test_where_there_is_none(runtime, settings, why):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
 from tunewright.codegen.cuda import driver as module
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.device import Device
-from tunewright.codegen.cuda.driver import CupyDriver, DeviceFault, Unloadable
+from tunewright.codegen.cuda.driver import Clock, CupyDriver, DeviceFault, NoClocks, Unloadable, management
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.cuda.source import Launch
 
@@ -42,8 +44,10 @@ class Stream:
 
 class Module:
     fails = False
+    loaded: ClassVar[list[bytes]] = []
 
     def load(self, code):
+        self.loaded.append(code)
         if self.fails:
             raise Failure("CUDA_ERROR_NO_BINARY_FOR_GPU")
 
@@ -57,7 +61,7 @@ def driver(monkeypatch):
     cuda = SimpleNamespace(
         Device=lambda number: SimpleNamespace(use=lambda: None),
         Stream=Stream,
-        runtime=SimpleNamespace(CUDARuntimeError=Failure),
+        runtime=SimpleNamespace(CUDARuntimeError=Failure, deviceGetPCIBusId=lambda number: "0000:01:00.0"),
         driver=SimpleNamespace(CUDADriverError=Failure),
         function=SimpleNamespace(Module=Module),
     )
@@ -97,6 +101,96 @@ def test_code_that_is_not_taken(driver, monkeypatch):
     monkeypatch.setattr(Module, "fails", True)
     with pytest.raises(Unloadable, match="CUDA_ERROR_NO_BINARY_FOR_GPU"):
         driver.program(ARTIFACT, [])
+
+
+@pytest.fixture
+def sensors(monkeypatch):
+    """NVIDIA's management library: `sensors(reasons, call=error)`, where calls raise errors of its own."""
+    pynvml = pytest.importorskip("pynvml")
+
+    def made(reasons=0, **errors):
+        def answering(name, value):
+            def answer(*_):
+                if name in errors:
+                    raise pynvml.NVMLError(errors[name])
+                return value
+
+            monkeypatch.setattr(pynvml, name, answer)
+
+        answering("nvmlInit", None)
+        answering("nvmlDeviceGetHandleByPciBusId", "it")
+        answering("nvmlDeviceGetClockInfo", 1410)
+        answering("nvmlDeviceGetCurrentClocksEventReasons", reasons)
+        return pynvml
+
+    return made
+
+
+def test_heat_is_told_and_the_own_limit_of_power_is_not(driver, sensors):
+    nvml = sensors()
+    assert driver.clock() == Clock(1_410_000_000, is_slowed=False)
+    sensors(nvml.nvmlClocksEventReasonSwPowerCap)
+    assert driver.clock() == Clock(1_410_000_000, is_slowed=False)
+    sensors(nvml.nvmlClocksEventReasonSwThermalSlowdown)
+    assert driver.clock() == Clock(1_410_000_000, is_slowed=True)
+
+
+NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, NO_LIBRARY, LOST, UNKNOWN = 3, 4, 6, 12, 15, 999
+"""Of NVML_ERROR."""
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        {"nvmlDeviceGetClockInfo": NOT_SUPPORTED},
+        {"nvmlDeviceGetCurrentClocksEventReasons": NO_PERMISSION},
+        {"nvmlDeviceGetHandleByPciBusId": NOT_FOUND},
+        {"nvmlInit": NO_LIBRARY},
+    ],
+)
+def test_a_clock_that_is_not_told(driver, sensors, errors):
+    sensors(**errors)
+    assert driver.clock() is None
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        {"nvmlDeviceGetClockInfo": LOST},
+        {"nvmlDeviceGetCurrentClocksEventReasons": UNKNOWN},
+        {"nvmlDeviceGetHandleByPciBusId": LOST},
+    ],
+)
+def test_a_device_that_is_lost(driver, sensors, errors):
+    sensors(**errors)
+    with pytest.raises(DeviceFault):
+        driver.clock()
+
+
+def test_what_tells_no_clocks_says_what_to_do(sensors, monkeypatch):
+    sensors(nvmlInit=NO_LIBRARY)
+    with pytest.raises(NoClocks, match=r"libnvidia-ml.so.1.*capability utility"):
+        management()
+    sensors(nvmlInit=UNKNOWN)
+    with pytest.raises(NoClocks, match="nvidia-smi"):
+        management()
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NoClocks, match="nvidia-ml-py"):
+        management()
+
+
+def test_code_is_loaded_once_for_all_that_run_it(driver, monkeypatch):
+    monkeypatch.setattr(Module, "loaded", [])
+    other = replace(ARTIFACT, code=b"other", sha256="other")
+    wider = replace(ARTIFACT, launches=(Launch("k", (2, 1, 1), 32, 0),))
+    runs = [driver.program(artifact, []) for artifact in (ARTIFACT, other, ARTIFACT, ARTIFACT)]
+    assert Module.loaded == [b"", b"other"]
+    runs.append(driver.program(wider, []))
+    assert len(Module.loaded) == 3, "the same code, launched in another way"
+    runs.clear()
+    gc.collect()
+    driver.program(ARTIFACT, [])
+    assert len(Module.loaded) == 4, "nobody had it any more"
 
 
 def test_there_is_one_for_all(monkeypatch):

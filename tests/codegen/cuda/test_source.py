@@ -141,6 +141,26 @@ def test_narrow_floats_are_types_of_memory(compiler):
     assert not {"Half", "Brain"} & set(emit(added(64), "kernel").text.split())
 
 
+def test_whole_numbers_have_64_bits_but_where_they_count_elements(compiler):
+    """What a cast, sums and a place that data tell are computed in; the places that loops tell have 32."""
+    place = Var("b") * 32 + Var("t")
+    found = op("cast", Load("x", (place,), F32), dtype=DType.I64)
+    doubled = op("min", found * found + place, 5) * op("select", op("lt", place, 40), found, -1)
+    inside = op("max", op("min", Load("at", (place,), DType.I64), 63), 0)
+    body = block(Store("y", (place,), doubled), Store("z", (place,), Load("x", (inside,), F32)))
+    grid = For("b", 2, For("t", 32, body, LoopKind.THREAD), LoopKind.BLOCK)
+    types = {"x": F32, "at": DType.I64, "y": DType.I64, "z": F32}
+    kernel = Kernel(tuple(Buffer(name, (64,), dtype) for name, dtype in types.items()), (), block(grid))
+    verify(kernel)
+    text = emit(kernel, "kernel").text
+    lines = [line.strip() for line in text.splitlines()]
+    assert "const int t3 = ((v1 * 32) + v2);" in lines
+    assert "const long long t5 = ((long long)l4);" in lines
+    assert "const long long t6 = ((((long long)v1) * 32ll) + ((long long)v2));" in lines
+    assert "p2[t3] = (least(((t5 * t5) + t6), 5ll) * ((t3 < 40) ? t5 : (-1ll)));" in lines
+    assert "const float l8 = p0[largest(least(l7, 63ll), 0ll)];" in lines
+
+
 def test_an_error_is_one_line(compiler):
     with pytest.raises(BuildError, match="error") as caught:
         nvrtc.compiled('extern "C" __global__ void k() { nothing; }', "sm_80")
