@@ -83,7 +83,7 @@ def test_what_is_taken_at_a_lowered_clock_is_taken_again(task):
 def test_a_device_that_tells_no_clock(task):
     one = loaded(task, clocks=[None])
     assert len(one.cold.time(3)) == 3
-    assert one.provenance == {"gpu": "a simulated GPU"}
+    assert one.provenance == {"gpu": "a simulated GPU"} | simulated.VERSIONS
 
 
 def test_a_clock_that_stays_low_is_no_fault_of_the_kernel(task):
