@@ -121,6 +121,10 @@ class TestTheLines:
         wanted = "searching: 1.04x as fast so far, 120 of 200 trials, 0:06 elapsed, about 0:04 left, 1.5% more expected"
         assert drawn(MOMENT).splitlines()[-1].strip() == wanted
 
+    def test_what_trials_told_is_gone_once_schedules_are_compared(self) -> None:
+        """Side by side they may take other times."""
+        assert "so far" not in drawn(replace(MOMENT, stage=Stage.CONFIRMING))
+
 
 def test_failures_are_counted_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Moments are taken now and then, but no trial is missed."""

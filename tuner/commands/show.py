@@ -124,7 +124,7 @@ def _task(store: SqlStore | None, prefix: str, model: Path | None, dims: Mapping
             return own[key] if store is None or key in own else store.task(key)
         case []:
             hint = "" if model else "; of a model that was not tuned yet, name it: --model MODEL"
-            raise Refused(f"{place} has no task {prefix}{hint}")
+            raise Refused(f"{place} has no task {prefix!r}{hint}")
         case _:
             raise Refused(
                 f"{prefix} may be any of {counted(len(keys), 'task')} of {place}, such as {keys[0]} and {keys[1]}"

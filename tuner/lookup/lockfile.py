@@ -128,4 +128,5 @@ def read_lock(path: Path) -> Lock:
         places = tuple((int(chain), int(start), int(stop)) for chain, start, stop in data.get("segments", ()))
         return Lock(path, str(data["model_sha256"]), target, dims, entries, places)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise Refused(f"{str(path)!r} is no lock file that can be read: {type(error).__name__}: {error}") from error
+        why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise Refused(f"{str(path)!r} is no lock file that can be read: {why}") from error
