@@ -56,6 +56,14 @@ def test_it_is_fast_and_changes_nothing(command: Command, home: Path) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_a_home_that_cannot_be_made(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "file").touch()
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(home / "file" / "inside"))
+    answer = command("doctor", "--json")
+    [check] = [check for check in answer.data["checks"] if check["name"] == "kernels"]
+    assert check["state"] == "fault" and "TUNEWRIGHT_HOME" in check["mend"]
+
+
 def test_gpus(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> list[Any]:
         raise NoDevice("no driver: install one")

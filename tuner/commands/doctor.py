@@ -123,7 +123,11 @@ def _machine() -> Iterator[Check]:
     yield Check("target", "ok", f"{target} ({short(target.key)})")
     try:
         found = measure(target, settings().objects)
-    except (BuildError, OSError, RuntimeError) as error:
+    except OSError as error:
+        mend = "TUNEWRIGHT_HOME must name a folder that you may make, and write to"
+        yield Check("kernels", "fault", f"can't be kept: {printable(error)}", mend)
+        return
+    except (BuildError, RuntimeError) as error:
         yield Check(
             "kernels", "fault", f"can't be built and run: {printable(error)}", "tell the maintainers, with this list"
         )
