@@ -14,7 +14,7 @@ from tunewright.codegen.build import build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Ramp, Var, const
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Stmt, Store
-from tunewright.codegen.runtime.memory import aligned_block
+from tunewright.codegen.runtime.memory import lasting_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
@@ -74,7 +74,7 @@ def streaming_s(traffic: Traffic, target: Target, pool: ThreadPool) -> float:
     moved_bytes = rows * step_bytes * target.threads
     rounds = ceil(SAMPLE_BYTES / moved_bytes)
     artifact = build(_kernel(target, rows, reads, writes, rounds), target)
-    arrays = [aligned_block(b.size_bytes).view(b.dtype.numpy).reshape(b.shape) for b in artifact.params]
+    arrays = [lasting_empty(b.shape, b.dtype) for b in artifact.params]
     for array in arrays:
         array[...] = 1
     best_s = min(Program([(artifact, arrays)], pool).time(SAMPLES))

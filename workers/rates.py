@@ -9,7 +9,7 @@ from tunewright.codegen.build import build
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Store
-from tunewright.codegen.runtime.memory import aligned_block
+from tunewright.codegen.runtime.memory import lasting_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
@@ -43,7 +43,7 @@ def measure(target: Target, objects: Path) -> Rates:
 
 def _best_s(kernel: Kernel, target: Target, pool: ThreadPool) -> float:
     artifact = build(kernel, target)
-    arrays = [aligned_block(b.size_bytes).view(b.dtype.numpy).reshape(b.shape) for b in kernel.params]
+    arrays = [lasting_empty(b.shape, b.dtype) for b in kernel.params]
     for array in arrays:
         array[...] = 1
     program = Program([(artifact, arrays)], pool)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from statistics import median
+from subprocess import SubprocessError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,8 +127,18 @@ def _add(found: Peers, name: str, sample: Callable[[], Sample]) -> None:
     """One more peer, among the missing ones where it can't be compiled."""
     try:
         found.samples[name] = sample()
-    except Exception as error:  # noqa: BLE001 - the compilers below torch.compile raise what has no base in common
+    except _compiler_faults() as error:
         found.missing[name] = one_line(error)
+
+
+def _compiler_faults() -> tuple[type[Exception], ...]:
+    """What torch.compile raises: it starts other compilers, too, and Triton's errors have a base of their own."""
+    known = *FOREIGN_FAULTS, ImportError, OSError, SubprocessError
+    try:
+        from triton.errors import TritonError
+    except ImportError:
+        return known
+    return *known, TritonError
 
 
 def _sample(torch: Any, driver: CupyDriver, run: Callable[[], Any], *, is_cold: bool) -> Sample:

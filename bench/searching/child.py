@@ -153,9 +153,10 @@ def kernels(
 
 def _moved(array: NDArray[np.generic]) -> NDArray[np.generic]:
     """A copy in memory of ours."""
-    from tunewright.codegen.runtime.memory import aligned_block
+    from tunewright.codegen.dtype import DType
+    from tunewright.codegen.runtime.memory import lasting_empty
 
-    copy = aligned_block(array.nbytes).view(array.dtype).reshape(array.shape)
+    copy = lasting_empty(array.shape, DType(array.dtype.name))
     copy[...] = array
     return copy
 

@@ -43,11 +43,16 @@ _PATTERN = (np.arange(GUARD_BYTES) * 167 % 251 + 1).astype(np.uint8)
 def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN_BYTES) -> NDArray[np.generic]:
     """A C-contiguous array, not initialised, whose address is a multiple of `align_bytes` (a power of two).
 
-    For what is there for a moment: what stays is better off in an `aligned_block`.
+    For what is there for a moment: what stays is better off in a `lasting_empty`.
     """
     size_bytes = prod(shape) * dtype.size_bytes
     made = aligned_block if size_bytes >= MAPPED_BYTES else _in_heap
     return made(size_bytes, align_bytes).view(dtype.numpy).reshape(shape)
+
+
+def lasting_empty(shape: tuple[int, ...], dtype: DType) -> NDArray[np.generic]:
+    """The same in an `aligned_block`."""
+    return aligned_block(prod(shape) * dtype.size_bytes).view(dtype.numpy).reshape(shape)
 
 
 def aligned_block(size_bytes: int, align_bytes: int = ALIGN_BYTES) -> NDArray[np.uint8]:

@@ -119,14 +119,14 @@ def test_without_a_fit_torch_nothing_is_searched(monkeypatch, capsys, has_torch,
 class Torch(ModuleType):
     """PyTorch, as far as it is asked; `refused` is the one of `COMPILED` that its compiler refuses."""
 
-    def __init__(self, refused: str) -> None:
+    def __init__(self, refused: str, fault: Exception) -> None:
         super().__init__("torch")
         self.did: list[str] = []
         self.nn = SimpleNamespace(functional=None)
         self.compiler = SimpleNamespace(reset=lambda: self.did.append("reset"))
         self._dynamo = SimpleNamespace(config=SimpleNamespace(fail_on_recompile_limit_hit=False))
         self._int_mm = None
-        self._refused = refused
+        self._refused, self._fault = refused, fault
 
     def matmul(self, left, right):
         return left @ right
@@ -138,7 +138,7 @@ class Torch(ModuleType):
 
         def run(*operands):
             if name == self._refused:
-                raise OSError("no C compiler\nis here")
+                raise self._fault
             return program(*operands)
 
         return run
@@ -147,9 +147,16 @@ class Torch(ModuleType):
         return SimpleNamespace(copy_=np.copy)
 
 
-def test_a_compiler_that_fails_is_a_missing_peer(monkeypatch):
+class TritonError(Exception):
+    """As Triton's own, which is no RuntimeError."""
+
+
+@pytest.mark.parametrize("fault", [OSError, TritonError])
+def test_a_compiler_that_fails_is_a_missing_peer(fault, monkeypatch):
     """And nothing that was compiled is there when the next one compiles."""
-    torch = Torch("triton")
+    torch = Torch("triton", fault("no C compiler\nis here"))
+    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
+    monkeypatch.setitem(sys.modules, "triton.errors", SimpleNamespace(TritonError=TritonError))
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "torch.nn", torch.nn)
     monkeypatch.setattr(torch_peers, "_tensor", lambda torch, array: array)

@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 from math import inf, prod
 
-from tunewright.codegen.target import CUDA
 from tunewright.db.jobs import EventKind, NewEvent
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
@@ -118,10 +117,8 @@ class Confirming:
 
     def _finalists(self, state: TaskState, confirmed: Schedule | None) -> Compared:
         """Some of each sketch where constants are closer than in trials: sketches differ in how many they read."""
-        target = self._assigned.target
-        is_closer = target.kind != CUDA and _constant_bytes(state.task) > 0 and self._stays_near(state.task)
-        is_lasting = state.best_s is None or state.best_s >= LASTING_S
-        return state.finalists(target, confirmed, of_each_sketch=is_closer and not is_lasting)
+        is_closer = _constant_bytes(state.task) > 0 and self._is_judged_warm(state.task, state.best_s or inf)
+        return state.finalists(self._assigned.target, confirmed, of_each_sketch=is_closer)
 
     def _keep(self, state: TaskState, compared: Compared) -> None:
         choice = self._choice(state, compared)
@@ -151,13 +148,16 @@ class Confirming:
         works = {schedule.key: m for schedule, m in compared if m.status is Status.OK}
         cold_s = {key: time_s(m) for key, m in works.items()}
         warm_s = {key: m.warm_s for key, m in works.items() if m.warm_s is not None}
-        is_lasting = min(cold_s.values(), default=inf) >= LASTING_S
-        return warm_s if len(warm_s) == len(works) and not is_lasting and self._stays_near(state.task) else cold_s
+        is_warm = self._is_judged_warm(state.task, min(cold_s.values(), default=inf))
+        return warm_s if is_warm and len(warm_s) == len(works) else cold_s
 
-    def _stays_near(self, task: Task) -> bool:
-        """Whether the constants of a task are, when its turn comes again, where a run of it alone would leave them."""
+    def _is_judged_warm(self, task: Task, fastest_s: float) -> bool:
+        """Whether runs are short, and the constants are where a run of the task alone would leave them, when its turn
+        comes again.
+        """
         target = self._assigned.target
-        return stays(_constant_bytes(task), self._constant_bytes, target.l2_bytes, target.l3_bytes)
+        is_near = stays(_constant_bytes(task), self._constant_bytes, target.l2_bytes, target.l3_bytes)
+        return is_near and fastest_s < LASTING_S
 
 
 def _told(task_key: str, op: str, default_s: float | None, best_s: float | None) -> NewEvent:
