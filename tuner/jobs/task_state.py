@@ -26,8 +26,8 @@ FINALISTS = 6
 """Schedules that are compared with the default when the search is over; docs/measuring.md says why so many."""
 
 OF_EACH, WITHIN = 2, 2.0
-"""Finalists of each sketch, where trials don't tell which sketch is the fastest, and times the fastest trial's time
-that theirs may have taken: constants close by halve none by more."""
+"""Finalists of each sketch, where trials don't tell which sketch is the fastest, and times that of the first finalist
+besides the default that theirs may have taken: constants close by halve none by more."""
 
 VERSIONS, GPU_VERSIONS = ("tunewright", "llvmlite", "llvm"), ("tunewright", "nvrtc")
 """What a measurement's provenance says of the compiler that made its code: another version may make other code."""
