@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .ir import Buffer, Packing
@@ -20,19 +21,24 @@ class Phase:
     iterations: int
 
 
+def digest(objects: Iterable[bytes]) -> str:
+    """SHA-256 of objects, one behind the other."""
+    return hashlib.sha256(b"".join(objects)).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """A kernel built for a target. `buffers` of a phase are `params`, then `scratch`, each aligned to its elements."""
 
-    object_code: bytes = field(repr=False)  # relocatable, with no reference to other objects but libm's
-    sha256: str  # of the object code
+    objects: tuple[bytes, ...] = field(repr=False)  # relocatable, to be linked to each other and to libm
+    sha256: str  # of the objects
     phases: tuple[Phase, ...]
     params: tuple[Buffer, ...]
     scratch: tuple[Buffer, ...]
     packings: Mapping[str, Packing] = field(hash=False)
 
     def __str__(self) -> str:
-        lines = [f"artifact {self.sha256[:12]}, {len(self.object_code):,} bytes"]
+        lines = [f"artifact {self.sha256[:12]}, {sum(map(len, self.objects)):,} bytes"]
         lines += [f"  {phase.symbol} x {phase.iterations}" for phase in self.phases]
         lines += [f"  param {buffer}" for buffer in self.params]
         lines += [f"  scratch {buffer}" for buffer in self.scratch]

@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .artifact import Artifact, Phase
+from .artifact import Artifact, Phase, digest
 from .ir import For, Kernel, LoopKind
-from .llvm import emit
+from .llvm import MICROKERNEL, emit
 from .private_folder import PrivateFolder
 from .target import Target
 from .verify import verify
@@ -102,21 +102,24 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipe
     gives the same object. Nothing is compiled that `verify` has not passed: what it would say of a text in the cache is
     known. Raises BuildError if LLVM refuses; VerifyError, and as `emit`, on a bug in what made the kernel.
     """
-    symbol, text = _source(kernel, target, pipeline)
+    symbol, texts = _sources(kernel, target, pipeline)
     _ir_log.debug("%s\n%s", symbol, kernel)
-    _llvm_log.debug("%s", text)
+    _llvm_log.debug("%s", "\n".join(texts))
     if _assembly_log.isEnabledFor(logging.DEBUG):
         _assembly_log.debug("%s", assembly(kernel, target, pipeline))
-    key = f"{_options(target, pipeline)}\n{text}"
-    code = cache.get(key) if cache else None
-    if code is None:
+    keys = [f"{_options(target, pipeline)}\n{text}" for text in texts]
+    found = [cache.get(key) if cache else None for key in keys]
+    if None in found:
         verify(kernel)
-        code = compiled(text, target, pipeline)
-        if cache:
+    objects = []
+    for key, text, known in zip(keys, texts, found, strict=True):
+        code = compiled(text, target, pipeline) if known is None else known
+        if cache and known is None:
             cache.put(key, code)
+        objects.append(code)
     return Artifact(
-        object_code=code,
-        sha256=hashlib.sha256(code).hexdigest(),
+        objects=tuple(objects),
+        sha256=digest(objects),
         phases=tuple(Phase(f"{symbol}_p{n}", _iterations(phase)) for n, phase in enumerate(kernel.body.body)),
         params=kernel.params,
         scratch=kernel.scratch,
@@ -132,14 +135,15 @@ def compiled(text: str, target: Target, pipeline: Pipeline = PIPELINE) -> bytes:
 
 def assembly(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> str:
     """The assembly of what `build` makes. Raises as `build`."""
-    _, text = _source(kernel, target, pipeline)
-    result: str = _compile(text, target, lambda machine, module: machine.emit_assembly(module), pipeline)
-    return result
+    _, texts = _sources(kernel, target, pipeline)
+    return "\n".join(
+        _compile(text, target, lambda machine, module: machine.emit_assembly(module), pipeline) for text in texts
+    )
 
 
 def source(kernel: Kernel, target: Target) -> str:
     """The LLVM text that `build` compiles. Raises as `emit`."""
-    return _source(kernel, target)[1]
+    return "\n".join(_sources(kernel, target)[1])
 
 
 def _iterations(phase: object) -> int:
@@ -149,11 +153,22 @@ def _iterations(phase: object) -> int:
     return 1
 
 
-def _source(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> tuple[str, str]:
+def _sources(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> tuple[str, list[str]]:
+    """The symbol of a kernel, and the texts of its modules: first that of its phases, then the microkernels."""
+    options = _options(target, pipeline)
     draft = emit(kernel, target, PLACEHOLDER)
-    digest = hashlib.sha256(f"{_options(target, pipeline)}\n{draft}".encode()).hexdigest()
-    symbol = f"k{digest[:24]}"
-    return symbol, draft.replace(f"@{PLACEHOLDER}_p", f"@{symbol}_p")
+    phases, texts = draft.phases, []
+    for number, text in enumerate(draft.microkernels):
+        symbol = f"m{_digest(options, text)}"
+        phases = phases.replace(f"@{PLACEHOLDER}_m{number}(", f"@{symbol}(")
+        texts.append(text.replace(f"@{MICROKERNEL}(", f"@{symbol}("))
+    symbol = f"k{_digest(options, phases)}"
+    return symbol, [phases.replace(f"@{PLACEHOLDER}_p", f"@{symbol}_p"), *texts]
+
+
+def _digest(options: str, text: str) -> str:
+    """What names a text, and the options that it is compiled with."""
+    return hashlib.sha256(f"{options}\n{text}".encode()).hexdigest()[:24]
 
 
 def _options(target: Target, pipeline: Pipeline = PIPELINE) -> str:

@@ -21,9 +21,10 @@ class Memory(NamedTuple):
 
     @staticmethod
     def of(buffer: Buffer, pointer: str = "") -> Memory:
-        """The memory of a buffer; without a pointer, that of an argument which nothing has touched so far."""
+        """The memory of a buffer at a pointer; without one, of an argument that nothing has touched so far."""
+        space = "" if buffer.scope is Scope.GLOBAL else pointer
         register = buffer.scope is Scope.REGISTER
-        return Memory(buffer, pointer, pointer, buffer.dtype, buffer.dtype.size_bytes, register)
+        return Memory(buffer, space, pointer, buffer.dtype, buffer.dtype.size_bytes, register)
 
 
 class Place(NamedTuple):

@@ -15,7 +15,7 @@ block run the same statements. They meet at a `Barrier`, and `Do` is an instruct
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
@@ -223,19 +223,20 @@ class Kernel:
 
 def replaced(stmt: Stmt, values: Mapping[str, Expr]) -> Stmt:
     """The statement with variables replaced in every expression."""
-    return _replaced(stmt, Substitution(values))
+    return rewritten(stmt, Substitution(values))
 
 
-def _replaced(stmt: Stmt, fresh: Substitution) -> Stmt:
+def rewritten(stmt: Stmt, fresh: Callable[[Expr], Expr]) -> Stmt:
+    """The statement with what `fresh` gives for every expression."""
     match stmt:
         case Block(body):
-            return Block(tuple([_replaced(part, fresh) for part in body]))
+            return Block(tuple([rewritten(part, fresh) for part in body]))
         case For(var, extent, body, kind):
-            return For(var, extent, _replaced(body, fresh), kind)
+            return For(var, extent, rewritten(body, fresh), kind)
         case If(condition, then):
-            return If(fresh(condition), _replaced(then, fresh))
+            return If(fresh(condition), rewritten(then, fresh))
         case Alloc(buffer, body):
-            return Alloc(buffer, _replaced(body, fresh))
+            return Alloc(buffer, rewritten(body, fresh))
         case Prefetch(tensor, index):
             return Prefetch(tensor, tuple(map(fresh, index)))
         case Store(tensor, index, value, count):
@@ -247,7 +248,7 @@ def _replaced(stmt: Stmt, fresh: Substitution) -> Stmt:
             return stmt
 
 
-def _operands(operands: tuple[Load, ...], fresh: Substitution) -> tuple[Load, ...]:
+def _operands(operands: tuple[Load, ...], fresh: Callable[[Expr], Expr]) -> tuple[Load, ...]:
     return tuple([Load(one.tensor, tuple(map(fresh, one.index)), one.dtype, one.count) for one in operands])
 
 
@@ -260,18 +261,27 @@ def nested(stmt: Stmt, kind: LoopKind) -> tuple[list[For], Stmt]:
     return loops, stmt
 
 
-def written_in(stmt: Stmt) -> frozenset[str]:
-    """Names of the buffers that a statement writes to."""
+def statements(stmt: Stmt) -> Iterator[Stmt]:
+    """A statement and all inside it, each before what it contains."""
+    yield stmt
     match stmt:
         case Block(body):
-            return frozenset().union(*map(written_in, body))
+            for part in body:
+                yield from statements(part)
         case For(body=inner) | Alloc(body=inner) | If(then=inner):
-            return written_in(inner)
-        case Store(tensor):
-            return frozenset((tensor,))
-        case Do(outs=outs):
-            return frozenset(one.tensor for one in outs)
-    return frozenset()
+            yield from statements(inner)
+
+
+def written_in(stmt: Stmt) -> frozenset[str]:
+    """Names of the buffers that a statement writes to."""
+    found = set()
+    for part in statements(stmt):
+        match part:
+            case Store(tensor):
+                found.add(tensor)
+            case Do(outs=outs):
+                found.update(one.tensor for one in outs)
+    return frozenset(found)
 
 
 def render(kernel: Kernel) -> str:

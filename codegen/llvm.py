@@ -1,10 +1,11 @@
-"""LLVM IR as text from a Kernel: one function a phase.
+"""LLVM IR as text from a Kernel: one function a phase, and one for each microkernel, in a module of its own.
 
     define void @symbol_p0(ptr %args, i64 %begin, i64 %end)
 
 `args` points at the addresses of the parameters, then of the scratch buffers, each aligned to its elements. A parallel
-phase runs the iterations begin .. end - 1 of its loop; any other phase ignores both. Nothing is said about aliasing,
-so buffers may be shared in place, and no name of a kernel reaches the text.
+phase runs the iterations begin .. end - 1 of its loop; any other phase ignores both. A microkernel gets the addresses
+of its buffers, then its integers. Nothing is said about aliasing, so buffers may be shared in place, and no name of a
+kernel reaches the text.
 
 Common subexpressions and loop-invariant code need no pass: see `listing` for where an instruction goes, and `contents`
 for what is known of memory.
@@ -12,8 +13,8 @@ for what is known of memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 from itertools import zip_longest
 from math import prod
 from operator import itemgetter
@@ -30,6 +31,7 @@ from .ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Pr
 from .listing import LOCAL, Listing, Value
 from .math import expand, is_expandable
 from .meaning import fold
+from .microkernel import Call, Microkernel, argument, called
 from .nodes import fact
 from .target import Target
 
@@ -55,26 +57,75 @@ class Steady(NamedTuple):
             self.places.popitem()
 
 
-def emit(kernel: Kernel, target: Target, symbol: str) -> str:
-    """The module of a kernel: functions `symbol_p0`, `symbol_p1`, ... in the order of its phases.
+class Source(NamedTuple):
+    """The modules of a kernel. That of its phases calls `symbol_m0`, ..., each of which its own calls MICROKERNEL."""
+
+    phases: str
+    microkernels: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join((self.phases, *self.microkernels))
+
+
+MICROKERNEL = "microkernel"
+"""The symbol of every microkernel, as long as its text is all that is known of it."""
+
+
+def emit(kernel: Kernel, target: Target, symbol: str) -> Source:
+    """The modules of a kernel: functions `symbol_p0`, `symbol_p1`, ... in the order of its phases, and microkernels.
 
     Raises ValueError for an op that its dtype doesn't have, for a parallel loop inside a phase, and for lanes that
     don't match.
     """
     book = AddressBook()
     buffers = (*kernel.params, *kernel.scratch)
+    callees = Callees(symbol, target)
     texts = [
-        _Function(book, buffers, target).text(f"{symbol}_p{number}", phase)
+        _Function(book, target, callees).phase(f"{symbol}_p{number}", phase, buffers)
         for number, phase in enumerate(kernel.body.body)
     ]
-    return "\n\n".join([f'target triple = "{target.triple}"', *texts]) + "\n"
+    return Source(_module(target, (*callees.declarations, *texts)), tuple(callees.texts))
+
+
+def _module(target: Target, parts: Iterable[str]) -> str:
+    return "\n\n".join([f'target triple = "{target.triple}"', *parts]) + "\n"
+
+
+@lru_cache(maxsize=256)
+def _microkernel(microkernel: Microkernel, target: Target) -> str:
+    """The module of a microkernel. Those of a task are asked for again and again."""
+    return _module(target, (_Function(AddressBook(), target).microkernel(microkernel),))
+
+
+def _parameters(buffers: Iterable[str], integers: Iterable[str]) -> str:
+    """What stands between the parentheses of a microkernel's definition, or of a call."""
+    return ", ".join((*(f"ptr {name}" for name in buffers), *(f"i64 {name}" for name in integers)))
+
+
+class Callees:
+    """The microkernels that the phases of a kernel call, each once."""
+
+    def __init__(self, symbol: str, target: Target) -> None:
+        self._symbol, self._target = symbol, target
+        self.texts: list[str] = []
+        self.declarations: list[str] = []
+
+    def name(self, microkernel: Microkernel) -> str:
+        """What it is called as."""
+        text = _microkernel(microkernel, self._target)
+        if text not in self.texts:
+            kinds = ", ".join(["ptr"] * len(microkernel.buffers) + ["i64"] * microkernel.arguments)
+            self.declarations.append(f"declare void @{self._symbol}_m{len(self.texts)}({kinds})")
+            self.texts.append(text)
+        return f"@{self._symbol}_m{self.texts.index(text)}"
 
 
 class _Function:
-    """The text of one phase."""
+    """The text of one function. A microkernel has no `callees`."""
 
-    def __init__(self, book: AddressBook, buffers: tuple[Buffer, ...], target: Target) -> None:
+    def __init__(self, book: AddressBook, target: Target, callees: Callees | None = None) -> None:
         self._book = book
+        self._callees = callees
         self._registers = target.vector_registers
         self._x86_bits = target.vector_bits if target.triple.startswith("x86_64") else 0
         self._masks = self._x86_bits >= 512  # whether the machine has masked loads and stores
@@ -85,13 +136,15 @@ class _Function:
         self._steady = Steady({}, {})
         self._contents = Contents()
         self._vars: dict[str, Value] = {}
-        self._arguments = {buffer.name: number for number, buffer in enumerate(buffers)}
-        self._buffers = {buffer.name: Memory.of(buffer) for buffer in buffers}
+        self._arguments: dict[str, int] = {}  # buffer -> its number among those of the kernel
+        self._buffers: dict[str, Memory] = {}
         self._allocas: dict[int, str] = {}  # identity of an Alloc -> pointer
         self._cuts: dict[int, list[tuple[list[Stmt], list[Store]]]] = {}  # identity of a Block -> its parts
 
-    def text(self, name: str, phase: Stmt) -> str:
-        """The whole function."""
+    def phase(self, name: str, phase: Stmt, buffers: Sequence[Buffer]) -> str:
+        """The whole function of a phase, with the buffers of its kernel."""
+        self._arguments = {buffer.name: number for number, buffer in enumerate(buffers)}
+        self._buffers = {buffer.name: Memory.of(buffer) for buffer in buffers}
         match phase:
             case For(var, extent, body, LoopKind.PARALLEL):
                 note = f"; iterations 0 .. {extent - 1} in parallel\n"
@@ -99,8 +152,21 @@ class _Function:
             case _:
                 note = ""
                 self._statement(phase)
-        head = f"define void @{name}(ptr %args, i64 %begin, i64 %end) nounwind {{"
-        return f"{note}{head}\nentry:\n{self._listing}\n  ret void\n}}"
+        return note + self._text(name, "ptr %args, i64 %begin, i64 %end")
+
+    def microkernel(self, microkernel: Microkernel) -> str:
+        """The whole function of a microkernel."""
+        pointers = [f"%p{number}" for number in range(len(microkernel.buffers))]
+        integers = [f"%x{number}" for number in range(microkernel.arguments)]
+        for pointer, buffer in zip(pointers, microkernel.buffers, strict=True):
+            self._buffers[buffer.name] = Memory.of(buffer, pointer)
+        for number, text in enumerate(integers):
+            self._vars[argument(number).name] = Value(text, DType.I64, 1, 0)
+        self._statement(microkernel.body)
+        return self._text(MICROKERNEL, _parameters(pointers, integers))
+
+    def _text(self, name: str, parameters: str) -> str:
+        return f"define void @{name}({parameters}) nounwind {{\nentry:\n{self._listing}\n  ret void\n}}"
 
     # Statements.
 
@@ -122,20 +188,32 @@ class _Function:
             case For(kind=LoopKind.PARALLEL | LoopKind.BLOCK | LoopKind.THREAD):
                 raise ValueError(f"{stmt.kind} loop {stmt.var} inside a phase of a processor")
             case For(var, extent, body, kind) if kind is LoopKind.UNROLL or extent <= 1:
-                outer, around, sizes = self._bind(var)
-                for value in range(extent):
-                    self._vars[var] = Value(str(value), DType.I64, 1, 0, value)
-                    self._statement(body)
-                    self._steady.shrink(sizes)
-                self._release(var, outer, around)
+                self._unrolled(var, extent, body)
             case For(var, extent, body):
                 self._loop(var, "0", str(extent), body)
             case If(condition, then):
                 self._branch(condition, then)
             case Alloc(buffer, body):
-                self._allocate(stmt, buffer, body)
+                visible = {name: memory.buffer for name, memory in self._buffers.items()}
+                call = called(stmt, visible) if self._callees else None
+                if call is None or self._callees is None:
+                    self._allocate(stmt, buffer, body)
+                else:
+                    self._call(self._callees.name(call.microkernel), call)
             case Barrier() | Do():
                 raise ValueError(f"{type(stmt).__name__} in a kernel for a processor")
+
+    def _unrolled(self, var: str, extent: int, body: Stmt) -> None:
+        """Copy `body` for each value. The copies differ, so what is in them is no microkernel, unless there is one."""
+        callees, outer, around, sizes = self._callees, *self._bind(var)
+        if extent > 1:
+            self._callees = None
+        for value in range(extent):
+            self._vars[var] = Value(str(value), DType.I64, 1, 0, value)
+            self._statement(body)
+            self._steady.shrink(sizes)
+        self._callees = callees
+        self._release(var, outer, around)
 
     def _loop(self, var: str, first: str, last: str, body: Stmt) -> None:
         """Run `body` for var = first .. last - 1. Only the range of a parallel loop may be empty."""
@@ -200,6 +278,13 @@ class _Function:
             del self._buffers[buffer.name]
         else:
             self._buffers[buffer.name] = outer
+
+    def _call(self, name: str, call: Call) -> None:
+        self._memo.clear()
+        pointers = [self._memory(buffer.name).base for buffer in call.microkernel.buffers]
+        integers = [self._value(value).text for value in call.values]
+        self._listing.lines.append(f"  call void {name}({_parameters(pointers, integers)})")
+        self._forget()
 
     def _store(self, stmt: Store) -> None:
         # Other values of variables, or other contents of memory, than for the last statement.

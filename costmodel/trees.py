@@ -99,7 +99,7 @@ def _evaluator(depth: int) -> _Evaluator:
     """For this machine, compiled."""
     target = detect(1)
     lanes = _lanes(target)
-    library = Library([(compiled(text(depth, lanes), target), [SYMBOL])])
+    library = Library([([compiled(text(depth, lanes), target)], [SYMBOL])])
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_float)
     return _Evaluator(prototype(library.addresses[0][SYMBOL]), lanes, library)
 

@@ -52,16 +52,16 @@ def read_candidate(data: Mapping[str, Any], last: LastTask | None = None) -> Can
 def artifact_json(artifact: Artifact | GpuArtifact) -> dict[str, Any]:
     """Plain data; `read_artifact` inverts it."""
     if isinstance(artifact, GpuArtifact):
-        code = artifact.code
+        objects: tuple[bytes, ...] = (artifact.code,)
         form: dict[str, Any] = {
             "launches": [list(launch) for launch in artifact.launches],
             "usage": {symbol: list(usage) for symbol, usage in artifact.usage.items()},
         }
     else:
-        code = artifact.object_code
+        objects = artifact.objects
         form = {"phases": [[phase.symbol, phase.iterations] for phase in artifact.phases]}
     return form | {
-        "object_code": base64.b64encode(code).decode(),
+        "objects": [base64.b64encode(code).decode() for code in objects],
         "sha256": artifact.sha256,
         "params": [_buffer_json(buffer) for buffer in artifact.params],
         "scratch": [_buffer_json(buffer) for buffer in artifact.scratch],
@@ -74,7 +74,7 @@ def read_artifact(data: Mapping[str, Any]) -> Artifact | GpuArtifact:
     if "launches" in data:
         return _read_gpu_artifact(data)
     return Artifact(
-        object_code=base64.b64decode(data["object_code"]),
+        objects=tuple(base64.b64decode(code) for code in data["objects"]),
         sha256=data["sha256"],
         phases=tuple(Phase(symbol, iterations) for symbol, iterations in data["phases"]),
         params=tuple(_buffer(buffer) for buffer in data["params"]),
@@ -84,8 +84,9 @@ def read_artifact(data: Mapping[str, Any]) -> Artifact | GpuArtifact:
 
 
 def _read_gpu_artifact(data: Mapping[str, Any]) -> GpuArtifact:
+    [code] = data["objects"]
     return GpuArtifact(
-        code=base64.b64decode(data["object_code"]),
+        code=base64.b64decode(code),
         sha256=data["sha256"],
         launches=tuple(Launch(symbol, tuple(grid), *rest) for symbol, grid, *rest in data["launches"]),
         usage={symbol: Usage(*usage) for symbol, usage in data["usage"].items()},
@@ -97,7 +98,7 @@ def _read_gpu_artifact(data: Mapping[str, Any]) -> GpuArtifact:
 
 def identity(data: Mapping[str, Any]) -> str:
     """SHA-256 of what an artifact's time depends on: its code, and how it is called."""
-    parts = {name: value for name, value in data.items() if name != "object_code"}
+    parts = {name: value for name, value in data.items() if name != "objects"}
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from functools import cache
 from math import ceil
 from string import Template
 
-from ..artifact import Artifact, Phase
+from ..artifact import Artifact, Phase, digest
 from ..ir import Buffer
 from .library import ARCHITECTURES, emitted
 
@@ -46,9 +45,9 @@ def evicting(buffer: Buffer) -> Artifact:
     The memory keeps its content: what was written to it is written back. Raises OSError on a processor that kernels
     don't run on.
     """
-    code = _object_code()
+    objects = (_object_code(),)
     lines = ceil(buffer.size_bytes / LINE_BYTES)
-    return Artifact(code, hashlib.sha256(code).hexdigest(), (Phase(_SYMBOL, lines),), (buffer,), (), {})
+    return Artifact(objects, digest(objects), (Phase(_SYMBOL, lines),), (buffer,), (), {})
 
 
 @cache

@@ -18,16 +18,16 @@ ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "a
 
 
 class Library:
-    """Objects linked into this process, each in a namespace of its own: `addresses[i][symbol]` of the i-th object.
+    """Objects linked into this process, each group in a namespace of its own: `addresses[i][symbol]` of the i-th.
 
-    Symbols that an object lacks are looked up in the process (memset, expf, ...). Code stays until `close`, or until
+    Symbols that a group lacks are looked up in the process (memset, expf, ...). Code stays until `close`, or until
     the library is collected; nobody may run it then. At the interpreter's end it stays, as a thread may be in it.
 
-    Raises RuntimeError if an object is damaged, lacks a symbol asked for, or needs one that the process lacks. That it
-    is for this processor is the caller's word.
+    Raises RuntimeError if an object is damaged, a group lacks a symbol asked for, or needs one that the process lacks.
+    That it is for this processor is the caller's word.
     """
 
-    def __init__(self, objects: Sequence[tuple[bytes, Sequence[str]]]) -> None:
+    def __init__(self, groups: Sequence[tuple[Sequence[bytes], Sequence[str]]]) -> None:
         import llvmlite.binding as llvm
 
         # LLJIT, not MCJIT: that one ends the process on damaged objects, gives one object's function for another's
@@ -37,11 +37,13 @@ class Library:
         self._unload = weakref.finalize(self, _unload, parts, engine)
         self._unload.atexit = False
         self.addresses: list[Mapping[str, int]] = []
-        for number, (code, symbols) in enumerate(objects):
-            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for number, (objects, symbols) in enumerate(groups):
+            builder = llvm.JITLibraryBuilder().add_current_process()
+            for code in objects:
+                builder.add_object_img(code)
             for symbol in symbols:
                 builder.export_symbol(symbol)
-            part = builder.link(engine, f"object{number}")
+            part = builder.link(engine, f"group{number}")
             parts.append(part)
             self.addresses.append({symbol: part[symbol] for symbol in symbols})
 
@@ -96,7 +98,7 @@ def pool_functions(code: bytes | None = None) -> PoolFunctions:
 
 
 def _load_pool(code: bytes) -> PoolFunctions:
-    library = Library([(code, ["tw_pool_create", "tw_pool_destroy", "tw_run", "tw_time"])])
+    library = Library([([code], ["tw_pool_create", "tw_pool_destroy", "tw_run", "tw_time"])])
     [address] = library.addresses
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return PoolFunctions(

@@ -214,14 +214,14 @@ class Program:
 
 def _load(artifacts: Sequence[Artifact]) -> tuple[Library, list[Mapping[str, int]]]:
     """The code of all artifacts, that of equal ones once, and the functions' addresses in each."""
-    numbers: dict[bytes, int] = {}
+    numbers: dict[tuple[bytes, ...], int] = {}
     for artifact in artifacts:
-        numbers.setdefault(artifact.object_code, len(numbers))
+        numbers.setdefault(artifact.objects, len(numbers))
     symbols: list[dict[str, None]] = [{} for _ in numbers]
     for artifact in artifacts:
-        symbols[numbers[artifact.object_code]].update((phase.symbol, None) for phase in artifact.phases)
-    library = Library([(code, list(symbols[number])) for code, number in numbers.items()])
-    return library, [library.addresses[numbers[artifact.object_code]] for artifact in artifacts]
+        symbols[numbers[artifact.objects]].update((phase.symbol, None) for phase in artifact.phases)
+    library = Library([(objects, list(symbols[number])) for objects, number in numbers.items()])
+    return library, [library.addresses[numbers[artifact.objects]] for artifact in artifacts]
 
 
 def _steps(

@@ -88,7 +88,7 @@ def execute(host: Target) -> Execute:
         for name, other in shared.items():
             memory[name] = memory[other]
         addresses = (ctypes.c_void_p * len(memory))(*[m.address for m in memory.values()])
-        library = Library([(artifact.object_code, [phase.symbol for phase in artifact.phases])])
+        library = Library([(artifact.objects, [phase.symbol for phase in artifact.phases])])
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         for phase in artifact.phases:
             function = kind(library.addresses[0][phase.symbol])

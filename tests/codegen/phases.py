@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 
-from tunewright.codegen.artifact import Artifact, Phase
+from tunewright.codegen.artifact import Artifact, Phase, digest
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Buffer
 from tunewright.codegen.runtime.memory import aligned_empty
@@ -72,8 +70,8 @@ def artifact(
     """Phases, by symbol and iterations, on int64 buffers of these sizes."""
     code = compiled(text)
     return Artifact(
-        object_code=code,
-        sha256=hashlib.sha256(code).hexdigest(),
+        objects=(code,),
+        sha256=digest([code]),
         phases=tuple(Phase(*phase) for phase in phases),
         params=tuple(Buffer(f"p{n}", (size,), DType.I64) for n, size in enumerate(params)),
         scratch=tuple(Buffer(f"s{n}", (size,), DType.I64) for n, size in enumerate(scratch)),

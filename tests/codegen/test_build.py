@@ -17,6 +17,7 @@ from tunewright.codegen.build import BuildError, ObjectCache, assembly, build, s
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Ramp, Var, const, op
 from tunewright.codegen.ir import Block, Buffer, For, Kernel, LoopKind, Packing, Store
+from tunewright.codegen.llvm import Source
 from tunewright.codegen.private_folder import DRAFT_S
 from tunewright.codegen.runtime.library import Library
 from tunewright.codegen.target import Target
@@ -46,7 +47,7 @@ def test_an_artifact_says_what_runs():
     assert (artifact.params, artifact.scratch, artifact.packings) == (kernel.params, kernel.scratch, packing)
     for part in (artifact.sha256[:12], first.symbol, "x: float32[8, 8]", "scratch t"):
         assert part in str(artifact)
-    assert str(artifact.object_code) not in repr(artifact)
+    assert str(artifact.objects) not in repr(artifact)
     assert pickle.loads(pickle.dumps(artifact)) == artifact  # noqa: S301 - its own bytes
 
 
@@ -82,12 +83,12 @@ def test_every_machine_has_code_for_functions():
             replace(X86, cpu="x86-64-v4", vector_bits=512),
             replace(X86, cpu="x86-64", vector_bits=128),
         ):
-            assert build(kernel, target).object_code
+            assert build(kernel, target).objects
 
 
 def test_objects_of_many_kernels_live_in_one_process(host):
     artifacts = [build(scaled(float(n)), host) for n in range(4)]
-    library = Library([(a.object_code, [p.symbol for p in a.phases]) for a in artifacts])
+    library = Library([(a.objects, [p.symbol for p in a.phases]) for a in artifacts])
     addresses = [library.addresses[n][a.phases[0].symbol] for n, a in enumerate(artifacts)]
     assert len(set(addresses)) == 4
     library.close()
@@ -103,7 +104,7 @@ def test_code_for_another_processor():
     text = assembly(scaled(2.0), NEON)
     assert "fmul\tv" in text or "fadd\tv" in text
     assert "%ymm" not in text
-    code = build(scaled(2.0), NEON).object_code
+    [code] = build(scaled(2.0), NEON).objects
     assert code[:4] == b"\x7fELF"
     assert int.from_bytes(code[18:20], "little") == 183  # AArch64, from the ELF specification
     assert "%ymm" in assembly(scaled(2.0), X86)
@@ -124,7 +125,7 @@ def test_an_unknown_target_is_a_build_error():
 
 
 def test_llvm_refusing_the_text_is_a_build_error_of_one_line(monkeypatch):
-    monkeypatch.setattr(building, "emit", lambda *_: "define void @kernel_p0() {\n  ret i32 %nothing\n}\n")
+    monkeypatch.setattr(building, "emit", lambda *_: Source("define void @kernel_p0() {\n  ret i32 %nothing\n}\n", ()))
     with pytest.raises(BuildError) as caught:
         build(scaled(2.0), X86)
     assert "\n" not in str(caught.value)
@@ -291,7 +292,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
 def test_cached_code_runs(host, cache, execute):
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     build(scaled(2.0), host, cache)
-    assert build(scaled(2.0), host, cache).object_code == build(scaled(2.0), host).object_code
+    assert build(scaled(2.0), host, cache).objects == build(scaled(2.0), host).objects
     want = 2 * x
     want[0, 0] = 7
     np.testing.assert_array_equal(execute(scaled(2.0), x=x)["y"], want)

@@ -35,7 +35,7 @@ def test_this_machine_is_a_target_that_code_can_be_built_for():
     assert features == sorted(features)
     assert Target.from_json(target.to_json()) == target == host.detect()
     kernel = Kernel((Buffer("x", (1,), DType.F32),), (), Block((Store("x", (const(0),), const(1.0)),)))
-    assert build(kernel, target).object_code
+    assert build(kernel, target).objects
 
 
 @pytest.fixture

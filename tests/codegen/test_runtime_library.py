@@ -36,7 +36,7 @@ def call(address: int) -> int:
 
 
 def test_each_object_is_a_namespace():
-    library = Library([(compiled(ANSWER.format(number=number)), ["answer"]) for number in (10, 20)])
+    library = Library([([compiled(ANSWER.format(number=number))], ["answer"]) for number in (10, 20)])
     for _ in range(2):
         answers = [call(addresses["answer"]) - os.getpid() for addresses in library.addresses]
     assert answers == [12, 22]
@@ -56,8 +56,8 @@ def test_what_cannot_be_linked_is_an_error():
         (needy, "f"),
     ]:
         with pytest.raises(RuntimeError):
-            Library([(good, ["answer"]), (code, [symbol])])
-    library = Library([(good, ["answer"])])
+            Library([([good], ["answer"]), ([code], [symbol])])
+    library = Library([([good], ["answer"])])
     assert call(library.addresses[0]["answer"]) == os.getpid() + 2
 
 
@@ -66,7 +66,7 @@ def resident_bytes() -> int:
 
 
 def test_libraries_leave_nothing_behind():
-    objects = [(compiled(ANSWER.format(number=number)), ["answer"]) for number in range(5)]
+    objects = [([compiled(ANSWER.format(number=number))], ["answer"]) for number in range(5)]
 
     def use(times: int) -> None:
         for number in range(times):
@@ -83,7 +83,7 @@ def test_libraries_leave_nothing_behind():
 
 
 def test_many_libraries_at_once():
-    libraries = [Library([(compiled(ANSWER.format(number=number)), ["answer"])]) for number in range(50)]
+    libraries = [Library([([compiled(ANSWER.format(number=number))], ["answer"])]) for number in range(50)]
     assert [call(library.addresses[0]["answer"]) - os.getpid() - 1 for library in libraries] == list(range(50))
     for library in libraries[::2]:
         library.close()

@@ -71,7 +71,7 @@ def test_planes_are_read_and_written_in_place(name: str) -> None:
     kernel = SKETCH.lower(task, schedule, WIDE)
     assert kernel.scratch == ()
     assert len(kernel.body.body) == 1
-    gathered = emit(kernel, WIDE, "f").count("insertelement <16 x float> %")
+    gathered = str(emit(kernel, WIDE, "f")).count("insertelement <16 x float> %")
     assert gathered == 0 or name == "tripled"
 
 

@@ -104,7 +104,7 @@ def test_llvm_takes_every_default_for_other_processors(kind: str) -> None:
     for name in BUILT:
         for task in tasks_of(MODELS[name], SMALL):
             for one in applying(task, target):
-                assert build(lower(Candidate(task, target, one.space(task, target).default)), target).object_code
+                assert build(lower(Candidate(task, target, one.space(task, target).default)), target).objects
 
 
 def native(task: Task, schedule: Schedule, arrays: Sequence[Any]) -> list[Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.artifact import Artifact, Phase
+from tunewright.codegen.artifact import Artifact, Phase, digest
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Buffer
 from tunewright.graph.ir import TensorType
@@ -36,20 +35,21 @@ def to_form(image: Image) -> tuple[dict[str, Any], list[bytes]] | None:
         if numbers.setdefault(key, len(artifacts)) == len(artifacts):
             artifacts.append(artifact)
         steps.append([numbers[key], [_spot_form(spot) for spot in call.spots]])
+    objects = {code: number for number, code in enumerate(dict.fromkeys(c for a in artifacts for c in a.objects))}
     header = {
         "inputs": [_port_form(port) for port in image.inputs],
         "outputs": [_port_form(port) for port in image.outputs],
         "rooms": [[number, _kind_form(kind)] for number, kind in image.rooms.items()],
         "arena_bytes": image.arena_bytes,
-        "artifacts": [_artifact_form(artifact) for artifact in artifacts],
+        "artifacts": [_artifact_form(artifact, objects) for artifact in artifacts],
         "steps": steps,
     }
-    return header, [artifact.object_code for artifact in artifacts]
+    return header, list(objects)
 
 
 def from_form(header: Mapping[str, Any], objects: Sequence[bytes], constants: NDArray[np.uint8]) -> Image:
-    """The inverse of `to_form`. Raises KeyError, TypeError or ValueError on other data."""
-    artifacts = [_artifact(form, code) for form, code in zip(header["artifacts"], objects, strict=True)]
+    """The inverse of `to_form`. Raises LookupError, TypeError or ValueError on other data."""
+    artifacts = [_artifact(form, objects) for form in header["artifacts"]]
     return Image(
         inputs=tuple(_port(form) for form in header["inputs"]),
         outputs=tuple(_port(form) for form in header["outputs"]),
@@ -61,19 +61,21 @@ def from_form(header: Mapping[str, Any], objects: Sequence[bytes], constants: ND
     )
 
 
-def _artifact_form(artifact: Artifact) -> dict[str, Any]:
+def _artifact_form(artifact: Artifact, objects: Mapping[bytes, int]) -> dict[str, Any]:
     return {
+        "objects": [objects[code] for code in artifact.objects],
         "phases": [[phase.symbol, phase.iterations] for phase in artifact.phases],
         "params": [_buffer_form(buffer) for buffer in artifact.params],
         "scratch": [_buffer_form(buffer) for buffer in artifact.scratch],
     }
 
 
-def _artifact(form: Mapping[str, Any], code: bytes) -> Artifact:
+def _artifact(form: Mapping[str, Any], objects: Sequence[bytes]) -> Artifact:
     """The artifact but for its packings: constants are packed by now."""
+    own = tuple(objects[number] for number in form["objects"])
     return Artifact(
-        object_code=code,
-        sha256=hashlib.sha256(code).hexdigest(),
+        objects=own,
+        sha256=digest(own),
         phases=tuple(Phase(symbol, iterations) for symbol, iterations in form["phases"]),
         params=tuple(_buffer(each) for each in form["params"]),
         scratch=tuple(_buffer(each) for each in form["scratch"]),

@@ -76,7 +76,7 @@ class ImageStore:
             data = json.loads(self._answer(asked).read_bytes())
             coverage = Coverage(**data["coverage"])
             return Answer(data["image"], data["threads"], tuple(data["notes"]), coverage, data["schedules"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError):
             return None
 
     def remember(self, asked: str, answer: Answer) -> None:
@@ -91,7 +91,7 @@ class ImageStore:
             with path.open("rb") as file:
                 os.utime(file.fileno())  # it is in use
                 return _read(file.fileno(), readers)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError):
             return None
 
     def put(self, name: str, image: Image, pool_code: bytes) -> bool:

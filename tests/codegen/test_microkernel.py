@@ -1,0 +1,150 @@
+"""Microkernels: what runs long is a function of its own, and the same one whatever loops are around it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tunewright.codegen import microkernel
+from tunewright.codegen.build import build, source
+from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op
+from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
+from tunewright.codegen.llvm import emit
+from tunewright.codegen.microkernel import WORTH, argument, called
+from tunewright.codegen.target import Target
+
+AVX512 = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
+F32 = DType.F32
+ROWS, DEPTH = 12, 64
+
+
+def visible(kernel: Kernel) -> dict[str, Buffer]:
+    return {buffer.name: buffer for buffer in (*kernel.params, *kernel.scratch)}
+
+
+def row_of(at: Expr, depth: int = DEPTH, width: int = 16) -> Alloc:
+    """y[at] = x[at] @ w, in registers."""
+    acc = Buffer("acc", (width,), F32, Scope.REGISTER)
+    lanes, k = Ramp(const(0), width), Var("k")
+    more = op("fma", Load("x", (at, k), F32), Load("w", (k, lanes), F32), Load("acc", (lanes,), F32))
+    body = (
+        Store("acc", (lanes,), const(0.0)),
+        For("k", depth, Block((Prefetch("w", (k + 4, const(0))), Store("acc", (lanes,), more)))),
+        Store("y", (at, lanes), Load("acc", (lanes,), F32)),
+    )
+    return Alloc(acc, Block(body))
+
+
+def product(loops: Stmt, depth: int = DEPTH) -> Kernel:
+    params = (Buffer("x", (ROWS, depth), F32), Buffer("w", (depth, 16), F32), Buffer("y", (ROWS, 16), F32))
+    return Kernel(params, (), Block((loops,)))
+
+
+i, j = Var("i"), Var("j")
+
+LOOPS = {
+    "one": For("i", ROWS, row_of(i)),
+    "parallel": For("i", ROWS, row_of(i), LoopKind.PARALLEL),
+    "two": For("i", 3, For("j", 4, row_of(i * 4 + j))),
+    "other order": For("j", 4, For("i", 3, row_of(i * 4 + j))),
+    "one for two": For("i", ROWS, row_of(op("floordiv", i, 4) * 4 + op("mod", i, 4))),
+    "two phases": For("i", 2, Block((If(op("lt", i, 1), For("j", 7, row_of(j))), For("j", 5, row_of(j + 7))))),
+}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """All that could be a microkernel is one."""
+    monkeypatch.setattr(microkernel, "WORTH", 1)
+
+
+def test_loops_around_it_make_no_other_microkernel(small, host, execute):
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((ROWS, DEPTH), (DEPTH, 16)))
+    shared = set()
+    for loops in LOOPS.values():
+        kernel = product(loops)
+        phases, tile = build(kernel, host).objects
+        assert phases != tile
+        shared.add(tile)
+        np.testing.assert_allclose(execute(kernel, exact=False, x=x, w=w)["y"], x @ w, rtol=1e-4, atol=1e-5)
+    assert len(shared) == 1
+
+
+def test_another_tile_is_another_microkernel(small, host):
+    tiles = {build(product(For("i", ROWS, row_of(i, depth)), depth), host).objects[1] for depth in (DEPTH, 63)}
+    assert len(tiles) == 2
+
+
+def test_what_is_short_is_no_function(host):
+    def objects(depth: int) -> int:
+        return len(build(product(For("i", ROWS, row_of(i, depth)), depth), host).objects)
+
+    assert objects(WORTH - 2) == 2  # two more stores are around the loop
+    assert objects(WORTH - 3) == 1
+
+
+def test_copies_are_no_functions(small, host):
+    assert len(build(product(For("i", ROWS, row_of(i), LoopKind.UNROLL)), host).objects) == 1
+    assert len(build(product(For("i", 1, row_of(i), LoopKind.UNROLL)), host).objects) == 2
+
+
+def test_sums_that_differ_by_a_constant_are_one_argument(small):
+    body = Block(tuple(Store("y", (i * 2 + j + n, Ramp(j * 8, 8)), const(0.0)) for n in (3, 0, 5)))
+    kernel = Kernel((Buffer("y", (64, 64), F32),), (), Block((body,)))
+    call = called(Alloc(Buffer("r", (1,), F32, Scope.REGISTER), body), visible(kernel))
+    assert call is not None and call.microkernel.arguments == 2
+    assert [str(value) for value in call.values] == ["(((i * 2) + j) + 3)", "(j * 8)"]
+    inner = call.microkernel.body.body
+    assert isinstance(inner, Block)
+    first = [stmt.index[0] for stmt in inner.body if isinstance(stmt, Store)]
+    assert first == [argument(0), argument(0) - 3, argument(0) + 2]
+
+
+def test_a_quotient_is_computed_under_its_condition(small, host, execute):
+    value = op("cast", op("floordiv", const(60), i - 3), dtype=F32)
+    acc = Buffer("acc", (1,), F32, Scope.REGISTER)
+    body = Alloc(acc, Block((
+        If(op("lt", 3, i), Store("acc", (const(0),), value)),
+        If(op("lt", 3, i), For("k", 2, Store("y", (i, Var("k")), Load("acc", (const(0),), F32)))),
+    )))  # fmt: skip
+    kernel = Kernel((Buffer("y", (8, 2), F32),), (), Block((For("i", 8, body),)))
+    assert len(build(kernel, host).objects) == 2
+    assert execute(kernel)["y"][4:].tolist() == [[60, 60], [30, 30], [20, 20], [15, 15]]
+
+
+def test_registers_from_around_it_keep_it_where_it_is(small, host):
+    around = Buffer("r", (1,), F32, Scope.REGISTER)
+    inner = Alloc(Buffer("s", (1,), F32, Scope.REGISTER), Store("y", (i,), Load("r", (const(0),), F32)))
+    assert called(inner, {"y": Buffer("y", (4,), F32), "r": around}) is None
+
+
+def test_a_stack_buffer_is_handed_over(small, host, execute):
+    row = Buffer("row", (16,), F32, Scope.SHARED)
+    k = Var("k")
+    tile = Alloc(Buffer("s", (1,), F32, Scope.REGISTER), For("k", 16, Block((
+        Store("s", (const(0),), Load("row", (k,), F32) * 2.0),
+        Store("row", (k,), Load("s", (const(0),), F32)),
+        Store("y", (i, k), Load("row", (k,), F32)),
+    ))))  # fmt: skip
+    fill = Store("row", (Ramp(const(0), 16),), Load("x", (i, Ramp(const(0), 16)), F32))
+    read = Store("z", (i, Ramp(const(0), 16)), Load("row", (Ramp(const(0), 16),), F32))
+    params = tuple(Buffer(name, (4, 16), F32) for name in "xyz")
+    kernel = Kernel(params, (), Block((For("i", 4, Alloc(row, Block((fill, tile, read)))),)))
+    assert len(build(kernel, host).objects) == 2
+    x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+    got = execute(kernel, x=x)
+    np.testing.assert_array_equal(got["y"], 2 * x)
+    np.testing.assert_array_equal(got["z"], 2 * x)
+
+
+def test_a_name_says_what_is_called(small, host):
+    text = source(product(LOOPS["one"]), host)
+    [declared] = [line for line in text.splitlines() if line.startswith("declare")]
+    symbol = declared.split("@")[1].split("(")[0]
+    assert text.count(f"@{symbol}(") == 3  # declared, called, defined
+
+
+def test_golden_text(small, golden):
+    golden("microkernel_avx512.ll", str(emit(product(LOOPS["one for two"]), AVX512, "kernel")))
