@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .artifact import Artifact, Phase, digest
+from .functions import MICROKERNEL, Source
 from .ir import For, Kernel, LoopKind
-from .llvm import MICROKERNEL, emit
+from .llvm import emit
 from .private_folder import PrivateFolder
 from .target import Target
 from .verify import verify
@@ -96,23 +97,23 @@ class ObjectCache:
 
 
 def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipeline: Pipeline = PIPELINE) -> Artifact:
-    """Compile a kernel for a target, or take its object code from the cache.
+    """Compile a kernel for a target, or take of its objects from the cache what is there.
 
     The symbols come from the content, so that the objects of many kernels link together, and the same kernel always
-    gives the same object. Nothing is compiled that `verify` has not passed: what it would say of a text in the cache is
+    gives the same objects. Nothing is compiled that `verify` has not passed: what it would say of texts in the cache is
     known. Raises BuildError if LLVM refuses; VerifyError, and as `emit`, on a bug in what made the kernel.
     """
-    symbol, texts = _sources(kernel, target, pipeline)
+    symbol, written = _source(kernel, target, pipeline)
     _ir_log.debug("%s\n%s", symbol, kernel)
-    _llvm_log.debug("%s", "\n".join(texts))
+    _llvm_log.debug("%s", written)
     if _assembly_log.isEnabledFor(logging.DEBUG):
         _assembly_log.debug("%s", assembly(kernel, target, pipeline))
-    keys = [f"{_options(target, pipeline)}\n{text}" for text in texts]
+    keys = [f"{_options(target, pipeline)}\n{text}" for text in written.modules]
     found = [cache.get(key) if cache else None for key in keys]
     if None in found:
         verify(kernel)
     objects = []
-    for key, text, known in zip(keys, texts, found, strict=True):
+    for key, text, known in zip(keys, written.modules, found, strict=True):
         code = compiled(text, target, pipeline) if known is None else known
         if cache and known is None:
             cache.put(key, code)
@@ -135,15 +136,16 @@ def compiled(text: str, target: Target, pipeline: Pipeline = PIPELINE) -> bytes:
 
 def assembly(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> str:
     """The assembly of what `build` makes. Raises as `build`."""
-    _, texts = _sources(kernel, target, pipeline)
+    _, written = _source(kernel, target, pipeline)
     return "\n".join(
-        _compile(text, target, lambda machine, module: machine.emit_assembly(module), pipeline) for text in texts
+        _compile(text, target, lambda machine, module: machine.emit_assembly(module), pipeline)
+        for text in written.modules
     )
 
 
 def source(kernel: Kernel, target: Target) -> str:
     """The LLVM text that `build` compiles. Raises as `emit`."""
-    return "\n".join(_sources(kernel, target)[1])
+    return str(_source(kernel, target)[1])
 
 
 def _iterations(phase: object) -> int:
@@ -153,17 +155,15 @@ def _iterations(phase: object) -> int:
     return 1
 
 
-def _sources(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> tuple[str, list[str]]:
-    """The symbol of a kernel, and the texts of its modules: first that of its phases, then the microkernels."""
+def _source(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> tuple[str, Source]:
+    """The symbol of a kernel, and its functions under names that come from their content."""
     options = _options(target, pipeline)
     draft = emit(kernel, target, PLACEHOLDER)
-    phases, texts = draft.phases, []
-    for number, text in enumerate(draft.microkernels):
-        symbol = f"m{_digest(options, text)}"
-        phases = phases.replace(f"@{PLACEHOLDER}_m{number}(", f"@{symbol}(")
-        texts.append(text.replace(f"@{MICROKERNEL}(", f"@{symbol}("))
-    symbol = f"k{_digest(options, phases)}"
-    return symbol, [phases.replace(f"@{PLACEHOLDER}_p", f"@{symbol}_p"), *texts]
+    plain = {one.name: str(one._replace(name=MICROKERNEL)) for one in draft.microkernels}
+    named = draft.renamed({name: f"m{_digest(options, text)}" for name, text in plain.items()})
+    symbol = f"k{_digest(options, named.modules[0])}"
+    phases = {phase.name: phase.name.replace(PLACEHOLDER, symbol) for phase in named.phases}
+    return symbol, named.renamed(phases)
 
 
 def _digest(options: str, text: str) -> str:

@@ -26,6 +26,7 @@ from .address import Address, AddressBook
 from .contents import Contents, Memory, Place
 from .dtype import DType
 from .expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
+from .functions import MICROKERNEL, Callees, Function, Source
 from .instructions import literal, memory_type, select, splat, type_name
 from .ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
 from .listing import LOCAL, Listing, Value
@@ -57,44 +58,26 @@ class Steady(NamedTuple):
             self.places.popitem()
 
 
-class Source(NamedTuple):
-    """The modules of a kernel. That of its phases calls `symbol_m0`, ..., each of which its own calls MICROKERNEL."""
-
-    phases: str
-    microkernels: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return "\n".join((self.phases, *self.microkernels))
-
-
-MICROKERNEL = "microkernel"
-"""The symbol of every microkernel, as long as its text is all that is known of it."""
-
-
 def emit(kernel: Kernel, target: Target, symbol: str) -> Source:
-    """The modules of a kernel: functions `symbol_p0`, `symbol_p1`, ... in the order of its phases, and microkernels.
+    """The functions of a kernel: `symbol_p0`, `symbol_p1`, ... in the order of its phases, and `symbol_m0`, ...
 
     Raises ValueError for an op that its dtype doesn't have, for a parallel loop inside a phase, and for lanes that
     don't match.
     """
     book = AddressBook()
     buffers = (*kernel.params, *kernel.scratch)
-    callees = Callees(symbol, target)
-    texts = [
+    callees = Callees(symbol, partial(_microkernel, target))
+    phases = [
         _Function(book, target, callees).phase(f"{symbol}_p{number}", phase, buffers)
         for number, phase in enumerate(kernel.body.body)
     ]
-    return Source(_module(target, (*callees.declarations, *texts)), tuple(callees.texts))
-
-
-def _module(target: Target, parts: Iterable[str]) -> str:
-    return "\n\n".join([f'target triple = "{target.triple}"', *parts]) + "\n"
+    return Source(target.triple, tuple(phases), callees.functions)
 
 
 @lru_cache(maxsize=256)
-def _microkernel(microkernel: Microkernel, target: Target) -> str:
-    """The module of a microkernel. Those of a task are asked for again and again."""
-    return _module(target, (_Function(AddressBook(), target).microkernel(microkernel),))
+def _microkernel(target: Target, microkernel: Microkernel) -> Function:
+    """A microkernel as a function. Those of a task are asked for again and again."""
+    return _Function(AddressBook(), target).microkernel(microkernel)
 
 
 def _parameters(buffers: Iterable[str], integers: Iterable[str]) -> str:
@@ -102,26 +85,8 @@ def _parameters(buffers: Iterable[str], integers: Iterable[str]) -> str:
     return ", ".join((*(f"ptr {name}" for name in buffers), *(f"i64 {name}" for name in integers)))
 
 
-class Callees:
-    """The microkernels that the phases of a kernel call, each once."""
-
-    def __init__(self, symbol: str, target: Target) -> None:
-        self._symbol, self._target = symbol, target
-        self.texts: list[str] = []
-        self.declarations: list[str] = []
-
-    def name(self, microkernel: Microkernel) -> str:
-        """What it is called as."""
-        text = _microkernel(microkernel, self._target)
-        if text not in self.texts:
-            kinds = ", ".join(["ptr"] * len(microkernel.buffers) + ["i64"] * microkernel.arguments)
-            self.declarations.append(f"declare void @{self._symbol}_m{len(self.texts)}({kinds})")
-            self.texts.append(text)
-        return f"@{self._symbol}_m{self.texts.index(text)}"
-
-
 class _Function:
-    """The text of one function. A microkernel has no `callees`."""
+    """What writes one function. A microkernel has no `callees`."""
 
     def __init__(self, book: AddressBook, target: Target, callees: Callees | None = None) -> None:
         self._book = book
@@ -141,21 +106,21 @@ class _Function:
         self._allocas: dict[int, str] = {}  # identity of an Alloc -> pointer
         self._cuts: dict[int, list[tuple[list[Stmt], list[Store]]]] = {}  # identity of a Block -> its parts
 
-    def phase(self, name: str, phase: Stmt, buffers: Sequence[Buffer]) -> str:
-        """The whole function of a phase, with the buffers of its kernel."""
+    def phase(self, name: str, phase: Stmt, buffers: Sequence[Buffer]) -> Function:
+        """A phase, with the buffers of its kernel."""
         self._arguments = {buffer.name: number for number, buffer in enumerate(buffers)}
         self._buffers = {buffer.name: Memory.of(buffer) for buffer in buffers}
+        note = ""
         match phase:
             case For(var, extent, body, LoopKind.PARALLEL):
-                note = f"; iterations 0 .. {extent - 1} in parallel\n"
+                note = f"iterations 0 .. {extent - 1} in parallel"
                 self._loop(var, "%begin", "%end", body)
             case _:
-                note = ""
                 self._statement(phase)
-        return note + self._text(name, "ptr %args, i64 %begin, i64 %end")
+        return Function(name, "ptr %args, i64 %begin, i64 %end", self._body(), note)
 
-    def microkernel(self, microkernel: Microkernel) -> str:
-        """The whole function of a microkernel."""
+    def microkernel(self, microkernel: Microkernel) -> Function:
+        """A microkernel, which has no other name yet."""
         pointers = [f"%p{number}" for number in range(len(microkernel.buffers))]
         integers = [f"%x{number}" for number in range(microkernel.arguments)]
         for pointer, buffer in zip(pointers, microkernel.buffers, strict=True):
@@ -163,10 +128,10 @@ class _Function:
         for number, text in enumerate(integers):
             self._vars[argument(number).name] = Value(text, DType.I64, 1, 0)
         self._statement(microkernel.body)
-        return self._text(MICROKERNEL, _parameters(pointers, integers))
+        return Function(MICROKERNEL, _parameters(pointers, integers), self._body())
 
-    def _text(self, name: str, parameters: str) -> str:
-        return f"define void @{name}({parameters}) nounwind {{\nentry:\n{self._listing}\n  ret void\n}}"
+    def _body(self) -> str:
+        return f"entry:\n{self._listing}\n  ret void"
 
     # Statements.
 
@@ -283,7 +248,7 @@ class _Function:
         self._memo.clear()
         pointers = [self._memory(buffer.name).base for buffer in call.microkernel.buffers]
         integers = [self._value(value).text for value in call.values]
-        self._listing.lines.append(f"  call void {name}({_parameters(pointers, integers)})")
+        self._listing.lines.append(f"  call void @{name}({_parameters(pointers, integers)})")
         self._forget()
 
     def _store(self, stmt: Store) -> None:

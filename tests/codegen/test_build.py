@@ -16,8 +16,8 @@ from tunewright.codegen import build as building
 from tunewright.codegen.build import BuildError, ObjectCache, assembly, build, source
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Ramp, Var, const, op
+from tunewright.codegen.functions import Function, Source
 from tunewright.codegen.ir import Block, Buffer, For, Kernel, LoopKind, Packing, Store
-from tunewright.codegen.llvm import Source
 from tunewright.codegen.private_folder import DRAFT_S
 from tunewright.codegen.runtime.library import Library
 from tunewright.codegen.target import Target
@@ -125,7 +125,9 @@ def test_an_unknown_target_is_a_build_error():
 
 
 def test_llvm_refusing_the_text_is_a_build_error_of_one_line(monkeypatch):
-    monkeypatch.setattr(building, "emit", lambda *_: Source("define void @kernel_p0() {\n  ret i32 %nothing\n}\n", ()))
+    monkeypatch.setattr(
+        building, "emit", lambda *_: Source(X86.triple, (Function("kernel_p0", "", "  ret i32 %nothing"),), ())
+    )
     with pytest.raises(BuildError) as caught:
         build(scaled(2.0), X86)
     assert "\n" not in str(caught.value)

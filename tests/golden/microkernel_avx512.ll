@@ -1,7 +1,5 @@
 target triple = "x86_64-unknown-linux-gnu"
 
-declare void @kernel_m0(ptr, ptr, ptr, i64)
-
 define void @kernel_p0(ptr %args, i64 %begin, i64 %end) nounwind {
 entry:
   %v4 = load ptr, ptr %args
@@ -24,9 +22,7 @@ b2:
   ret void
 }
 
-target triple = "x86_64-unknown-linux-gnu"
-
-define void @microkernel(ptr %p0, ptr %p1, ptr %p2, i64 %x0) nounwind {
+define void @kernel_m0(ptr %p0, ptr %p1, ptr %p2, i64 %x0) nounwind {
 entry:
   %m1 = alloca [16 x float], align 64
   %v8 = getelementptr [256 x i8], ptr %p0, i64 %x0

@@ -41,7 +41,7 @@ MOST_DIFFERENCES = 1_000
 CONTEXT = 3
 """Lines shown before and behind those that differ."""
 
-_SYMBOL = re.compile(r"\bk[0-9a-f]{24}(?=_p\d)")
+_SYMBOL = re.compile(r"\b(?:k[0-9a-f]{24}(?=_p\d)|m[0-9a-f]{24}\b)")
 """Names of functions follow from all that is in them, see `build`."""
 
 
