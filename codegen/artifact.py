@@ -1,4 +1,4 @@
-"""Artifact: a kernel as object code, with all that it takes to call it. Light to import: nothing here compiles."""
+"""Artifact: a kernel as objects, with all that it takes to call it. Light to import: nothing here compiles."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Phase:
     iterations: int
 
 
-def digest(objects: Iterable[bytes]) -> str:
-    """SHA-256 of objects, one behind the other."""
+def objects_sha256(objects: Iterable[bytes]) -> str:
+    """The digest of objects, one behind the other."""
     return hashlib.sha256(b"".join(objects)).hexdigest()
 
 

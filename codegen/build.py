@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .artifact import Artifact, Phase, digest
+from .artifact import Artifact, Phase, objects_sha256
 from .functions import MICROKERNEL, Source
 from .ir import For, Kernel, LoopKind
 from .llvm import emit
@@ -39,7 +39,7 @@ PIPELINE = Pipeline(2)
 """What is built with. `./dev bench pipeline` compares it with the full one, which takes longer and is no faster."""
 
 CACHE_BYTES = 1 << 30
-"""Object code that a cache keeps; a kernel has some 10 KiB."""
+"""Object code that a cache keeps; an object has some 10 KiB."""
 
 PUTS = 500
 """Objects put between two looks at the size of a cache that is open for long."""
@@ -99,28 +99,29 @@ class ObjectCache:
 def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipeline: Pipeline = PIPELINE) -> Artifact:
     """Compile a kernel for a target, or take of its objects from the cache what is there.
 
-    The symbols come from the content, so that the objects of many kernels link together, and the same kernel always
-    gives the same objects. Nothing is compiled that `verify` has not passed: what it would say of texts in the cache is
+    The symbols come from the content, so that the same kernel always gives the same objects, and objects that kernels
+    share have one name. Nothing is compiled that `verify` has not passed: what it would say of texts in the cache is
     known. Raises BuildError if LLVM refuses; VerifyError, and as `emit`, on a bug in what made the kernel.
     """
     symbol, written = _source(kernel, target, pipeline)
+    modules = written.modules
     _ir_log.debug("%s\n%s", symbol, kernel)
     _llvm_log.debug("%s", written)
     if _assembly_log.isEnabledFor(logging.DEBUG):
         _assembly_log.debug("%s", assembly(kernel, target, pipeline))
-    keys = [f"{_options(target, pipeline)}\n{text}" for text in written.modules]
+    keys = [f"{_options(target, pipeline)}\n{text}" for text in modules]
     found = [cache.get(key) if cache else None for key in keys]
     if None in found:
         verify(kernel)
     objects = []
-    for key, text, known in zip(keys, written.modules, found, strict=True):
+    for key, text, known in zip(keys, modules, found, strict=True):
         code = compiled(text, target, pipeline) if known is None else known
         if cache and known is None:
             cache.put(key, code)
         objects.append(code)
     return Artifact(
         objects=tuple(objects),
-        sha256=digest(objects),
+        sha256=objects_sha256(objects),
         phases=tuple(Phase(f"{symbol}_p{n}", _iterations(phase)) for n, phase in enumerate(kernel.body.body)),
         params=kernel.params,
         scratch=kernel.scratch,
@@ -135,7 +136,7 @@ def compiled(text: str, target: Target, pipeline: Pipeline = PIPELINE) -> bytes:
 
 
 def assembly(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> str:
-    """The assembly of what `build` makes. Raises as `build`."""
+    """The assembly of what `build` makes, that of its objects one behind the other. Raises as `build`."""
     _, written = _source(kernel, target, pipeline)
     return "\n".join(
         _compile(text, target, lambda machine, module: machine.emit_assembly(module), pipeline)
@@ -144,7 +145,7 @@ def assembly(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> s
 
 
 def source(kernel: Kernel, target: Target) -> str:
-    """The LLVM text that `build` compiles. Raises as `emit`."""
+    """What `build` compiles, as one module. Raises as `emit`."""
     return str(_source(kernel, target)[1])
 
 

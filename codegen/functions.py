@@ -73,4 +73,5 @@ class Callees:
 
     @property
     def functions(self) -> tuple[Function, ...]:
+        """All so far, in the order of their numbers."""
         return tuple(function._replace(name=name) for function, name in self._names.items())

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dtype import DType
-from .expr import Expr, Load, Substitution
+from .expr import Expr, Load, Substitution, loads
 
 
 class LoopKind(StrEnum):
@@ -282,6 +282,25 @@ def written_in(stmt: Stmt) -> frozenset[str]:
             case Do(outs=outs):
                 found.update(one.tensor for one in outs)
     return frozenset(found)
+
+
+def touched_in(stmt: Stmt) -> frozenset[str]:
+    """Names of the buffers that a statement of a processor reads, writes or asks for."""
+    inside = list(statements(stmt))
+    found = {one.tensor for part in inside for one in loads(*expressions(part))}
+    return frozenset(found.union(part.tensor for part in inside if isinstance(part, Store | Prefetch)))
+
+
+def expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    """What a statement of a processor says itself, without those inside it."""
+    match stmt:
+        case Store(_, index, value):
+            return *index, value
+        case Prefetch(_, index):
+            return index
+        case If(condition):
+            return (condition,)
+    return ()
 
 
 def render(kernel: Kernel) -> str:

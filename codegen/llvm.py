@@ -1,4 +1,4 @@
-"""LLVM IR as text from a Kernel: one function a phase, and one for each microkernel, in a module of its own.
+"""LLVM IR as text from a Kernel: one function a phase, and one for each microkernel.
 
     define void @symbol_p0(ptr %args, i64 %begin, i64 %end)
 
@@ -32,7 +32,7 @@ from .ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Pr
 from .listing import LOCAL, Listing, Value
 from .math import expand, is_expandable
 from .meaning import fold
-from .microkernel import Call, Microkernel, argument, called
+from .microkernel import Microkernel, called, integer
 from .nodes import fact
 from .target import Target
 
@@ -122,11 +122,11 @@ class _Function:
     def microkernel(self, microkernel: Microkernel) -> Function:
         """A microkernel, which has no other name yet."""
         pointers = [f"%p{number}" for number in range(len(microkernel.buffers))]
-        integers = [f"%x{number}" for number in range(microkernel.arguments)]
+        integers = [f"%x{number}" for number in range(microkernel.integers)]
         for pointer, buffer in zip(pointers, microkernel.buffers, strict=True):
             self._buffers[buffer.name] = Memory.of(buffer, pointer)
         for number, text in enumerate(integers):
-            self._vars[argument(number).name] = Value(text, DType.I64, 1, 0)
+            self._vars[integer(number).name] = Value(text, DType.I64, 1, 0)
         self._statement(microkernel.body)
         return Function(MICROKERNEL, _parameters(pointers, integers), self._body())
 
@@ -159,17 +159,13 @@ class _Function:
             case If(condition, then):
                 self._branch(condition, then)
             case Alloc(buffer, body):
-                visible = {name: memory.buffer for name, memory in self._buffers.items()}
-                call = called(stmt, visible) if self._callees else None
-                if call is None or self._callees is None:
+                if not (self._callees and self._called(stmt, self._callees)):
                     self._allocate(stmt, buffer, body)
-                else:
-                    self._call(self._callees.name(call.microkernel), call)
             case Barrier() | Do():
                 raise ValueError(f"{type(stmt).__name__} in a kernel for a processor")
 
     def _unrolled(self, var: str, extent: int, body: Stmt) -> None:
-        """Copy `body` for each value. The copies differ, so what is in them is no microkernel, unless there is one."""
+        """Copy `body` for each value. Several copies differ by their constants, so none calls a microkernel."""
         callees, outer, around, sizes = self._callees, *self._bind(var)
         if extent > 1:
             self._callees = None
@@ -244,12 +240,18 @@ class _Function:
         else:
             self._buffers[buffer.name] = outer
 
-    def _call(self, name: str, call: Call) -> None:
+    def _called(self, stmt: Alloc, callees: Callees) -> bool:
+        """Call a microkernel, if the statement is one."""
+        call = called(stmt, {name: memory.buffer for name, memory in self._buffers.items()})
+        if call is None:
+            return False
         self._memo.clear()
         pointers = [self._memory(buffer.name).base for buffer in call.microkernel.buffers]
-        integers = [self._value(value).text for value in call.values]
+        integers = [self._value(expand(value)).text for value in call.integers]
+        name = callees.name(call.microkernel)
         self._listing.lines.append(f"  call void @{name}({_parameters(pointers, integers)})")
         self._forget()
+        return True
 
     def _store(self, stmt: Store) -> None:
         # Other values of variables, or other contents of memory, than for the last statement.

@@ -7,7 +7,7 @@ from functools import cache
 from math import ceil
 from string import Template
 
-from ..artifact import Artifact, Phase, digest
+from ..artifact import Artifact, Phase, objects_sha256
 from ..ir import Buffer
 from .library import ARCHITECTURES, emitted
 
@@ -47,7 +47,7 @@ def evicting(buffer: Buffer) -> Artifact:
     """
     objects = (_object_code(),)
     lines = ceil(buffer.size_bytes / LINE_BYTES)
-    return Artifact(objects, digest(objects), (Phase(_SYMBOL, lines),), (buffer,), (), {})
+    return Artifact(objects, objects_sha256(objects), (Phase(_SYMBOL, lines),), (buffer,), (), {})
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tunewright.codegen.artifact import Artifact, Phase, digest
+from tunewright.codegen.artifact import Artifact, Phase, objects_sha256
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Buffer
 from tunewright.codegen.runtime.memory import aligned_empty
@@ -71,7 +71,7 @@ def artifact(
     code = compiled(text)
     return Artifact(
         objects=(code,),
-        sha256=digest([code]),
+        sha256=objects_sha256([code]),
         phases=tuple(Phase(*phase) for phase in phases),
         params=tuple(Buffer(f"p{n}", (size,), DType.I64) for n, size in enumerate(params)),
         scratch=tuple(Buffer(f"s{n}", (size,), DType.I64) for n, size in enumerate(scratch)),

@@ -61,6 +61,20 @@ def test_what_cannot_be_linked_is_an_error():
     assert call(library.addresses[0]["answer"]) == os.getpid() + 2
 
 
+CALLER = "declare i64 @number()\ndefine i64 @answer() { %n = call i64 @number() ret i64 %n }"
+CALLEE = "define i64 @number() {{ ret i64 {number} }}"
+
+
+def test_objects_of_a_group_call_each_other():
+    caller = compiled(CALLER)
+    groups = [([caller, compiled(CALLEE.format(number=number))], ["answer"]) for number in (3, 4)]
+    library = Library(groups)
+    assert [call(addresses["answer"]) for addresses in library.addresses] == [3, 4]
+    library.close()
+    with pytest.raises(RuntimeError):
+        Library([*groups, ([caller], ["answer"])])
+
+
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 

@@ -14,7 +14,10 @@ import numpy as np
 import onnx
 import pytest
 
+from tunewright.codegen import microkernel
 from tunewright.codegen.host import detect
+from tunewright.codegen.runtime import native
+from tunewright.codegen.runtime.library import Library
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, spaces
@@ -81,6 +84,20 @@ def test_a_model_without_constants_has_an_image_too(home: Path, starts: list[Any
     onnx.save(model, home / "bare.onnx")
     assert outputs(home / "bare.onnx") == outputs(home / "bare.onnx")
     assert len(starts) == 1
+
+
+def test_an_image_has_all_objects_of_a_kernel(home: Path, starts: list[Any], monkeypatch) -> None:
+    monkeypatch.setattr(microkernel, "WORTH", 1)
+    linked: list[list[int]] = []
+
+    def counted(groups: Any) -> Library:
+        linked.append([len(objects) for objects, _ in groups])
+        return Library(groups)
+
+    monkeypatch.setattr(native, "Library", counted)
+    assert outputs(home / "small.onnx") == outputs(home / "small.onnx")
+    assert len(starts) == 1
+    assert linked[0] == linked[1] and max(linked[1]) > 1
 
 
 def record(url: str, schedule: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tunewright.codegen import microkernel
 from tunewright.codegen.build import build
 from tunewright.search_space.sketches import lower
 from tunewright.workers.frames import LENGTH, BrokenFrame, frame, read, take
@@ -25,6 +26,14 @@ def test_artifacts_pass_with_their_packings(make) -> None:
     mapped = {name: replace(p, maps=((0, ((0.5, 1.0), (1.0, -2.0))),)) for name, p in artifact.packings.items()}
     for one in (artifact, replace(artifact, packings=mapped)):
         assert read_artifact(json.loads(json.dumps(artifact_json(one)))) == one
+
+
+def test_artifacts_pass_with_all_their_objects(make, monkeypatch) -> None:
+    monkeypatch.setattr(microkernel, "WORTH", 1)
+    candidate = make.default()
+    artifact = build(lower(candidate), candidate.target)
+    assert len(artifact.objects) > 1
+    assert read_artifact(json.loads(json.dumps(artifact_json(artifact)))) == artifact
 
 
 def test_identity_is_the_code_and_how_it_is_called(make) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.artifact import Artifact, Phase, digest
+from tunewright.codegen.artifact import Artifact, Phase, objects_sha256
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.ir import Buffer
 from tunewright.graph.ir import TensorType
@@ -35,7 +35,10 @@ def to_form(image: Image) -> tuple[dict[str, Any], list[bytes]] | None:
         if numbers.setdefault(key, len(artifacts)) == len(artifacts):
             artifacts.append(artifact)
         steps.append([numbers[key], [_spot_form(spot) for spot in call.spots]])
-    objects = {code: number for number, code in enumerate(dict.fromkeys(c for a in artifacts for c in a.objects))}
+    objects: dict[bytes, int] = {}
+    for artifact in artifacts:
+        for code in artifact.objects:
+            objects.setdefault(code, len(objects))
     header = {
         "inputs": [_port_form(port) for port in image.inputs],
         "outputs": [_port_form(port) for port in image.outputs],
@@ -75,7 +78,7 @@ def _artifact(form: Mapping[str, Any], objects: Sequence[bytes]) -> Artifact:
     own = tuple(objects[number] for number in form["objects"])
     return Artifact(
         objects=own,
-        sha256=digest(own),
+        sha256=objects_sha256(own),
         phases=tuple(Phase(symbol, iterations) for symbol, iterations in form["phases"]),
         params=tuple(_buffer(each) for each in form["params"]),
         scratch=tuple(_buffer(each) for each in form["scratch"]),
