@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .dtype import DType
-from .expr import Const, Expr, Op, Var, loads, rebuilt, variables, walk
+from .expr import Const, Expr, Load, Op, Var, loads, rebuilt, variables, walk
 from .index import NOTHING, Form, build, form
 from .ir import Alloc, Block, Buffer, For, If, Scope, Stmt, Store, expressions, rewritten, statements, touched_in
 
