@@ -55,7 +55,7 @@ class BuildError(Exception):
 
 
 class ObjectCache:
-    """Object code on disk, for this user alone. A file that was cut short or changed counts as absent.
+    """Object code on disk, for this user alone. A file that was cut short, changed or exchanged counts as absent.
 
     Where it exceeds `limit_bytes`, what was not used for longest goes. Several processes may use it at once.
     Raises as `PrivateFolder`.
@@ -82,18 +82,23 @@ class ObjectCache:
         with suppress(OSError):
             os.utime(path)  # it is in use
         digest, code = content[:32], content[32:]
-        return code if hashlib.sha256(code).digest() == digest else None
+        return code if _sealed(key, code) == digest else None
 
     def put(self, key: str, code: bytes) -> None:
         """Keep object code, in one step for readers. A full disk is no error: the cache only saves time."""
         with suppress(OSError):
-            self._files.write(self.path(key), [hashlib.sha256(code).digest(), code])
+            self._files.write(self.path(key), [_sealed(key, code), code])
         self._puts += 1
         if self._puts % PUTS == 0:
             self._tidy()
 
     def _tidy(self) -> None:
         self._files.tidy(self._limit_bytes, "*.o")
+
+
+def _sealed(key: str, code: bytes) -> bytes:
+    """A digest of both: objects that call each other must be the right ones."""
+    return hashlib.sha256(key.encode() + code).digest()
 
 
 def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipeline: Pipeline = PIPELINE) -> Artifact:
@@ -136,17 +141,15 @@ def compiled(text: str, target: Target, pipeline: Pipeline = PIPELINE) -> bytes:
 
 
 def assembly(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> str:
-    """The assembly of what `build` makes, that of its objects one behind the other. Raises as `build`."""
-    _, written = _source(kernel, target, pipeline)
-    return "\n".join(
-        _compile(text, target, lambda machine, module: machine.emit_assembly(module), pipeline)
-        for text in written.modules
-    )
+    """The assembly of what `build` makes, as one file. Raises as `build`."""
+    text = source(kernel, target, pipeline)
+    result: str = _compile(text, target, lambda machine, module: machine.emit_assembly(module), pipeline)
+    return result
 
 
-def source(kernel: Kernel, target: Target) -> str:
+def source(kernel: Kernel, target: Target, pipeline: Pipeline = PIPELINE) -> str:
     """What `build` compiles, as one module. Raises as `emit`."""
-    return str(_source(kernel, target)[1])
+    return str(_source(kernel, target, pipeline)[1])
 
 
 def _iterations(phase: object) -> int:

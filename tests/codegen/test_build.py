@@ -198,6 +198,17 @@ def test_a_damaged_file_is_built_anew(cache, compiled, damage):
     assert len(compiled) == 2
 
 
+def test_files_that_were_exchanged_are_built_anew(cache, compiled):
+    kernels = [scaled(2.0), scaled(3.0)]
+    good = [build(kernel, X86, cache) for kernel in kernels]
+    one, other = files(cache)
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+    assert [build(kernel, X86, cache) for kernel in kernels] == good
+    assert len(compiled) == 4
+
+
 def test_keys_are_apart(cache):
     for kernel in (scaled(2.0), scaled(3.0)):
         for target in (X86, NEON, replace(X86, features="+avx512f")):

@@ -10,7 +10,7 @@ import pytest
 
 from tunewright.codegen import build as building
 from tunewright.codegen import microkernel
-from tunewright.codegen.build import ObjectCache, build, compiled, source
+from tunewright.codegen.build import ObjectCache, assembly, build, compiled, source
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
@@ -259,6 +259,7 @@ def test_the_text_that_is_shown_is_one_module(small, host):
     assert compiled(text, host)
     [symbol] = set(re.findall(r"@(m[0-9a-f]{24})\(", text))
     assert text.count(f"@{symbol}(") == 2  # called and defined
+    assert assembly(product(LOOPS["one"]), host).count(f"\n{symbol}:") == 1
 
 
 def test_golden_text(small, golden):

@@ -142,6 +142,13 @@ def test_lock_names_its_file_and_prints(model: Path, tmp_path: Path, command: Co
     assert "m.onnx.lock.json pins 2 tasks for cpu:" in answer.out and "2 default" in answer.out
 
 
+def test_a_file_that_can_not_be_written_is_named(model: Path, tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "missing" / "m.json"
+    answer = command("lock", model, "--threads", 1, "-o", path)
+    assert answer.code == 2
+    assert answer.err == f"error: {str(path)!r}: No such file or directory\n"
+
+
 def test_nothing_is_pinned_that_must_not_run(tmp_path: Path) -> None:
     model = open_model(small_model().SerializeToString())
     found = {

@@ -106,10 +106,10 @@ def write_lock(path: Path, model: Model, target: Target, dims: Mapping[str, int]
     try:
         fresh.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         fresh.replace(path)
-    except OSError:
+    except OSError as error:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def read_lock(path: Path) -> Lock:
