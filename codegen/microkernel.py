@@ -19,7 +19,8 @@ from .ir import Alloc, Block, Buffer, For, If, Scope, Stmt, Store, expressions, 
 
 WORTH = 2000
 """Stores, most of them to registers, from which on a statement is worth a call: that takes as long as some ten, so half
-a percent at most. Kernels of 45 operators ran as fast with microkernels as without, on one core of a Xeon with AVX-512.
+a percent at most. Kernels of 43 operators took 0.997 times as long with microkernels as without, in the geometric mean,
+on one core of a Xeon with AVX-512.
 """
 
 
