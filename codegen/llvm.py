@@ -25,7 +25,7 @@ from .accesses import Picked, load, store
 from .address import Address, AddressBook
 from .contents import Contents, Memory, Place
 from .dtype import DType
-from .expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
+from .expr import DIVISIONS, HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
 from .functions import MICROKERNEL, Callees, Function, Source
 from .instructions import literal, memory_type, select, splat, type_name
 from .ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
@@ -35,8 +35,6 @@ from .meaning import fold
 from .microkernel import Microkernel, called, integer
 from .nodes import fact
 from .target import Target
-
-DIVISIONS = frozenset({"div", "floordiv", "mod"})
 
 
 class Steady(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .dtype import DType
-from .expr import Const, Expr, Load, Op, Var, loads, rebuilt, variables, walk
+from .expr import DIVISIONS, Const, Expr, Load, Op, Var, loads, rebuilt, variables, walk
 from .index import NOTHING, Form, build, form
 from .ir import Alloc, Block, Buffer, For, If, Scope, Stmt, Store, expressions, rewritten, statements, touched_in
 
@@ -141,6 +141,6 @@ class _Integers:
 def _may_fail(node: Expr) -> bool:
     """Whether it may divide by zero."""
     match node:
-        case Op("div" | "floordiv" | "mod", (_, divisor), dtype) if not dtype.is_float:
+        case Op(name, (_, divisor), dtype) if name in DIVISIONS and not dtype.is_float:
             return not (isinstance(divisor, Const) and divisor.value)
     return False

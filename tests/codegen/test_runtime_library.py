@@ -35,7 +35,7 @@ def call(address: int) -> int:
     return result
 
 
-def test_each_object_is_a_namespace():
+def test_each_group_is_a_namespace():
     library = Library([([compiled(ANSWER.format(number=number))], ["answer"]) for number in (10, 20)])
     for _ in range(2):
         answers = [call(addresses["answer"]) - os.getpid() for addresses in library.addresses]
