@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import geometric_mean
@@ -58,6 +59,18 @@ class Entries:
             entry = self.get(case, threads)
             if entry is not None and "error" not in entry:
                 yield case, entry
+
+
+def chosen(parser: argparse.ArgumentParser, names: Iterable[str], parts: Sequence[str]) -> list[str]:
+    """The names that have one of the parts in them, in their order, each once; all where there are no parts.
+
+    A part that is in no name is an error of the command line.
+    """
+    names = list(dict.fromkeys(names))
+    for part in parts:
+        if not any(part in name for name in names):
+            parser.error(f"no name has {part!r} in it; there are {', '.join(names)}")
+    return [name for name in names if not parts or any(part in name for part in parts)]
 
 
 def begun(

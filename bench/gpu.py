@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
 
-from tunewright.bench.entries import SHAPING, Entries, Entry, code_sha256, geometric
+from tunewright.bench.entries import SHAPING, Entries, Entry, chosen, code_sha256, geometric
 from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder
 from tunewright.bench.gpus import faults, kernels, models, torch_peers
 from tunewright.bench.gpus.builds import MOST_SPILLED_BYTES, built
@@ -163,6 +163,8 @@ def _given() -> argparse.Namespace:
     given = parser.parse_args()
     if given.trials < LEAST_TRIALS:
         parser.error(f"--trials {given.trials}: at least {LEAST_TRIALS}")
+    parts = CASES if given.part == "all" else [given.part]
+    given.names = chosen(parser, (name for part in parts for name in CASES[part]), given.names)
     return given
 
 
@@ -174,12 +176,7 @@ def _go_on(case: str) -> NoReturn:
 
 def _wanted(given: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Parts and names, in order. Raises Refused where this machine can't do a part that is asked for by name."""
-    cases = [
-        (part, name)
-        for part in _parts(given.part)
-        for name in CASES[part]
-        if not given.names or any(text in name for text in given.names)
-    ]
+    cases = [(part, name) for part in _parts(given.part) for name in CASES[part] if name in given.names]
     begin = next((n for n, one in enumerate(cases, 1) if _case(*one) == given.after), 0)
     yield from cases[begin:]
 

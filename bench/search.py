@@ -32,7 +32,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tunewright.bench.entries import Entries, Entry, begun
+from tunewright.bench.entries import Entries, Entry, begun, chosen
 from tunewright.bench.files import FOLDER, RESULTS, ROOT
 from tunewright.bench.rivals.environment import PACKAGES, NoEnvironment
 from tunewright.bench.rivals.process import ServedError, TimeOver
@@ -116,6 +116,8 @@ def _parsed() -> argparse.Namespace:
     given = parser.parse_args()
     if max(given.threads) > cores or min(given.threads) < 1:
         parser.error(f"there are {cores} cores")
+    parts = PARTS if given.part == "all" else [given.part]
+    given.names = chosen(parser, (name for part in parts for name in PARTS[part].names), given.names)
     return given
 
 
@@ -151,7 +153,7 @@ def _left(plan: Plan, given: argparse.Namespace) -> Iterator[tuple[str, str, int
             continue
         wanted = settings(plan, part)
         for name in one.names:
-            if given.names and not any(text in name for text in given.names):
+            if name not in given.names:
                 continue
             for threads in [one.only(given.threads)] if one.only else sorted(given.threads):
                 if given.again or not plan.entries.has(case(part, name), threads, wanted):

@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from tunewright.bench.campaign import wide_console
-from tunewright.bench.entries import base_model_sha256, code_sha256
+from tunewright.bench.entries import base_model_sha256, chosen, code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder, write_whole
 from tunewright.bench.keeping import LIMITS
 from tunewright.bench.replay.cases import cases
@@ -52,11 +52,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2, help="searches of each case by each contender (%(default)s)")
     parser.add_argument("--again", action="store_true", help="compare anew what is compared")
     given = parser.parse_args()
+    names = chosen(parser, contenders([]), given.names)
     stay_in_folder()
     console = wide_console()
     if given.record:
         return _record(console, given.seconds)
-    return _compare(console, given.names, given.seeds, again=given.again)
+    return _compare(console, names, given.seeds, again=given.again)
 
 
 def _record(console: Console, seconds: float) -> int:
@@ -76,7 +77,10 @@ def _record(console: Console, seconds: float) -> int:
 
 
 def _compare(console: Console, names: Sequence[str], seeds: int, *, again: bool) -> int:
-    """1 if nothing is recorded. What was compared before in another `_state` is dropped."""
+    """Compare the contenders of these names: 1 if nothing is recorded.
+
+    What was compared before in another `_state` is dropped.
+    """
     recorded = _recorded(console)
     if not recorded:
         console.print("nothing is recorded: ./dev bench strategies --record")
@@ -87,7 +91,7 @@ def _compare(console: Console, names: Sequence[str], seeds: int, *, again: bool)
     found: dict[str, Any] = known["contenders"] if state.items() <= known.items() else {}
     ways = contenders(recorded)
     for name, contender in ways.items():
-        if not any(part in name for part in names or ways) or (name in found and not again):
+        if name not in names or (name in found and not again):
             continue
         curves = {
             each.case.name: [searched(each.case, each.records, contender, seed) for seed in range(seeds)]

@@ -87,7 +87,7 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def asked(**changes: Any) -> Namespace:
-    given = {"part": "all", "names": [], "threads": [1], "within": inf, "again": False}
+    given = {"part": "all", "names": [GEMM, "conv"], "threads": [1], "within": inf, "again": False}
     return Namespace(**(given | changes))
 
 
@@ -279,7 +279,7 @@ def test_a_case_is_measured_once(plan: Plan, monkeypatch: pytest.MonkeyPatch) ->
     rival = search.Part(measure, [GEMM], ("rival_trials",), is_rival=True)
     monkeypatch.setattr(search, "PARTS", {"ours": part, "metaschedule": rival})
     assert search.run(plan, asked(within=-1.0)) == 0
-    assert search.run(plan, asked(names=["gemm"])) == 0
+    assert search.run(plan, asked(names=[GEMM])) == 0
     assert calls == [GEMM, GEMM]
     assert search.run(plan, asked()) == 1
     assert calls[2:] == ["conv"]  # what failed is measured again
@@ -287,7 +287,7 @@ def test_a_case_is_measured_once(plan: Plan, monkeypatch: pytest.MonkeyPatch) ->
     assert [name for name, _ in plan.entries.of(1)] == [case("ours", GEMM), case("metaschedule", GEMM)]
     changed = Plan(plan.folder, plan.entries, Budgets(trials=3, rival_trials=4), plan.say)
     changed.__dict__["settings"] = plan.settings | {"code_sha256": "another"}
-    assert list(search._left(changed, asked(names=["gemm"]))) == [("ours", GEMM, 1)]
+    assert list(search._left(changed, asked(names=[GEMM]))) == [("ours", GEMM, 1)]
     assert list(search._left(plan, asked(part="metaschedule", again=True))) == [("metaschedule", GEMM, 1)]
 
 
