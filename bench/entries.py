@@ -40,7 +40,12 @@ class Entries:
         return entry is not None and "error" not in entry and settings.items() <= entry.items()
 
     def put(self, case: str, threads: int, entry: Entry) -> None:
-        """Keep an entry in place of an older one, in the file at once; what was said of all together goes."""
+        """Keep an entry in place of an older one, in the file at once; what was said of all together goes.
+
+        A failure takes the place of no measurement: that tells its settings, so it is known to be of other code.
+        """
+        if "error" in entry and "error" not in (self.get(case, threads) or entry):
+            return
         self._entries.setdefault(case, {})[str(threads)] = entry
         self.write({})
 

@@ -1,13 +1,14 @@
-"""Which cases a command line names."""
+"""Which cases a command line names, and what is kept of each."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from tunewright.bench import search
-from tunewright.bench.entries import chosen
+from tunewright.bench.entries import Entries, chosen
 
 NAMES = ["gemm 384", "conv 3x3", "gemm 1024", "conv 3x3"]
 
@@ -35,3 +36,12 @@ def test_names_are_those_of_the_part_asked_for(monkeypatch: pytest.MonkeyPatch) 
     assert search._parsed().names == ["resnet18 after resnet50"]
     monkeypatch.setattr("sys.argv", ["search", "ours"])
     assert search._parsed().names == list(search.PARTS["ours"].names)
+
+
+def test_a_failure_takes_the_place_of_no_measurement(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    for entry, kept in (({"error": "it died"}, True), ({"time_s": 1.0}, True), ({"error": "it died"}, False)):
+        entries = Entries(path, ["a"])
+        entries.put("a", 1, entry)
+        assert (Entries(path, ["a"]).get("a", 1) == entry) == kept
+    assert not Entries(path, ["a"]).has("a", 1, {"code": "new"})

@@ -26,7 +26,7 @@ from tunewright.tuner.jobs.progress import Progress
 from tunewright.tuner.jobs.report import Ended, Report
 from tunewright.tuner.jobs.scheduling.scheduler import SMALLEST_LATER
 from tunewright.tuner.jobs.stage import Stage
-from tunewright.tuner.jobs.task_state import FINALISTS
+from tunewright.tuner.jobs.task_state import finalists_of
 from tunewright.tuner.jobs.tenure import Tenure
 from tunewright.tuner.jobs.whole_model import ModelTimes, Wanted, time_sessions
 from tunewright.tuner.lookup import Match, lookup
@@ -56,8 +56,8 @@ def test_the_best_are_compared_and_the_winner_is_used(network: Model, store: Sql
         records = store.records(task.key, TARGET.key)
         fastest = sorted(records, key=lambda record: record.measurement.median_s or 0)
         others = [record.schedule for record in fastest if record.schedule != schedules[0]]
-        assert len(others) > FINALISTS
-        assert schedules[1:] == others[:FINALISTS]
+        assert len(others) > finalists_of(len(records))
+        assert schedules[1:] == others[: finalists_of(len(records))]
         # All are slower than the default beside each other, so it is what is used.
         assert found[task.key].schedule == schedules[0] == Schedule.from_json(task.schedule)
         assert found[task.key].confirmed and found[task.key].match == Match.EXACT
@@ -412,7 +412,7 @@ def test_new_schedules_are_not_held_against_times_from_before_an_upgrade(network
     for task, schedules in zip(tasks(network), pool.comparisons, strict=True):
         records = store.records(task.key, TARGET.key)
         fresh = [record for record in records if record.measurement.provenance == machine()]
-        fastest = sorted(fresh, key=lambda record: record.measurement.median_s or 0)[:FINALISTS]
+        fastest = sorted(fresh, key=lambda record: record.measurement.median_s or 0)[: finalists_of(len(records))]
         assert {record.schedule for record in fastest} <= set(schedules)
 
 

@@ -15,7 +15,9 @@ from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.jobs import task_state
-from tunewright.tuner.jobs.task_state import FINALISTS, OF_EACH, WITHIN, TaskState, is_current
+from tunewright.tuner.jobs.task_state import (
+    FEWEST_FINALISTS, MOST_FINALISTS, OF_EACH, WITHIN, TaskState, finalists_of, is_current,
+)  # fmt: skip
 
 from ..search_space.test_winograd import conv
 from .test_lookup import TARGET, TASK
@@ -73,12 +75,28 @@ def test_where_trials_do_not_tell_which_sketch_is_fastest_some_of_each_are_final
         [s for s in map(space.schedule, space.points[:20]) if s != state.default] for space in state.spaces[:3]
     )
     slower = (1.5, 1.01 * WITHIN)  # times the first sketch, the third of which is too slow
-    for n in range(FINALISTS + OF_EACH + 1):
+    for n in range(FEWEST_FINALISTS + OF_EACH + 1):
         state.tell(first[n], timed(1e-3 + n * 1e-6))
         state.tell(second[n], timed(slower[0] * 1e-3 + n * 1e-6))
         state.tell(third[n], timed(slower[1] * 1e-3 + n * 1e-6))
-    expected = first[:FINALISTS] + (second[:OF_EACH] if of_each else [])
+    expected = first[:FEWEST_FINALISTS] + (second[:OF_EACH] if of_each else [])
     assert [s for s, _ in state.finalists(TARGET, None, of_each_sketch=of_each)] == expected
+
+
+@pytest.mark.parametrize(
+    "trials, count",
+    [(0, FEWEST_FINALISTS), (36, FEWEST_FINALISTS), (100, 10), (576, MOST_FINALISTS), (9999, MOST_FINALISTS)],
+)
+def test_of_more_trials_more_are_finalists(trials: int, count: int) -> None:
+    assert finalists_of(trials) == count
+
+
+def test_the_finalists_of_many_trials() -> None:
+    known = others(100)
+    state = state_of()
+    for n, schedule in enumerate(known):
+        state.tell(schedule, timed(1e-3 + n * 1e-6))
+    assert [s for s, _ in state.finalists(TARGET, None, of_each_sketch=False)] == known[:10]
 
 
 def timed(time_s: float) -> Measurement:

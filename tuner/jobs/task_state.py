@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from math import inf
+from math import inf, isqrt
 
 from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.host import machine
@@ -22,7 +22,7 @@ from tunewright.search_space.space import Space
 from .strategies.problem import Problem
 from .strategies.strategy import STRATEGIES, Strategy
 
-FINALISTS = 6
+FEWEST_FINALISTS, MOST_FINALISTS = 6, 24
 """Schedules that are compared with the default when the search is over; docs/measuring.md says why so many."""
 
 OF_EACH, WITHIN = 2, 2.0
@@ -51,6 +51,11 @@ def is_current(provenance: Mapping[str, str], target: Target) -> bool:
 def time_s(measurement: Measurement) -> float:
     """The median; infinite where it has none."""
     return measurement.median_s if measurement.median_s is not None else inf
+
+
+def finalists_of(trials: int) -> int:
+    """How many of the fastest of so many trials may turn out best: of more, more are among the fastest by luck."""
+    return min(max(FEWEST_FINALISTS, isqrt(trials)), MOST_FINALISTS)
 
 
 @dataclass(slots=True)
@@ -143,6 +148,7 @@ class TaskState:
         sketch are among them.
         """
         works = {key: entry for key, entry in self.measured.items() if entry[1].status is Status.OK}
+        fastest_few = finalists_of(len(works))
         chosen = [
             works[s.key]
             for s in dict.fromkeys((self.default, confirmed))
@@ -158,7 +164,7 @@ class TaskState:
             is_near = time_s(measurement) <= WITHIN * fastest_s.get(current, inf)
             is_wanted = of_each_sketch and is_near and of_sketch[sketch] < OF_EACH
             is_other = measurement.object_sha256 not in seen and all(schedule != s for s, _ in chosen)
-            if (added[current] < FINALISTS or is_wanted) and is_other and holds(self.task, target, schedule):
+            if (added[current] < fastest_few or is_wanted) and is_other and holds(self.task, target, schedule):
                 fastest_s.setdefault(current, time_s(measurement))
                 chosen.append((schedule, measurement))
                 seen |= {measurement.object_sha256} - {""}
