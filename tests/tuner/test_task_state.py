@@ -16,7 +16,13 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.jobs import task_state
 from tunewright.tuner.jobs.task_state import (
-    FEWEST_FINALISTS, MOST_FINALISTS, OF_EACH, WITHIN, TaskState, finalists_of, is_current,
+    FEWEST_FINALISTS,
+    MOST_FINALISTS,
+    OF_EACH,
+    WITHIN,
+    TaskState,
+    finalists_of,
+    is_current,
 )  # fmt: skip
 
 from ..search_space.test_winograd import conv

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf, prod
 
@@ -17,7 +18,7 @@ from ..units import in_ms
 from .assignment import Assignment, log_trial
 from .report import TaskReport
 from .settled import settled
-from .task_state import TaskState, is_current, time_s
+from .task_state import FEWEST_FINALISTS, TaskState, is_current, time_s
 
 _log = logging.getLogger("tunewright")
 
@@ -100,19 +101,35 @@ class Confirming:
         finalists = self._finalists(state, before.schedule if before else None)
         if not before and len(finalists) < 2 and all(is_current(m.provenance, assigned.target) for _, m in finalists):
             return finalists
+        held = {state.default} | ({before.schedule} if before else set())
         schedules = [schedule for schedule, _ in finalists]
         try:
-            measured = assigned.pool.compare(
-                [Candidate(state.task, assigned.target, schedule) for schedule in schedules]
-            )
+            if len(schedules) > len(held) + FEWEST_FINALISTS:
+                schedules = self._narrowed(state, self._timed_together(state, schedules), held)
+            compared = self._timed_together(state, schedules)
         except ReferenceFailed as failure:
             _log.warning("not compared: %s", failure)
             return finalists
+        self._keep(state, compared)
+        return compared
+
+    def _narrowed(self, state: TaskState, compared: Compared, held: Collection[Schedule]) -> list[Schedule]:
+        """Those to be held and the few best of the others: of many, the best is partly the luckiest in this comparison
+        too, so they are compared once more, and that alone counts.
+        """
+        times = self._times_s(state, compared)
+        others = [schedule for schedule, _ in compared if schedule not in held and schedule.key in times]
+        best = sorted(others, key=lambda schedule: times[schedule.key])[:FEWEST_FINALISTS]
+        return [schedule for schedule, _ in compared if schedule in held or schedule in best]
+
+    def _timed_together(self, state: TaskState, schedules: Sequence[Schedule]) -> Compared:
+        """Schedules with their times beside each other. Raises ReferenceFailed."""
+        target = self._assigned.target
+        measured = self._assigned.pool.compare([Candidate(state.task, target, schedule) for schedule in schedules])
         compared = list(zip(schedules, measured, strict=True))
         for schedule, measurement in compared:
             log_trial("comparison of task", state.task, schedule, measurement)
         state.refuted |= {schedule.key for schedule, measurement in compared if measurement.status is not Status.OK}
-        self._keep(state, compared)
         return compared
 
     def _finalists(self, state: TaskState, confirmed: Schedule | None) -> Compared:
