@@ -104,7 +104,7 @@ class Confirming:
         held = {state.default} | ({before.schedule} if before else set())
         schedules = [schedule for schedule, _ in finalists]
         try:
-            if len(schedules) > len(held) + FEWEST_FINALISTS:
+            if sum(schedule not in held for schedule in schedules) > FEWEST_FINALISTS:
                 schedules = self._narrowed(state, self._timed_together(state, schedules), held)
             compared = self._timed_together(state, schedules)
         except ReferenceFailed as failure:
