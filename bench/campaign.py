@@ -19,7 +19,8 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.bench.entries import Entries, Entry, base_model_sha256, begun, chosen, code_sha256
+from tunewright.bench.asked import asked
+from tunewright.bench.entries import Entries, Entry, base_model_sha256, begun, code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, model_file, stay_in_folder
 from tunewright.codegen.host import detect, machine
 from tunewright.tuner.commands import tune
@@ -107,12 +108,12 @@ def parse(
     parser.add_argument("--against", nargs="*", choices=PEERS, help="peers; default: all installed but tvm")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
     given = parser.parse_args()
-    wanted = chosen(parser, cases, given.names)
+    names = asked(parser, cases, given.names)
     peers = (
         [peer for peer in PEERS if is_installed(peer) and peer != UNTUNED] if given.against is None else given.against
     )
     return Campaign(
-        name, cases, wanted, given.threads, peers, given.trials, given.minutes, given.again, given.within, thorough
+        name, cases, names, given.threads, peers, given.trials, given.minutes, given.again, given.within, thorough
     )
 
 

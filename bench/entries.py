@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import geometric_mean
@@ -40,12 +39,7 @@ class Entries:
         return entry is not None and "error" not in entry and settings.items() <= entry.items()
 
     def put(self, case: str, threads: int, entry: Entry) -> None:
-        """Keep an entry in place of an older one, in the file at once; what was said of all together goes.
-
-        A failure takes the place of no measurement: that tells its settings, so it is known to be of other code.
-        """
-        if "error" in entry and "error" not in (self.get(case, threads) or entry):
-            return
+        """Keep an entry in place of an older one, in the file at once; what was said of all together goes."""
         self._entries.setdefault(case, {})[str(threads)] = entry
         self.write({})
 
@@ -64,18 +58,6 @@ class Entries:
             entry = self.get(case, threads)
             if entry is not None and "error" not in entry:
                 yield case, entry
-
-
-def chosen(parser: argparse.ArgumentParser, names: Iterable[str], parts: Sequence[str]) -> list[str]:
-    """The names that have one of the parts in them, in their order, each once; all where there are no parts.
-
-    A part that is in no name is an error of the command line.
-    """
-    names = list(dict.fromkeys(names))
-    for part in parts:
-        if not any(part in name for name in names):
-            parser.error(f"no name has {part!r} in it; there are {', '.join(names)}")
-    return [name for name in names if not parts or any(part in name for part in parts)]
 
 
 def begun(

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
 
-from tunewright.bench.entries import SHAPING, Entries, Entry, chosen, code_sha256, geometric
+from tunewright.bench.asked import ALL, asked_of_part
+from tunewright.bench.entries import SHAPING, Entries, Entry, code_sha256, geometric
 from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder
 from tunewright.bench.gpus import faults, kernels, models, torch_peers
 from tunewright.bench.gpus.builds import MOST_SPILLED_BYTES, built
@@ -155,7 +156,7 @@ def _given() -> argparse.Namespace:
         prog="./dev bench gpu", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("part", nargs="?", choices=["all", *CASES], default="all", metavar="PART")
+    parser.add_argument("part", nargs="?", choices=[ALL, *CASES], default=ALL, metavar="PART")
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
     parser.add_argument("--trials", type=int, default=200, help="of each search (%(default)s)")
@@ -163,8 +164,7 @@ def _given() -> argparse.Namespace:
     given = parser.parse_args()
     if given.trials < LEAST_TRIALS:
         parser.error(f"--trials {given.trials}: at least {LEAST_TRIALS}")
-    parts = CASES if given.part == "all" else [given.part]
-    given.names = chosen(parser, (name for part in parts for name in CASES[part]), given.names)
+    given.names = asked_of_part(parser, CASES, given.part, given.names)
     return given
 
 
@@ -183,7 +183,7 @@ def _wanted(given: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 def _parts(wanted: str) -> list[str]:
     """Those that are wanted; where it is all, those that this machine can do. Raises as `_wanted`."""
-    if wanted != "all":
+    if wanted != ALL:
         _check(wanted)
         return [wanted]
     able = []

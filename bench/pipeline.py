@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tunewright.bench.entries import Entries, Entry, chosen, code_sha256
+from tunewright.bench.asked import asked
+from tunewright.bench.entries import Entries, Entry, code_sha256
 from tunewright.bench.files import RESULTS, stay_in_folder
 from tunewright.bench.suite.operators import OPERATORS
 from tunewright.bench.turns import in_turn
@@ -65,7 +66,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
     given = parser.parse_args()
-    cases = chosen(parser, CASES, given.names)
+    cases = asked(parser, CASES, given.names)
     stay_in_folder()
     entries = Entries(RESULTS / "pipeline.json", CASES)
     wanted = {"machine": machine(), "code_sha256": code_sha256()}

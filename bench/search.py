@@ -32,7 +32,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tunewright.bench.entries import Entries, Entry, begun, chosen
+from tunewright.bench.asked import ALL, asked_of_part
+from tunewright.bench.entries import Entries, Entry, begun
 from tunewright.bench.files import FOLDER, RESULTS, ROOT
 from tunewright.bench.rivals.environment import PACKAGES, NoEnvironment
 from tunewright.bench.rivals.process import ServedError, TimeOver
@@ -40,7 +41,7 @@ from tunewright.bench.searching.agreement import agreement
 from tunewright.bench.searching.curve import Curve
 from tunewright.bench.searching.goals import goals, lines
 from tunewright.bench.searching.knowledge import TASKS, scoring, transfer, zero
-from tunewright.bench.searching.plan import Budgets, Missing, Plan, case, of_part
+from tunewright.bench.searching.plan import Budgets, Fruitless, Missing, Plan, case, of_part
 from tunewright.bench.searching.plot import draw_curves
 from tunewright.bench.searching.searches import metaschedule, ours, versus
 from tunewright.bench.searching.workloads import WORKLOADS
@@ -98,7 +99,7 @@ def _parsed() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("part", nargs="?", choices=["all", *PARTS], default="all", metavar="PART")
+    parser.add_argument("part", nargs="?", choices=[ALL, *PARTS], default=ALL, metavar="PART")
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, min(2, cores)}), help="(%(default)s)")
     parser.add_argument("--within", type=float, default=inf, metavar="MINUTES", help="begin nothing after that long")
@@ -116,8 +117,7 @@ def _parsed() -> argparse.Namespace:
     given = parser.parse_args()
     if max(given.threads) > cores or min(given.threads) < 1:
         parser.error(f"there are {cores} cores")
-    parts = PARTS if given.part == "all" else [given.part]
-    given.names = chosen(parser, (name for part in parts for name in PARTS[part].names), given.names)
+    given.names = asked_of_part(parser, {part: one.names for part, one in PARTS.items()}, given.part, given.names)
     return given
 
 
@@ -135,12 +135,17 @@ def _plan(given: argparse.Namespace) -> Plan:
 
 
 def run(plan: Plan, given: argparse.Namespace) -> int:
-    """Measure what is not measured yet; how many cases failed."""
+    """Measure what is not measured yet; how many cases failed, or could not be measured."""
     failed = 0
     left = list(_left(plan, given))
     for part, name, threads in begun(left, lambda one: f"{case(*one[:2])}, threads: {one[2]}", plan.say, given.within):
         begun_s = time.monotonic()
-        entry = _entry(plan, part, name, threads)
+        try:
+            entry = _entry(plan, part, name, threads)
+        except (Missing, NoEnvironment) as lack:  # no fault of the case: what is kept of it stays
+            failed += 1
+            plan.say(f"  not measured: {lack}")
+            continue
         plan.entries.put(case(part, name), threads, entry | settings(plan, part))
         failed += "error" in entry
         plan.say(f"  {_line(entry)}, {time.monotonic() - begun_s:.0f} s")
@@ -149,7 +154,7 @@ def run(plan: Plan, given: argparse.Namespace) -> int:
 
 def _left(plan: Plan, given: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
     for part, one in PARTS.items():
-        if given.part not in ("all", part):
+        if given.part not in (ALL, part):
             continue
         wanted = settings(plan, part)
         for name in one.names:
@@ -171,10 +176,11 @@ def settings(plan: Plan, part: str) -> dict[str, Any]:
 
 
 def _entry(plan: Plan, part: str, name: str, threads: int) -> Entry:
+    """A measurement, or a failure. Raises Missing and NoEnvironment."""
     entry = {"at": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
         return entry | PARTS[part].measure(plan, name, threads)
-    except (Missing, NoEnvironment, ServedError, TimeOver) as error:  # the other cases are worth having
+    except (Fruitless, ServedError, TimeOver) as error:  # the other cases are worth having
         return entry | {"error": str(error).strip()}
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from rich.console import Console
 
+from tunewright.bench.asked import asked
 from tunewright.bench.campaign import wide_console
-from tunewright.bench.entries import base_model_sha256, chosen, code_sha256
+from tunewright.bench.entries import base_model_sha256, code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder, write_whole
 from tunewright.bench.keeping import LIMITS
 from tunewright.bench.replay.cases import cases
@@ -52,7 +53,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2, help="searches of each case by each contender (%(default)s)")
     parser.add_argument("--again", action="store_true", help="compare anew what is compared")
     given = parser.parse_args()
-    names = chosen(parser, contenders([]), given.names)
+    names = asked(parser, contenders([]), given.names)
     stay_in_folder()
     console = wide_console()
     if given.record:

@@ -152,7 +152,6 @@ def _mix(task: Task, stage: Stage) -> Mapping[str, float]:
 @lru_cache(maxsize=REMEMBERED)
 def _task_columns(task: Task, target: Target, stage: Stage) -> Columns:
     mix = _mix(task, stage)
-    constant_bytes = sum(t.size_bytes for t in task.inputs if t.constant)
     return {
         "task_log_flops": _log(task.flops + 1.0),
         "task_log_bytes": _log(float(task.traffic_bytes)),
@@ -163,7 +162,7 @@ def _task_columns(task: Task, target: Target, stage: Stage) -> Columns:
         "task_transcendental": mix["transcendental"],
         "task_divisions": mix["divisions"],
         "task_compared": mix["compared"],
-        "task_log_constant_bytes": _log(constant_bytes + 1.0),
+        "task_log_constant_bytes": _log(task.constant_bytes + 1.0),
         "stage_share": stage.flops / max(task.flops, stage.flops, 1),
         "stage_element_bytes": stage.body.dtype.size_bytes,
         "stage_sum": stage.combiner == "sum",

@@ -171,6 +171,11 @@ class Task:
         written = sum(self.written_elements(t.name) * t.dtype.size_bytes for t in self.outputs)
         return sum(t.size_bytes for t in self.inputs) + written
 
+    @property
+    def constant_bytes(self) -> int:
+        """The size of the inputs that are the same in each run."""
+        return sum(t.size_bytes for t in self.inputs if t.constant)
+
     def written_elements(self, tensor: str) -> int:
         """How many elements of a tensor the stages write: all but for outputs that other tasks write parts of."""
         return sum(prod(axis.extent for axis in stage.axes) for stage in self.stages if stage.output == tensor)

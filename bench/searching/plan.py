@@ -26,7 +26,11 @@ Say = Callable[[str], None]
 
 
 class Missing(Exception):
-    """What a part needs was not measured yet. The text says what to do."""
+    """What a part needs was not measured yet, or is gone. The text says what to do."""
+
+
+class Fruitless(Exception):
+    """A search found no kernel that runs."""
 
 
 @dataclass(frozen=True, slots=True)

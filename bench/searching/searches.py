@@ -20,7 +20,7 @@ from tunewright.bench.turns import Sample, in_turn
 from tunewright.workers.sampling import paced
 
 from .curve import Curve, Point
-from .plan import Missing, Plan
+from .plan import Fruitless, Missing, Plan
 from .workloads import WORKLOADS
 
 NEAR = 0.95
@@ -172,9 +172,9 @@ def metaschedule(plan: Plan, name: str, threads: int) -> Entry:
 
 
 def _kept(plan: Plan, listener: Listener, point: Point | None) -> dict[str, Any]:
-    """A point of a curve, with where its code is kept. Raises Missing where nothing has worked."""
+    """A point of a curve, with where its code is kept. Raises Fruitless where nothing has worked."""
     if point is None:
-        raise Missing("it found no kernel that runs")
+        raise Fruitless("it found no kernel that runs")
     path = Path(listener.built[point.trial]).relative_to(plan.folder)
     return {"trial": point.trial, "at_s": point.at_s, "best_s": point.best_s, "built": str(path)}
 

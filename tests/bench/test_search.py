@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -289,6 +290,22 @@ def test_a_case_is_measured_once(plan: Plan, monkeypatch: pytest.MonkeyPatch) ->
     changed.__dict__["settings"] = plan.settings | {"code_sha256": "another"}
     assert list(search._left(changed, asked(names=[GEMM]))) == [("ours", GEMM, 1)]
     assert list(search._left(plan, asked(part="metaschedule", again=True))) == [("metaschedule", GEMM, 1)]
+
+
+def test_what_lacks_something_is_no_failure_of_its_case(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a measurement stays; that of what fails doesn't, which would pass for one of the code at hand."""
+    lines: list[str] = []
+    plan = Plan(plan.folder, plan.entries, plan.budgets, lines.append)
+    kept, outcomes = {"ratios": {"trials": 2.0}}, [Missing("ours comes first"), ServedError("it died")]
+    measure = Mock(side_effect=outcomes)
+    monkeypatch.setattr(search, "PARTS", {"versus": search.Part(measure, [GEMM], ())})
+    plan.entries.put(case("versus", GEMM), 1, kept)
+    assert search.run(plan, asked()) == 1
+    assert plan.entries.get(case("versus", GEMM), 1) == kept
+    assert lines[-1] == "  not measured: ours comes first"
+    assert search.run(plan, asked()) == 1
+    found = plan.entries.get(case("versus", GEMM), 1)
+    assert found is not None and found["error"] == "it died"
 
 
 def test_another_base_model_makes_our_results_stale_and_no_rivals(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

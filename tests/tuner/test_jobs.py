@@ -20,13 +20,14 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.jobs.confirming import COMPARED_AGAIN
 from tunewright.tuner.jobs.job import TuningJob
 from tunewright.tuner.jobs.learning import Learning
 from tunewright.tuner.jobs.progress import Progress
 from tunewright.tuner.jobs.report import Ended, Report
 from tunewright.tuner.jobs.scheduling.scheduler import SMALLEST_LATER
 from tunewright.tuner.jobs.stage import Stage
-from tunewright.tuner.jobs.task_state import FEWEST_FINALISTS, finalists_of
+from tunewright.tuner.jobs.task_state import FEWEST_FINALISTS, finalist_count
 from tunewright.tuner.jobs.tenure import Tenure
 from tunewright.tuner.jobs.whole_model import ModelTimes, Wanted, time_sessions
 from tunewright.tuner.lookup import Match, lookup
@@ -56,8 +57,8 @@ def test_the_best_are_compared_and_the_winner_is_used(network: Model, store: Sql
         records = store.records(task.key, TARGET.key)
         fastest = sorted(records, key=lambda record: record.measurement.median_s or 0)
         others = [record.schedule for record in fastest if record.schedule != schedules[0]]
-        assert len(others) > finalists_of(len(records))
-        assert schedules[1:] == others[: finalists_of(len(records))]
+        assert len(others) > FEWEST_FINALISTS
+        assert schedules[1:] == others[:FEWEST_FINALISTS]
         # All are slower than the default beside each other, so it is what is used.
         assert found[task.key].schedule == schedules[0] == Schedule.from_json(task.schedule)
         assert found[task.key].confirmed and found[task.key].match == Match.EXACT
@@ -411,13 +412,25 @@ def test_of_many_finalists_the_best_are_compared_once_more_and_that_alone_counts
 
     pool = Told(by_key, compared)
     report = job(network, store, pool, trials=240)
-    task, other = report.tasks
+    task, _ = report.tasks
     first, second, *rest = pool.comparisons
-    assert len(first) == 1 + finalists_of(task.trials) > 1 + FEWEST_FINALISTS
-    assert second == [first[0], *first[-FEWEST_FINALISTS:]]
+    count = finalist_count(network.tasks[task.key][0], task.trials)
+    assert len(first) == 1 + count > 1 + COMPARED_AGAIN
+    assert second == [first[0], *first[-COMPARED_AGAIN:]]
     assert Schedule.from_json(task.schedule) == first[0]
     assert task.best_s == task.default_s == 2e-3
-    assert finalists_of(other.trials) == FEWEST_FINALISTS and len(rest) == 1  # where there are few, once is enough
+    assert len(rest) == 1 and len(rest[0]) <= 1 + COMPARED_AGAIN  # of the other task there are few: once is enough
+
+
+def test_what_fails_in_a_first_comparison_is_not_in_the_next(network: Model, store: SqlStore) -> None:
+    """Though it is the default, which others have to beat in each."""
+    pool = Told(by_key, lambda candidate: FAILED if is_default(candidate) else by_key(candidate))
+    report = job(network, store, pool, trials=240)
+    task, _ = report.tasks
+    first, second, *_ = pool.comparisons
+    assert first[0] == default_schedule(network.tasks[task.key][0], TARGET)
+    assert second == first[1 : 1 + COMPARED_AGAIN]
+    assert (task.default_s, task.schedule) == (None, first[1].to_json())
 
 
 def test_new_schedules_are_not_held_against_times_from_before_an_upgrade(network: Model, store: SqlStore) -> None:
@@ -433,8 +446,9 @@ def test_new_schedules_are_not_held_against_times_from_before_an_upgrade(network
     for task in tasks(network):
         records = store.records(task.key, TARGET.key)
         fresh = [record for record in records if record.measurement.provenance == machine()]
-        fastest = sorted(fresh, key=lambda record: record.measurement.median_s or 0)[: finalists_of(len(records))]
-        assert any({record.schedule for record in fastest} <= set(schedules) for schedules in pool.comparisons)
+        fastest = sorted(fresh, key=lambda record: record.measurement.median_s or 0)[:FEWEST_FINALISTS]
+        compared, *_ = [each for each in pool.comparisons if each[0] == default_schedule(task, TARGET)]
+        assert fastest and {record.schedule for record in fastest} <= set(compared)
 
 
 def test_a_single_schedule_of_an_old_compiler_is_timed_again(network: Model, store: SqlStore) -> None:

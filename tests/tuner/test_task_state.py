@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ from tunewright.tuner.jobs.task_state import (
     OF_EACH,
     WITHIN,
     TaskState,
-    finalists_of,
+    finalist_count,
     is_current,
 )  # fmt: skip
 
@@ -94,12 +95,22 @@ def test_where_trials_do_not_tell_which_sketch_is_fastest_some_of_each_are_final
     [(0, FEWEST_FINALISTS), (36, FEWEST_FINALISTS), (100, 10), (576, MOST_FINALISTS), (9999, MOST_FINALISTS)],
 )
 def test_of_more_trials_more_are_finalists(trials: int, count: int) -> None:
-    assert finalists_of(trials) == count
+    assert finalist_count(TASK, trials) == count
 
 
-def test_the_finalists_of_many_trials() -> None:
-    known = others(100)
+@pytest.mark.parametrize("channels, count", [(128, MOST_FINALISTS), (1024, 7), (4096, FEWEST_FINALISTS)])
+def test_there_are_as_many_finalists_as_their_constants_leave_room_for(channels: int, count: int) -> None:
+    task = conv(4, 4, channels, channels)
+    data, *weights = task.inputs
+    task = replace(task, inputs=(data, *(replace(tensor, constant=True) for tensor in weights)))
+    assert finalist_count(task, 9999) == count
+
+
+def test_as_many_are_finalists_as_the_root_of_those_that_worked() -> None:
+    *known, crashed, wrong = others(102)
     state = state_of()
+    for schedule, status in ((crashed, Status.CRASH), (wrong, Status.WRONG_RESULT)):
+        state.tell(schedule, Measurement(status, error="it fails"))
     for n, schedule in enumerate(known):
         state.tell(schedule, timed(1e-3 + n * 1e-6))
     assert [s for s, _ in state.finalists(TARGET, None, of_each_sketch=False)] == known[:10]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from math import inf, prod
+from math import inf
 
 from tunewright.db.jobs import EventKind, NewEvent
 from tunewright.graph.task import Task
@@ -18,16 +18,15 @@ from ..units import in_ms
 from .assignment import Assignment, log_trial
 from .report import TaskReport
 from .settled import settled
-from .task_state import FEWEST_FINALISTS, TaskState, is_current, time_s
+from .task_state import PACKED, TaskState, is_current, time_s
 
 _log = logging.getLogger("tunewright")
 
 Compared = list[tuple[Schedule, Measurement]]
 
-PACKED = 4
-"""Times the size of constants that they take at most in the form that a kernel reads: transformed for Winograd's
-method with tiles of 4 x 4."""
-
+COMPARED_AGAIN = 6
+"""The best so many are compared once more, where more are compared with the default and the last winner: of many, the
+best of a comparison is partly the luckiest in it."""
 
 HEAD_START = 0.02
 """Part of its time that the default is ahead of all others: two comparisons of the same schedules differ by as much,
@@ -51,7 +50,7 @@ class Confirming:
     def __init__(self, assigned: Assignment, peak_flops_s: float | None) -> None:
         self._assigned, self._peak_flops_s = assigned, peak_flops_s
         uses = zip(assigned.states, assigned.assembly.apart, strict=True)
-        self._constant_bytes = PACKED * sum(count * _constant_bytes(state.task) for state, count in uses)
+        self._constant_bytes = PACKED * sum(count * state.task.constant_bytes for state, count in uses)
 
     def run(self) -> list[TaskReport]:
         """The tasks, in their order. Raises LeaseLost, and Stopped where something else is wished."""
@@ -95,46 +94,53 @@ class Confirming:
         return replace(report, fraction_of_peak=report.flops / report.best_s / peak if report.best_s and peak else None)
 
     def _compared(self, state: TaskState) -> Compared:
-        """The finalists with their times beside each other."""
+        """The finalists with their times beside each other; of many, the few best."""
         assigned = self._assigned
         before = assigned.store.confirmed_many([state.task.key], assigned.target.key).get(state.task.key)
         finalists = self._finalists(state, before.schedule if before else None)
         if not before and len(finalists) < 2 and all(is_current(m.provenance, assigned.target) for _, m in finalists):
             return finalists
-        held = {state.default} | ({before.schedule} if before else set())
-        schedules = [schedule for schedule, _ in finalists]
+        always = {state.default} | ({before.schedule} if before else set())
         try:
-            if sum(schedule not in held for schedule in schedules) > FEWEST_FINALISTS:
-                schedules = self._narrowed(state, self._timed_together(state, schedules), held)
-            compared = self._timed_together(state, schedules)
+            schedules = self._narrowed(state, [schedule for schedule, _ in finalists], always)
+            compared = self._side_by_side(state, schedules, "comparison of task")
         except ReferenceFailed as failure:
             _log.warning("not compared: %s", failure)
             return finalists
         self._keep(state, compared)
         return compared
 
-    def _narrowed(self, state: TaskState, compared: Compared, held: Collection[Schedule]) -> list[Schedule]:
-        """Those to be held and the few best of the others: of many, the best is partly the luckiest in this comparison
-        too, so they are compared once more, and that alone counts.
-        """
-        times = self._times_s(state, compared)
-        others = [schedule for schedule, _ in compared if schedule not in held and schedule.key in times]
-        best = sorted(others, key=lambda schedule: times[schedule.key])[:FEWEST_FINALISTS]
-        return [schedule for schedule, _ in compared if schedule in held or schedule in best]
+    def _narrowed(
+        self, state: TaskState, schedules: Sequence[Schedule], always: Collection[Schedule]
+    ) -> Sequence[Schedule]:
+        """What the comparison that counts is of: those of `always`, and of many others the best of a first one.
 
-    def _timed_together(self, state: TaskState, schedules: Sequence[Schedule]) -> Compared:
-        """Schedules with their times beside each other. Raises ReferenceFailed."""
+        Only what works there. Raises ReferenceFailed.
+        """
+        if sum(schedule not in always for schedule in schedules) <= COMPARED_AGAIN:
+            return schedules
+        times = self._times_s(state, self._side_by_side(state, schedules, "first comparison of task"))
+        works = [schedule for schedule in schedules if schedule.key in times]
+        others = [schedule for schedule in works if schedule not in always]
+        best = sorted(others, key=lambda schedule: times[schedule.key])[:COMPARED_AGAIN]
+        return [schedule for schedule in works if schedule in always or schedule in best]
+
+    def _side_by_side(self, state: TaskState, schedules: Sequence[Schedule], what: str) -> Compared:
+        """Schedules with their times beside each other; `what` is what the log calls it. What fails is refuted.
+
+        Raises ReferenceFailed.
+        """
         target = self._assigned.target
         measured = self._assigned.pool.compare([Candidate(state.task, target, schedule) for schedule in schedules])
         compared = list(zip(schedules, measured, strict=True))
         for schedule, measurement in compared:
-            log_trial("comparison of task", state.task, schedule, measurement)
+            log_trial(what, state.task, schedule, measurement)
         state.refuted |= {schedule.key for schedule, measurement in compared if measurement.status is not Status.OK}
         return compared
 
     def _finalists(self, state: TaskState, confirmed: Schedule | None) -> Compared:
         """Some of each sketch where constants are closer than in trials: sketches differ in how many they read."""
-        is_closer = _constant_bytes(state.task) > 0 and self._is_judged_warm(state.task, state.best_s or inf)
+        is_closer = state.task.constant_bytes > 0 and self._is_judged_warm(state.task, state.best_s or inf)
         return state.finalists(self._assigned.target, confirmed, of_each_sketch=is_closer)
 
     def _keep(self, state: TaskState, compared: Compared) -> None:
@@ -173,14 +179,10 @@ class Confirming:
         comes again.
         """
         target = self._assigned.target
-        is_near = stays(_constant_bytes(task), self._constant_bytes, target.l2_bytes, target.l3_bytes)
+        is_near = stays(task.constant_bytes, self._constant_bytes, target.l2_bytes, target.l3_bytes)
         return is_near and fastest_s < LASTING_S
 
 
 def _told(task_key: str, op: str, default_s: float | None, best_s: float | None) -> NewEvent:
     data = {"task_key": task_key, "op": op, "default_ms": in_ms(default_s), "best_ms": in_ms(best_s)}
     return NewEvent(EventKind.CONFIRMED, data)
-
-
-def _constant_bytes(task: Task) -> int:
-    return sum(prod(tensor.shape) * tensor.dtype.size_bytes for tensor in task.inputs if tensor.constant)

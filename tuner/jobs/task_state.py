@@ -23,7 +23,16 @@ from .strategies.problem import Problem
 from .strategies.strategy import STRATEGIES, Strategy
 
 FEWEST_FINALISTS, MOST_FINALISTS = 6, 24
-"""Schedules that are compared with the default when the search is over; docs/measuring.md says why so many."""
+"""Bounds of how many schedules are compared with the default and the last winner when the search is over;
+docs/measuring.md says why so many."""
+
+LOADED_BYTES = 1 << 30
+"""Of constants, in the form that each finalist reads, which are in memory together: more than `FEWEST_FINALISTS` have
+to fit into it."""
+
+PACKED = 4
+"""Times the size of constants that they take at most in the form that a kernel reads: transformed for Winograd's
+method with tiles of 4 x 4."""
 
 OF_EACH, WITHIN = 2, 2.0
 """Finalists of each sketch, where trials don't tell which sketch is the fastest, and times that of the first finalist
@@ -53,9 +62,13 @@ def time_s(measurement: Measurement) -> float:
     return measurement.median_s if measurement.median_s is not None else inf
 
 
-def finalists_of(trials: int) -> int:
-    """How many of the fastest of so many trials may turn out best: of more, more are among the fastest by luck."""
-    return min(max(FEWEST_FINALISTS, isqrt(trials)), MOST_FINALISTS)
+def finalist_count(task: Task, trials: int) -> int:
+    """How many of so many trials that worked are compared besides the default and the last winner.
+
+    The root of their number, within bounds: the more trials, the more of the fastest are so by luck.
+    """
+    room = LOADED_BYTES // (PACKED * max(task.constant_bytes, 1))
+    return max(FEWEST_FINALISTS, min(isqrt(trials), MOST_FINALISTS, room))
 
 
 @dataclass(slots=True)
@@ -148,7 +161,7 @@ class TaskState:
         sketch are among them.
         """
         works = {key: entry for key, entry in self.measured.items() if entry[1].status is Status.OK}
-        fastest_few = finalists_of(len(works))
+        count = finalist_count(self.task, len(works))
         chosen = [
             works[s.key]
             for s in dict.fromkeys((self.default, confirmed))
@@ -164,7 +177,7 @@ class TaskState:
             is_near = time_s(measurement) <= WITHIN * fastest_s.get(current, inf)
             is_wanted = of_each_sketch and is_near and of_sketch[sketch] < OF_EACH
             is_other = measurement.object_sha256 not in seen and all(schedule != s for s, _ in chosen)
-            if (added[current] < fastest_few or is_wanted) and is_other and holds(self.task, target, schedule):
+            if (added[current] < count or is_wanted) and is_other and holds(self.task, target, schedule):
                 fastest_s.setdefault(current, time_s(measurement))
                 chosen.append((schedule, measurement))
                 seen |= {measurement.object_sha256} - {""}
