@@ -201,6 +201,15 @@ def test_all_tasks_failing_is_no_reason_to_stop_early():
     assert min(counts.values()) >= 4
 
 
+@pytest.mark.parametrize(
+    ("trials", "remaining", "size"), [(40, 9999, 8), (400, 9999, 25), (9999, 9999, LARGEST), (9999, 20, 10)]
+)
+def test_a_batch_grows_with_what_is_known(trials, remaining, size):
+    """But leaves half of what remains."""
+    scheduler = scheduler_of([1], [1e-4], [[1e-3] * trials])
+    assert scheduler.next_batch(remaining) == (0, size)
+
+
 def test_a_batch_that_came_to_nothing_changes_nothing():
     """Where another job has the task, say: what counts is what came of trials."""
     scheduler = scheduler_of([1, 1], [1e-3, 1e-3])
