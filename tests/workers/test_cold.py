@@ -66,6 +66,13 @@ def test_constants_stay_where_a_run_alone_leaves_them(constant_bytes: int, model
     assert stays(constant_bytes, model_bytes, CACHES.l2_bytes, CACHES.l3_bytes) is is_so
 
 
+def test_of_a_large_last_level_cache_a_part_is_counted_on() -> None:
+    """The rest is other processes': kernels that a network's constants were said to stay there for made it slower."""
+    for l3_bytes in (32 << 20, 260 << 20):
+        assert stays(9 << 20, 24 << 20, 2 << 20, l3_bytes)
+        assert not stays(9 << 20, 180 << 20, 2 << 20, l3_bytes)
+
+
 @pytest.mark.parametrize(("constant_bytes", "count"), [(1 << 10, MOST_COPIES), (1 << 16, 128), (1 << 19, 16)])
 def test_copies_exceed_the_caches_of_both_cores(constant_bytes: int, count: int) -> None:
     assert copies(constant_bytes, CACHES, 2) == count
