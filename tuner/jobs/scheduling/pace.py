@@ -10,6 +10,10 @@ OVERHEAD = 0.15
 SMALLEST, LARGEST = 8, 32
 """Trials of a round. Fewer leave builders idle at its end, more make the next choice on old knowledge."""
 
+TOLD = 16
+"""A round of a task has at least one in so many of its trials: fewer tell so little more that nothing else would be
+proposed after them. The cost model learns again only after one in ten."""
+
 GUESS_S = 0.05
 """Seconds of a trial, while none was timed."""
 
@@ -61,6 +65,10 @@ class Pace:
         """Trials of a round so that little of the time goes into what is done once in it."""
         wanted = self._round_s * (1 / OVERHEAD - 1) / max(self.mean_s, 1e-6)
         return min(max(ceil(wanted), SMALLEST), LARGEST)
+
+    def batch_after(self, trials: int) -> int:
+        """The same of a task that had so many trials."""
+        return max(self.batch, min(trials // TOLD, LARGEST))
 
 
 def _added(before: tuple[float, float], trials: int, seconds: float, kept: float) -> tuple[float, float]:

@@ -11,14 +11,10 @@ import numpy as np
 from ...models.assembly import Assembly, Run, TaskChain, total_s
 from .forecast import GRID, Forecast
 from .outlook import Floats, Outlook, Promises, outlooks, trusted
-from .pace import LARGEST, Pace
+from .pace import Pace
 
 SMALLEST_LATER = 4
 """Trials in a batch after the first one of a task, where there are few for many tasks."""
-
-TOLD = 16
-"""A batch is at least one in so many of the task's trials, if that is no more than `LARGEST`: fewer tell so little more
-that nothing else would be proposed after them. The cost model learns again only after one in ten."""
 
 LEAST_GAP = 0.02
 """The part of a time that may always be saved: the floor is an estimate."""
@@ -112,7 +108,7 @@ class TaskScheduler:
             size = min(self.pace.batch, share, remaining_trials)
             gains_s = self.expected_gains_s(np.array([float(size)]))[:, 0]
             index = max(within_reach, key=lambda index: float(gains_s[index]) / self.pace.cost_s(index))
-            size = min(max(size, min(self._tasks[index].trials // TOLD, LARGEST)), share, remaining_trials)
+            size = min(self.pace.batch_after(self._tasks[index].trials), share, remaining_trials)
         return index, size
 
     def outlooks(self) -> list[Outlook]:
