@@ -69,7 +69,7 @@ PARTS: Mapping[str, Part] = {
     "agreement": Part(agreement, WORKLOADS, ("whole_trials", "rounds", "starts")),
     "zero": Part(zero, TASKS, ("whole_trials", "starts"), only=min),
     "scoring": Part(scoring, WORKLOADS, (), only=min),
-    "transfer": Part(transfer, ("resnet18 after resnet50",), ("model_trials",), only=max),
+    "transfer": Part(transfer, ("resnet18 after resnet50",), ("model_trials", "starts"), only=max),
     "metaschedule": Part(metaschedule, WORKLOADS, ("rival_trials", "rival_seconds"), is_rival=True),
     "versus": Part(
         versus, WORKLOADS, ("trials", "seconds", "rival_trials", "rival_seconds", "starts"), times_rival=True
