@@ -16,7 +16,8 @@ from .random import Random
 class Strategy(Protocol):
     """Proposes schedules of one task on one target, and is told what came of them.
 
-    - The first proposals are the defaults of the spaces, in their order.
+    - The first proposal is the default of the first space. Those of the others come next, in their order, or later,
+      where the cost model has learned what to expect of them.
     - Proposals are distinct and legal; none has been asked for or measured before.
     - Fewer than wanted, or none, come back when a space has no more.
     - What is proposed follows from the seed, the task, the cost model and the *set* of what is measured and pending:
