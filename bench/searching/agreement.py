@@ -9,12 +9,9 @@ from typing import Any
 from tunewright.bench.entries import Entry
 from tunewright.bench.turns import summary
 
-from .plan import Plan
+from .plan import SEEDS, Plan
 from .searches import LOAD_LIMIT_S, TUNE_LIMIT_S, placed, tuned
 from .workloads import WORKLOADS
-
-SEEDS = (1, 2, 3)
-"""Of the searches that are to end alike."""
 
 
 def agreement(plan: Plan, name: str, threads: int) -> Entry:

@@ -8,7 +8,7 @@ with an empty database and an empty object cache: it knows no record, but it doe
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +17,7 @@ from tunewright.bench.entries import Entry
 from tunewright.bench.suite import MODELS
 from tunewright.workers.sampling import paced
 
-from .plan import Plan
+from .plan import SEEDS, Plan
 from .searches import LOAD_LIMIT_S, TUNE_LIMIT_S, placed, tuned
 from .workloads import UNSEEN, WORKLOADS
 
@@ -66,39 +66,61 @@ def transfer(plan: Plan, name: str, threads: int) -> Entry:
     """A model tuned from the records of another, in a tenth of the trials of a cold start: the share of its gain.
 
     What records are worth is the difference between `share` and `share_short`, which is that of a cold start with as
-    few trials: both have the base model, which has learned of tasks of either network. The three and the default are
-    timed in turn, as whole models, in several processes one after the other: where weights lie in one of them makes a
-    model faster or slower by one or two percent, which is a tenth of what tuning gains.
+    few trials: both have the base model, which has learned of tasks of either network. All of it with several seeds, of
+    whose shares the middle one counts: what a search finds for one task or another is partly luck.
+    """
+    seeds = [_transferred(plan, name, threads, seed) for seed in SEEDS]
+    return {"share": _middle(seeds, "share"), "share_short": _middle(seeds, "share_short"), "seeds": seeds}
+
+
+def _middle(seeds: Sequence[Entry], share: str) -> float | None:
+    """None where tuning gained nothing with one of the seeds."""
+    shares = [one[share] for one in seeds]
+    return None if None in shares else median(shares)
+
+
+def _transferred(plan: Plan, name: str, threads: int, seed: int) -> Entry:
+    """The same with one seed.
+
+    The three and the default are timed in turn, as whole models, in several processes one after the other: where
+    weights lie in one of them makes a model faster or slower by one or two percent, which is a tenth of what tuning
+    gains.
     """
     trials = plan.budgets.model_trials
     few = max(1, round(SHARE * trials))
     teacher, learner = (plan.model(one, MODELS[one]) for one in (TEACHER, LEARNER))
-    plan.say(f"    {TEACHER}, a cold start, {trials} trials")
-    _tuned_model(plan, name, teacher, threads, "teacher", trials)
-    plan.say(f"    {LEARNER}, a cold start, {trials} trials")
-    cold = _tuned_model(plan, name, learner, threads, "cold", trials)
+    plan.say(f"    seed {seed}: {TEACHER}, a cold start, {trials} trials")
+    _tuned_model(plan, name, teacher, threads, "teacher", trials, seed)
+    plan.say(f"    seed {seed}: {LEARNER}, a cold start, {trials} trials")
+    cold = _tuned_model(plan, name, learner, threads, "cold", trials, seed)
     _copy(plan.database(name, threads, "teacher"), plan.database(name, threads, "taught", fresh=True))
-    plan.say(f"    {LEARNER} from the records of {TEACHER}, {few} trials")
-    taught = _tuned_model(plan, name, learner, threads, "taught", few, fresh=False)
-    plan.say(f"    {LEARNER}, a cold start, {few} trials")
-    short = _tuned_model(plan, name, learner, threads, "short", few)
+    plan.say(f"    seed {seed}: {LEARNER} from the records of {TEACHER}, {few} trials")
+    taught = _tuned_model(plan, name, learner, threads, "taught", few, seed, fresh=False)
+    plan.say(f"    seed {seed}: {LEARNER}, a cold start, {few} trials")
+    short = _tuned_model(plan, name, learner, threads, "short", few, seed)
     reports = {"tuned": cold, "taught": taught, "short": short}
     variants = {"default": {"schedules": {}, "times_s": {}}} | {key: variant(one) for key, one in reports.items()}
-    taken: dict[str, list[float]] = {key: [] for key in variants}
-    for _ in range(plan.budgets.starts):
-        with plan.ours(name, threads) as child:
-            once_s = child.request("time_whole", TUNE_LIMIT_S, model=learner, threads=threads, variants=variants)
-        for key, time_s in once_s.items():
-            taken[key].append(time_s)
-    times_s = {key: median(samples_s) for key, samples_s in paced(taken).items()}
+    times_s = _times_s(plan, name, learner, threads, variants)
     return {
         "trials": {key: one["trials"] for key, one in reports.items()},
         "seconds": {key: one["seconds"] for key, one in reports.items()},
         "times_ms": {key: 1e3 * value for key, value in times_s.items()},
-        "starts_ms": {key: [1e3 * time_s for time_s in once_s] for key, once_s in taken.items()},
         "share": gained(times_s, "taught"),
         "share_short": gained(times_s, "short"),
     }
+
+
+def _times_s(
+    plan: Plan, name: str, model: str, threads: int, variants: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float]:
+    """Of one run of the model, by variant: medians of all processes, put at an even pace."""
+    taken: dict[str, list[float]] = {key: [] for key in variants}
+    for _ in range(plan.budgets.starts):
+        with plan.ours(name, threads) as child:
+            times_s = child.request("time_whole", TUNE_LIMIT_S, model=model, threads=threads, variants=variants)
+        for key, time_s in times_s.items():
+            taken[key].append(time_s)
+    return {key: median(samples_s) for key, samples_s in paced(taken).items()}
 
 
 def gained(times_s: Mapping[str, float], name: str) -> float | None:
@@ -108,12 +130,12 @@ def gained(times_s: Mapping[str, float], name: str) -> float | None:
 
 
 def _tuned_model(
-    plan: Plan, name: str, model: str, threads: int, label: str, trials: int, *, fresh: bool = True
+    plan: Plan, name: str, model: str, threads: int, label: str, trials: int, seed: int, *, fresh: bool = True
 ) -> dict[str, Any]:
     """The report of a job in a fresh process, with an empty object cache, and an empty database where it is `fresh`."""
     database = plan.database(name, threads, label, fresh=fresh)
     with plan.ours(name, threads, fresh=True) as child:
-        given = {"model": model, "db": database, "threads": threads, "trials": trials, "minutes": None, "seed": 0}
+        given = {"model": model, "db": database, "threads": threads, "trials": trials, "minutes": None, "seed": seed}
         return dict(child.request("tune", MODEL_LIMIT_S, lambda event: None, **given)["report"])
 
 
