@@ -349,6 +349,11 @@ def test_the_defaults_of_other_spaces_wait_for_what_a_model_expects_more_of():
     assert strategy.ask(2)[0] == SMALL.default
 
 
+def test_the_default_comes_first_where_only_others_are_known():
+    known = [record(SMALL.default)]
+    assert maker("evolutionary")(SPACES, 0, known, Known()).ask(1) == [LARGE.default]
+
+
 def test_the_space_that_promises_most_is_searched_most():
     other = replace(LARGE, sketch="other", default=replace(LARGE.default, sketch="other"))
     model = Known(favour="other")

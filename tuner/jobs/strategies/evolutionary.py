@@ -147,11 +147,11 @@ class Evolutionary:
         return schedules
 
     def _defaults(self) -> list[Point]:
-        """What comes before all that the model picks: the first default, and those of other sketches in their time."""
+        """What comes before all that the model picks: the default, and those of other sketches in their time."""
         defaults, taken = self._history.defaults(), self._history.measured + self._history.pending
         if not self._model.ready or taken >= self._policy.others_from:
             return defaults
-        return [] if taken else defaults[:1]
+        return [(number, row) for number, row in defaults if number == 0]
 
     def tell(self, measured: Sequence[tuple[Schedule, Measurement]]) -> None:
         for schedule, measurement in measured:
