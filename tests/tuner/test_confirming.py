@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,16 +14,17 @@ from tunewright.codegen.expr import Load, Var
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.jobs.assignment import Assignment
-from tunewright.tuner.jobs.confirming import HEAD_START, Confirming
+from tunewright.tuner.jobs.confirming import COMPARED_AGAIN, HEAD_START, Confirming
 from tunewright.tuner.jobs.settled import _coupled
 from tunewright.tuner.jobs.task_state import TaskState
 from tunewright.tuner.models.assembly import Assembly, Run, TaskChain
 from tunewright.workers.cold import LASTING_S
+from tunewright.workers.pool import ReferenceFailed
 
-DEFAULT, OTHER = (Schedule("tiled", 1, (("a", number),)) for number in range(2))
+DEFAULT, OTHER, *OTHERS = (Schedule("tiled", 1, (("a", number),)) for number in range(3 + COMPARED_AGAIN))
 
 TARGET = replace(detect(1), l2_bytes=1 << 20, l3_bytes=32 << 20)
 
@@ -117,3 +120,66 @@ def test_the_default_has_to_be_beaten() -> None:
     assert chosen(found, ok(1e-3), ok((1 - 2 * HEAD_START) * 1e-3)) == OTHER
     assert chosen(found, Measurement(Status.CRASH), ok(1.0)) == OTHER
     assert found[0]._choice(found[1], []) is None
+
+
+class ToldPool:
+    """Compares as it is told to: what each schedule comes to, and in which comparison the reference fails."""
+
+    def __init__(self, outcomes: dict[Schedule, Measurement], failing: int | None = None) -> None:
+        self.compared: list[list[Schedule]] = []
+        self._outcomes, self._failing = outcomes, failing
+
+    def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
+        if len(self.compared) == self._failing:
+            raise ReferenceFailed("task", "no memory")
+        self.compared.append([candidate.schedule for candidate in candidates])
+        return [self._outcomes[candidate.schedule] for candidate in candidates]
+
+
+class EmptyStore:
+    """Nothing was confirmed before; `confirmed` is what is now."""
+
+    def __init__(self) -> None:
+        self.confirmed: list[Measurement] = []
+
+    def confirmed_many(self, keys: object, target_key: str) -> dict[str, Any]:
+        return {}
+
+    def confirm(self, record: Any, lease: object, events: object) -> None:
+        self.confirmed.append(record.measurement)
+
+
+ALL = (DEFAULT, OTHER, *OTHERS)
+
+
+def confirmed(pool: ToldPool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Schedule], list[Measurement]]:
+    """Of a task all of whose schedules are finalists: what may be chosen in the end, and what the database has then."""
+    task, nobody, store = scaled(1 << 10), cast("Any", None), EmptyStore()
+    state = TaskState(task, 1, DEFAULT, (), nobody)
+    tenure = cast("Any", SimpleNamespace(lease=None))
+    assigned = Assignment(cast("Any", store), cast("Any", pool), TARGET, tenure, nobody, [state], Assembly((1,)))
+    finalists = [(schedule, ok((1 + n) * 1e-3)) for n, schedule in enumerate(ALL)]
+    monkeypatch.setattr(TaskState, "finalists", lambda *args, of_each_sketch: finalists)
+    return [schedule for schedule, _ in Confirming(assigned, None)._compared(state)], store.confirmed
+
+
+def test_of_many_finalists_the_best_of_a_first_comparison_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default is always among them."""
+    pool = ToldPool({schedule: ok((100 - n) * 1e-3, (100 - n) * 1e-3) for n, schedule in enumerate(ALL)})
+    left, kept = confirmed(pool, monkeypatch)
+    assert left == [DEFAULT, *ALL[-COMPARED_AGAIN:]]
+    assert pool.compared == [list(ALL), left]
+    assert [m.median_s for m in kept] == [pytest.approx((101 - len(ALL)) * 1e-3)]
+
+
+def test_what_failed_in_a_first_comparison_is_not_chosen_where_there_is_no_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcomes = {schedule: ok(1e-3, 1e-3) for schedule in ALL} | {OTHER: Measurement(Status.WRONG_RESULT)}
+    left, kept = confirmed(ToldPool(outcomes, failing=1), monkeypatch)
+    assert left == [schedule for schedule in ALL if schedule != OTHER] and kept == []
+
+
+def test_where_nothing_works_any_more_the_database_comes_to_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    left, kept = confirmed(ToldPool(dict.fromkeys(ALL, Measurement(Status.CRASH))), monkeypatch)
+    assert left == list(ALL) and [m.status for m in kept] == [Status.CRASH]

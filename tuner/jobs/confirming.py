@@ -106,7 +106,7 @@ class Confirming:
             compared = self._side_by_side(state, schedules, "comparison of task")
         except ReferenceFailed as failure:
             _log.warning("not compared: %s", failure)
-            return finalists
+            return [entry for entry in finalists if not state.fails(entry[0])]
         self._keep(state, compared)
         return compared
 
@@ -115,7 +115,8 @@ class Confirming:
     ) -> Sequence[Schedule]:
         """What the comparison that counts is of: those of `always`, and of many others the best of a first one.
 
-        Only what works there. Raises ReferenceFailed.
+        Only what works there; all again where nothing does, so that the database comes to know it. Raises
+        ReferenceFailed.
         """
         if sum(schedule not in always for schedule in schedules) <= COMPARED_AGAIN:
             return schedules
@@ -123,7 +124,7 @@ class Confirming:
         works = [schedule for schedule in schedules if schedule.key in times]
         others = [schedule for schedule in works if schedule not in always]
         best = sorted(others, key=lambda schedule: times[schedule.key])[:COMPARED_AGAIN]
-        return [schedule for schedule in works if schedule in always or schedule in best]
+        return [schedule for schedule in works if schedule in always or schedule in best] or schedules
 
     def _side_by_side(self, state: TaskState, schedules: Sequence[Schedule], what: str) -> Compared:
         """Schedules with their times beside each other; `what` is what the log calls it. What fails is refuted.
