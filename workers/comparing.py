@@ -203,7 +203,9 @@ class _Place:
         for n in [*_in_rounds(short, ROUNDS), *lasting]:
             taken[n].warm_s.append(self._request(n, "warm", number=numbers[n]))
         for n in order:
-            if fault := self._request(n, "recheck", number=numbers[n]):
+            found = self._request(n, "recheck", number=numbers[n])
+            taken[n].begun = replace(taken[n].begun, provenance=found["provenance"])
+            if fault := found["fault"]:
                 taken[n].begun = replace(taken[n].begun, status=Status.WRONG_RESULT, error=fault)
         return taken
 

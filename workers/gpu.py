@@ -35,7 +35,7 @@ PAUSES_S = (0.1, 1.0)
 """Between samples while the device has lowered its clock: the first and the longest. They double."""
 
 PATIENCE_S = 10.0
-"""What a request waits in such pauses, in all: half of the time that it has."""
+"""What a request waits in such pauses, in all: half of the time that it has by default."""
 
 
 @contextmanager

@@ -249,11 +249,12 @@ def _begin(task_key: str, artifact: dict[str, Any], threads: int) -> tuple[Measu
     built = read_artifact(artifact)
     begun = Measurement(Status.OK, object_sha256=built.sha256, provenance=_provenance())
     try:
-        if isinstance(built, GpuArtifact):
-            return begun, GpuLoaded(_examples[task_key], built, gpu_driver(), _patience)
-        return begun, Loaded(_examples[task_key], built, _pool(threads))
+        if not isinstance(built, GpuArtifact):
+            return begun, Loaded(_examples[task_key], built, _pool(threads))
+        loaded = GpuLoaded(_examples[task_key], built, gpu_driver(), _patience)
     except RuntimeError as error:
         return replace(begun, status=Status.BUILD_ERROR, error=f"can't be loaded: {error}"), None
+    return replace(begun, provenance={**begun.provenance, **loaded.provenance}), loaded
 
 
 def _checked(begun: Measurement, outcome: tuple[str | None, float | None]) -> Measurement:
@@ -313,10 +314,10 @@ def warm(number: int) -> float:
     return time_s
 
 
-def recheck(number: int) -> str | None:
-    """What is wrong with what was loaded and has been sampled since, or null."""
+def recheck(number: int) -> dict[str, Any]:
+    """Of what was loaded and has been sampled since: the `fault` that it has, or null, and its `provenance`."""
     one = _kept[number]
-    return one.fault or one.loaded.damage()
+    return {"fault": one.fault or one.loaded.damage(), "provenance": {**_provenance(), **one.loaded.provenance}}
 
 
 CALLS: dict[str, Callable[..., Any]] = {

@@ -166,8 +166,8 @@ class Timer:
     def compare(self, task: Task, several: Sequence[Built]) -> list[Measurement]:
         """Check and time candidates in turns, in one fresh child after the other. See `Pool.compare`.
 
-        Raises ReferenceFailed, also where the child dies each time before a candidate has run; not after the fewest
-        children, which are enough. Raises Unfit.
+        Raises ReferenceFailed, also where the child dies each time before a candidate has run, and NotStarted; neither
+        after the fewest children, which are enough. Raises Unfit.
         """
         comparison = Comparison(task, several, self._threads, self._limits)
         while not comparison.is_over:
@@ -175,7 +175,7 @@ class Timer:
                 try:
                     with self._lock.building(), comparison.spending():
                         self._prepare(child, task)
-                except ReferenceFailed:
+                except (ReferenceFailed, NotStarted):
                     if comparison.is_enough:
                         break
                     raise

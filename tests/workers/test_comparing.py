@@ -44,7 +44,7 @@ class ToldChild:
         fault = self._faults.get(n)
         if isinstance(fault, Failed):
             raise fault
-        return fault
+        return {"fault": fault, "provenance": {"place": str(self._place)}}
 
 
 IN_TURN = ((1.3, 1.0), (1.0, 1.2), (1.0, 1.1), (1.3, 1.0), (1.0, 1.3))

@@ -132,6 +132,7 @@ def test_a_pool_measures_for_a_gpu(pool, task):
     assert first.status is second.status is Status.OK, (first, second)
     assert first.median_s == second.median_s == pytest.approx(simulated.TIME_S)
     assert first.warm_s == second.warm_s == pytest.approx(simulated.WARM_S)
+    assert first.provenance == second.provenance == last.provenance | {"clock": first.provenance["clock"]}
     [device] = pool.devices()
     assert device.target == TARGET
 

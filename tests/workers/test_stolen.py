@@ -102,4 +102,4 @@ def test_races_and_samples_of_comparisons_are_begun_anew(make, tmp_path, monkeyp
     number = measure.load(**given)["number"]
     assert measure.sample(number) > 0 and measure.warm(number) > 0
     assert begun == ["anew"] * 3
-    assert measure.recheck(number) is None
+    assert measure.recheck(number)["fault"] is None

@@ -17,7 +17,7 @@ from tunewright.workers import timer as timer_module
 from tunewright.workers.builder import Builder, Built
 from tunewright.workers.comparing import DEATHS, FEWEST_PLACES, MOST_PLACES
 from tunewright.workers.pool import Limits, ReferenceFailed
-from tunewright.workers.process import Child
+from tunewright.workers.process import Child, NotStarted
 from tunewright.workers.racing import LONG_S
 from tunewright.workers.sampling import FEWEST, FEWEST_LONG
 from tunewright.workers.timer import Timer
@@ -164,17 +164,18 @@ def test_a_comparison_ends_where_a_candidate_kills_its_child_later(
     assert len(loads) == 2 * DEATHS + FEWEST_PLACES, "the one that is left is timed as often as any other"
 
 
+@pytest.mark.parametrize("failure", [ReferenceFailed("t", "no memory"), NotStarted("no memory")])
 def test_a_comparison_has_enough_of_the_fewest_children(
-    make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
+    failure: Exception, make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the reference can't be computed in a later one, what is known stays."""
+    """Where a later one can't start, or can't compute the reference, what is known stays."""
     several = [built(builder, make.default()), built(builder, make.planted("ok"))]
     prepare = Timer._prepare
     prepared: list[Child] = []
 
     def failing(timer: Timer, child: Child, task: Task) -> None:
         if len(prepared) == FEWEST_PLACES:
-            raise ReferenceFailed(task.key, "no memory")
+            raise failure
         prepared.append(child)
         prepare(timer, child, task)
 
@@ -182,7 +183,7 @@ def test_a_comparison_has_enough_of_the_fewest_children(
     monkeypatch.setattr("tunewright.workers.comparing._may_be_fastest", set)
     assert all(make.sound(measurement) for measurement in timer.compare(make.task, several))
     prepared.pop()
-    with pytest.raises(ReferenceFailed, match="no memory"):
+    with pytest.raises(type(failure), match="no memory"):
         timer.compare(make.task, several)
 
 
