@@ -207,6 +207,30 @@ class Packing:
             exact = np.moveaxis(np.tensordot(np.array(matrix), exact, (1, axis)), 0, axis)
         return exact.astype(array.dtype)
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` inverts it."""
+        return {
+            "order": list(self.order),
+            "padded": list(self.padded),
+            "splits": [list(split) for split in self.splits],
+            "parts": list(self.parts),
+            "maps": [{"axis": axis, "matrix": [list(row) for row in matrix]} for axis, matrix in self.maps],
+            "joined": self.joined,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Packing:
+        """Raises KeyError, TypeError or ValueError on data that `to_json` can't have written."""
+        maps = ((int(one["axis"]), tuple(tuple(map(float, row)) for row in one["matrix"])) for one in data["maps"])
+        return Packing(
+            order=tuple(map(int, data["order"])),
+            padded=tuple(map(int, data["padded"])),
+            splits=tuple(tuple(map(int, split)) for split in data["splits"]),
+            parts=tuple(map(int, data["parts"])),
+            maps=tuple(maps),
+            joined=int(data["joined"]),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:

@@ -65,7 +65,7 @@ def artifact_json(artifact: Artifact | GpuArtifact) -> dict[str, Any]:
         "sha256": artifact.sha256,
         "params": [_buffer_json(buffer) for buffer in artifact.params],
         "scratch": [_buffer_json(buffer) for buffer in artifact.scratch],
-        "packings": {name: _packing_json(packing) for name, packing in artifact.packings.items()},
+        "packings": {name: packing.to_json() for name, packing in artifact.packings.items()},
     }
 
 
@@ -79,7 +79,7 @@ def read_artifact(data: Mapping[str, Any]) -> Artifact | GpuArtifact:
         phases=tuple(Phase(symbol, iterations) for symbol, iterations in data["phases"]),
         params=tuple(_buffer(buffer) for buffer in data["params"]),
         scratch=tuple(_buffer(buffer) for buffer in data["scratch"]),
-        packings={name: _packing(packing) for name, packing in data["packings"].items()},
+        packings={name: Packing.from_json(packing) for name, packing in data["packings"].items()},
     )
 
 
@@ -92,7 +92,7 @@ def _read_gpu_artifact(data: Mapping[str, Any]) -> GpuArtifact:
         usage={symbol: Usage(*usage) for symbol, usage in data["usage"].items()},
         params=tuple(_buffer(buffer) for buffer in data["params"]),
         scratch=tuple(_buffer(buffer) for buffer in data["scratch"]),
-        packings={name: _packing(packing) for name, packing in data["packings"].items()},
+        packings={name: Packing.from_json(packing) for name, packing in data["packings"].items()},
     )
 
 
@@ -109,21 +109,3 @@ def _buffer_json(buffer: Buffer) -> list[Any]:
 def _buffer(data: list[Any]) -> Buffer:
     name, shape, dtype, scope = data
     return Buffer(name, tuple(shape), DType(dtype), Scope(scope))
-
-
-def _packing_json(packing: Packing) -> list[Any]:
-    maps = [[axis, [list(row) for row in matrix]] for axis, matrix in packing.maps]
-    order, padded, parts = (list(numbers) for numbers in (packing.order, packing.padded, packing.parts))
-    return [order, padded, [list(split) for split in packing.splits], parts, maps, packing.joined]
-
-
-def _packing(data: list[Any]) -> Packing:
-    order, padded, splits, parts, maps, joined = data
-    return Packing(
-        tuple(order),
-        tuple(padded),
-        tuple(tuple(split) for split in splits),
-        tuple(parts),
-        tuple((axis, tuple(tuple(map(float, row)) for row in matrix)) for axis, matrix in maps),
-        joined,
-    )

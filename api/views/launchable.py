@@ -40,9 +40,19 @@ class LaunchShown(Answer):
     )
 
 
-class PackingShown(Answer):
-    """How a constant is packed: its axes in another order, padded with zeros, split, and all parts in another order."""
+class MapShown(Answer):
+    """A matrix that an axis is multiplied by."""
 
+    axis: int
+    matrix: list[list[float]] = Field(description="A row for each element that the axis has afterwards.")
+
+
+class PackingShown(Answer):
+    """How a constant is packed: its axes mapped, in another order, padded with zeros, split, and all parts in another
+    order.
+    """
+
+    maps: list[MapShown] = Field(description="Made first, in this order, in double precision.")
     order: list[int] = Field(description="Axes of the tensor.")
     padded: list[int] = Field(description="Extents of these axes with zeros behind.")
     splits: list[list[int]] = Field(description="What each of them is split into, outermost first.")

@@ -46,22 +46,13 @@ class Argument:
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` inverts it."""
         data = {name: getattr(self, name) for name in ("name", "role", "dtype", "size_bytes")}
-        packing = self.packing and {
-            "order": list(self.packing.order),
-            "padded": list(self.packing.padded),
-            "splits": [list(split) for split in self.packing.splits],
-            "parts": list(self.packing.parts),
-            "joined": self.packing.joined,
-        }
-        return data | {"shape": list(self.shape), "packing": packing}
+        return data | {"shape": list(self.shape), "packing": self.packing and self.packing.to_json()}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Argument:
         """Raises KeyError, TypeError or ValueError on data that `to_json` can't have written."""
-        given, packing = data.get("packing"), None
-        if given is not None:
-            order, padded, parts = (_numbers(given[name]) for name in ("order", "padded", "parts"))
-            packing = Packing(order, padded, tuple(map(_numbers, given["splits"])), parts, joined=int(given["joined"]))
+        given = data.get("packing")
+        packing = None if given is None else Packing.from_json(given)
         shape, size_bytes = _numbers(data["shape"]), int(data["size_bytes"])
         return Argument(str(data["name"]), Role(data["role"]), str(data["dtype"]), shape, size_bytes, packing)
 

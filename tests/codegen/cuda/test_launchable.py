@@ -48,7 +48,8 @@ def test_as_data(one):
 
 
 def test_a_constant_says_how_it_is_packed(one):
-    packing = Packing((1, 0), (96, 32), ((48, 2), (32,)), (0, 2, 1))
+    maps = ((0, ((0.5, 1.0), (1.0, -2.0))),)
+    packing = Packing((1, 0), (96, 32), ((48, 2), (32,)), (0, 2, 1), maps, joined=2)
     [first, second, third] = one.arguments
     packed = replace(one, arguments=(first, replace(second, packing=packing), third))
     assert Launchable.from_json(json.loads(json.dumps(packed.to_json()))) == packed
