@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from tunewright.bench.asked import asked
-from tunewright.bench.entries import Entries, Entry, base_model_sha256, begun, code_sha256
+from tunewright.bench.entries import Entries, Entry, announced, base_model_sha256, code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, model_file, stay_in_folder
 from tunewright.codegen.host import detect, machine
 from tunewright.tuner.commands import tune
@@ -139,7 +139,7 @@ def run(campaign: Campaign, entries: Entries, console: Console, extra: Extra | N
     failed = 0
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     left = list(_left(campaign, entries))
-    for case, threads in begun(left, lambda one: f"{one[0]}, threads: {one[1]}", say, campaign.within_minutes):
+    for case, threads in announced(left, lambda one: f"{one[0]}, threads: {one[1]}", say, campaign.within_minutes):
         entry = _entry(campaign, console, case, threads, extra)
         entries.put(case, threads, entry | campaign.settings)
         failed += "error" in entry

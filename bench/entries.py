@@ -60,7 +60,7 @@ class Entries:
                 yield case, entry
 
 
-def begun(
+def announced(
     left: Sequence[Case], title: Callable[[Case], str], say: Callable[[str], None], within_minutes: float
 ) -> Iterator[Case]:
     """Each of the cases that are left, when it is its turn: it is announced, unless the time is over."""

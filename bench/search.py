@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from tunewright.bench.asked import ALL, asked_of_part
-from tunewright.bench.entries import Entries, Entry, begun
+from tunewright.bench.entries import Entries, Entry, announced
 from tunewright.bench.files import FOLDER, RESULTS, ROOT
 from tunewright.bench.rivals.environment import PACKAGES, NoEnvironment
 from tunewright.bench.rivals.process import ServedError, TimeOver
@@ -138,7 +138,9 @@ def run(plan: Plan, given: argparse.Namespace) -> int:
     """Measure what is not measured yet; how many cases failed, or could not be measured."""
     failed = 0
     left = list(_left(plan, given))
-    for part, name, threads in begun(left, lambda one: f"{case(*one[:2])}, threads: {one[2]}", plan.say, given.within):
+    for part, name, threads in announced(
+        left, lambda one: f"{case(*one[:2])}, threads: {one[2]}", plan.say, given.within
+    ):
         begun_s = time.monotonic()
         try:
             entry = _entry(plan, part, name, threads)

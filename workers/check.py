@@ -166,7 +166,7 @@ class Example:
                 fault = fault or (damage and f"{tensor.name}: {damage}")
                 array = np.where(own, array, right)
             if ends is not None:
-                array = settled(array, right, ends, tolerance * scale)
+                array = with_alternatives(array, right, ends, tolerance * scale)
             wrong, error = difference(array, right, tolerance, scale)
             largest = max(largest, error)
             fault = fault or (wrong and f"{tensor.name}: {wrong}")
@@ -327,7 +327,7 @@ def spoilt(array: Array, own: NDArray[np.bool_]) -> str | None:
     return f"{int(changed.sum())} elements changed that belong to others, the first at {index}"
 
 
-def settled(array: Array, right: Array, ends: tuple[Array, Array], margin: float) -> Array:
+def with_alternatives(array: Array, right: Array, ends: tuple[Array, Array], margin: float) -> Array:
     """The array with what is right wherever something else may be so too, and it is that: see `either_way`."""
     low, high = ends
     is_open = low != high

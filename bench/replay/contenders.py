@@ -89,6 +89,7 @@ def contenders(recorded: Sequence[Recorded]) -> Mapping[str, Contender]:
         "without deviations": replace(POLICY, kappa=0.0),
         "without crowding": replace(POLICY, crowding=0.0),
         "without descent": replace(POLICY, descent=0.0),
+        "all defaults first": replace(POLICY, others_from=0),
         "bred from a draft and others": bred,
         "bred from a draft": replace(bred, draft=1.0),
         "bred from others": replace(bred, draft=0.0),
