@@ -8,7 +8,7 @@ Parts, each measured for every workload and number of threads, on cores of their
   agreement     one kernel as two candidates, and tunes with several seeds       2 min a case
   zero          what is picked with no trial beside the tuned best, also for tasks held out    20 s a case, one thread
   scoring       candidates scored a second                                       15 s a case, one thread
-  transfer      resnet18 from the records of resnet50 beside a cold start        15 min, all threads
+  transfer      resnet18 from the records of resnet50 beside a cold start        25 min, all threads
 
 Every search of ours begins with the base model that is shipped: an empty database holds no record, but a cold start is
 not one from nothing.

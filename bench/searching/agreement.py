@@ -9,9 +9,12 @@ from typing import Any
 from tunewright.bench.entries import Entry
 from tunewright.bench.turns import summary
 
-from .plan import SEEDS, Plan
+from .plan import Plan
 from .searches import LOAD_LIMIT_S, TUNE_LIMIT_S, placed, tuned
 from .workloads import WORKLOADS
+
+SEEDS = (1, 2, 3)
+"""Of the tunes of a task."""
 
 
 def agreement(plan: Plan, name: str, threads: int) -> Entry:

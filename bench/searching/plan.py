@@ -25,10 +25,6 @@ Say = Callable[[str], None]
 """Prints a line of progress."""
 
 
-SEEDS = (1, 2, 3)
-"""Of searches that are repeated: what they find is partly luck."""
-
-
 class Missing(Exception):
     """What a part needs was not measured yet, or is gone. The text says what to do."""
 

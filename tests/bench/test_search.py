@@ -22,7 +22,7 @@ from tunewright.bench.rivals.serving import rest
 from tunewright.bench.searching import agreement, knowledge, searches, workloads
 from tunewright.bench.searching.curve import Curve, Point
 from tunewright.bench.searching.goals import goals, lines
-from tunewright.bench.searching.plan import SEEDS, Budgets, Missing, Plan, case
+from tunewright.bench.searching.plan import Budgets, Missing, Plan, case
 from tunewright.bench.searching.plot import draw_curves, steps
 from tunewright.bench.searching.workloads import WORKLOADS
 from tunewright.bench.suite.network import Network
@@ -260,14 +260,14 @@ def test_the_share_of_a_gain() -> None:
 
 
 def test_the_middle_share_of_several_searches_counts(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
-    shares = dict(zip(SEEDS, [0.9, 0.7, 0.8], strict=True))
+    shares = dict(zip(knowledge.SEEDS, [0.9, 0.7, 0.8, 0.6, 1.1], strict=True))
 
     def transferred(plan: Plan, name: str, threads: int, seed: int) -> dict[str, Any]:
-        return {"share": shares[seed], "share_short": None if seed == SEEDS[-1] else 0.5}
+        return {"share": shares[seed], "share_short": None if seed == knowledge.SEEDS[-1] else 0.5}
 
     monkeypatch.setattr(knowledge, "_transferred", transferred)
     found = knowledge.transfer(plan, "one after another", 1)
-    assert (found["share"], found["share_short"], len(found["seeds"])) == (0.8, None, 3)
+    assert (found["share"], found["share_short"], len(found["seeds"])) == (0.8, None, 5)
 
 
 def test_each_workload_is_one_task() -> None:
