@@ -324,7 +324,7 @@ class TestRun:
         given = ["--input", f"x={tmp_path / 'in.npy'}", "--output", tmp_path / "out"]
         data = command("run", *tuned, *given, "--json").data
         assert data["tasks"] == {"tuned": 2, "transferred": 0, "default": 0}
-        assert data["outputs"][0]["file"] == "output_0.npy"
+        assert (data["folder"], data["outputs"][0]["file"]) == (str(tmp_path / "out"), "output_0.npy")
         [right] = onnxruntime.InferenceSession(str(tuned[0])).run(None, {"x": array})
         np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), right, rtol=1e-4, atol=1e-6)
         manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())

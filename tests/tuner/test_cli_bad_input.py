@@ -311,6 +311,7 @@ def test_hostile_names_are_data(command: Command, tmp_path: Path) -> None:
     given = ["--input", f"{HOSTILE}={tmp_path / 'x.npy'}"]
     plain = command("run", path, *given, "--output", tmp_path / "out", "--db", database)
     assert plain.code == 0, plain.err
+    assert "out/output_0.npy" in plain.out.replace("\n", "")
     for text in (plain.out, plain.err, command("tasks", path, "--db", database).out):
         assert all(line.isprintable() for line in text.split("\n"))
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "output_0.npy"]

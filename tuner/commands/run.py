@@ -53,6 +53,7 @@ def run(
     }
     if output is not None:
         _save(output, data, results)
+        data["folder"] = str(output)
     return data
 
 
@@ -87,7 +88,7 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         console.print(f"input {printable(entry['name'])}: {entry['dtype']} {shape(entry['shape'])}, {source}")
     for entry in data["outputs"]:
         values = f", values {entry['least']:.6g} to {entry['most']:.6g}" if "least" in entry else ""
-        file = f", in {entry['file']}" if "file" in entry else ""
+        file = f", in {printable(str(Path(data['folder'], entry['file'])))}" if "file" in entry else ""
         console.print(f"output {printable(entry['name'])}: {entry['dtype']} {shape(entry['shape'])}{values}{file}")
     tasks = data["tasks"]
     transferred = f", {tasks['transferred']} on what suits similar ones" if tasks["transferred"] else ""
