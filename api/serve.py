@@ -201,6 +201,12 @@ class Server(uvicorn.Server):
         if self.started:
             self.when_started()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, but the app ends also where this is forced: uvicorn would break it off, and log a traceback."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()
+
     async def on_tick(self, counter: int) -> bool:
         """Whether to end now."""
         over = time.monotonic() >= self.asked_at_s + self._linger_s

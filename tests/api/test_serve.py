@@ -149,6 +149,15 @@ def test_it_drains_before_it_ends(process, tmp_path, kit):
     assert 4.9 < time.monotonic() - asked_s < 30
 
 
+def test_a_second_signal_ends_it_at_once(process, tmp_path):
+    one = process(linger_s=600.0)
+    with one.client() as client:
+        one.popen.send_signal(signal.SIGTERM)
+        wait_for(lambda: client.get("/readyz").status_code == 503, 30)
+    assert one.end()[0] == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
 class Sink(BaseHTTPRequestHandler):
     """Takes what is sent to it."""
 
