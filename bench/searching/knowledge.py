@@ -28,7 +28,7 @@ SHARE = 0.1
 """Of the trials of a cold start that a search has which starts from records."""
 
 SEEDS = (1, 2, 3, 4, 5)
-"""Of `transfer`: eleven shares, of one seed each and by the same search, were 80 to 114%."""
+"""Of `transfer`: eight shares, of one seed each and by the same search, were 63 to 99%."""
 
 TEACHER, LEARNER = "resnet50", "resnet18"
 
