@@ -51,8 +51,8 @@ class Policy:
     """What `Evolutionary` does beside taking the highest scores. Each can be left out, to see what it is good for.
 
     Figures of searches are of spaces recorded on an AMD EPYC. Those recorded on a Xeon with AVX-512
-    (`bench/results/strategies.json`) hardly tell these policies apart: 98.1 to 98.7% of the best speed after 8 trials,
-    98% after 3.8 to 4.5 in the mean.
+    (`bench/results/strategies.json`) hardly tell these policies apart: 96.7 to 98.0% of the best speed after 8 trials,
+    98% after 4.8 to 5.7 in the mean.
     """
 
     kappa: float = 0.5
