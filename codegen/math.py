@@ -199,10 +199,12 @@ def power(x: Expr, y: Expr) -> Expr:
     """x to the y: relative error 2e-7 * (1 + |y * ln(x)|), up to 2e-5 at the ends of the range.
 
     Negative x to a whole y has the sign that its parity says, to any other y is NaN. Constant halves, such as 0.5 and
-    -1.5, go through the square root instead: a few 1e-7. Zeros of either sign count as 0.
+    -1.5, go through the square root instead: a few 1e-7. Zeros of either sign count as 0, infinities to halves as inf.
     """
     if isinstance(y, Const) and _is_product(const(2 * y.value)):
-        root = op("sqrt", x) * _product(x, int(abs(y.value)))
+        x = op("select", op("eq", x, -inf), inf, x + 0.0)
+        times = int(abs(y.value))
+        root = op("sqrt", x) * _product(x, times) if times else op("sqrt", x)
         return root if y.value > 0 else op("div", 1.0, root)
     size = op("abs", x)
     one = op("or", op("eq", y, 0.0), op("eq", size, 1.0))  # 0 * ln(0) and inf * ln(1) would be NaN

@@ -16,6 +16,7 @@ from math import prod
 from tunewright.codegen.expr import Expr, Load, const, loads, transform
 
 from .collapse import collapse
+from .decisive import decisive
 from .groups import Group, factored, followed, inlined, is_affine, merged, reshaped
 from .ir import Graph, Node
 from .ops import Compute, NotNative, Place, Rounds, View, define
@@ -98,6 +99,7 @@ class _Fusion:
         self.results = {value.tensor for value in graph.outputs}
         for number, node in enumerate(graph.nodes):
             self._add(number, node, read | self.results)
+        self.decisive = decisive(graph)
         self.kept = {self._root(name) for name in self.results}
 
     def steps(self) -> list[Step]:
@@ -191,7 +193,7 @@ class _Fusion:
                 first = self.groups[maker]
                 if first.pointwise is None and self._suits_reader(number, group):
                     continue
-                both = merged(first, group, name)
+                both = merged(first, group, name, self._is_exact(group))
                 if both is not None:
                     group = both
                     members |= self.members.pop(maker)
@@ -206,7 +208,13 @@ class _Fusion:
     def _joinable(self, name: str, members: set[int]) -> bool:
         """Whether a tensor is all that its group makes and these units are all that read it."""
         group = self.groups[self.makers[name]]
+        if name in self.decisive and group.tensors[name].dtype.is_narrow:  # to be rounded it has to be stored
+            return False
         return len(group.outputs) == 1 and name not in self.kept and self.readers[name] <= members
+
+    def _is_exact(self, group: Group) -> bool:
+        """Whether a group makes what must not be rounded in another way."""
+        return any(not self.decisive.isdisjoint(self.graph.nodes[number].outputs) for number in group.nodes)
 
     def _suits_reader(self, number: int, group: Group) -> bool:
         """Whether a group rearranges a tensor in a way that its only reader can do while reading."""
@@ -218,7 +226,7 @@ class _Fusion:
         reader = self.units[min(readers)]
         if not is_affine(moved) or not isinstance(reader, Group) or all(x.index == stage.index for x in loads(moved)):
             return False
-        return inlined(group, reader, group.outputs[0]) is not None
+        return inlined(group, reader, group.outputs[0], self._is_exact(reader)) is not None
 
     def _spread(self, number: int) -> None:
         """Have the parts that a group puts together stored where they belong by the groups that make them, if all can.

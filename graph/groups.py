@@ -39,6 +39,10 @@ MAX_BODY = 400
 RECOMPUTED_OPS = 4
 """Operations an element that may be done again to save writing a tensor and reading it back."""
 
+MODERATE = (2.0**-16, 2.0**16)
+"""Least and largest size of a factor that may move behind a sum of products: farther off, sums without it might
+overflow, or have too few digits, where those with it don't. (Attention's is one over the root of a row's length.)"""
+
 COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "eq", "ne"})
 
 TRANSCENDENTAL_OPS = 12
@@ -75,13 +79,15 @@ class Group:
         return replace(self, stages=stages, tensors=tensors)
 
 
-def merged(first: Group, then: Group, tensor: str) -> Group | None:
-    """Both groups as one, where `tensor`, all that `first` gives, is read by `then` alone. None if that won't do."""
-    for way in (inlined, followed, divided, prefixed):
-        both = way(first, then, tensor)
-        if both is not None:
-            return both.unrounded()
-    return None
+def merged(first: Group, then: Group, tensor: str, is_exact: bool) -> Group | None:
+    """Both groups as one, where `tensor`, all that `first` gives, is read by `then` alone. None if that won't do.
+
+    `is_exact`: no rounding may differ from that of the groups apart.
+    """
+    both = inlined(first, then, tensor, is_exact)
+    for way in (followed, divided, prefixed):
+        both = both or way(first, then, tensor)
+    return both.unrounded() if both else None
 
 
 def is_movement(body: Expr) -> bool:
@@ -112,11 +118,12 @@ def is_product(stage: Stage) -> bool:
 # A producer's expression in the place of a load
 
 
-def inlined(first: Group, then: Group, tensor: str) -> Group | None:
+def inlined(first: Group, then: Group, tensor: str, is_exact: bool) -> Group | None:
     """`first`, one stage without reduction, computed where `then` reads its output.
 
     Products stay products of two loads: they take a producer that only moves elements, and a constant factor moves
-    behind the sum. Elsewhere elements may be computed again if that is cheaper than to keep them.
+    behind the sum, but where that `is_exact`. Elsewhere elements may be computed again if that is cheaper than to keep
+    them.
     """
     stage = first.pointwise
     places = None if stage is None else _places(stage)
@@ -129,7 +136,7 @@ def inlined(first: Group, then: Group, tensor: str) -> Group | None:
     (stage,) = first.stages
     reading = [s for s in reader.stages if _reads(s, tensor)]
     products = [s for s in reading if is_product(s)]
-    body, factor = factored(stage.body) if products else (stage.body, None)
+    body, factor = factored(stage.body) if products and not is_exact else (stage.body, None)
     if not is_affine(body) and (products or not _cheap([stage], reading, tensor)):
         return None
     stages = [_with_element(s, tensor, places, body if s in products else stage.body) for s in reader.stages]
@@ -172,13 +179,16 @@ def _with_element(stage: Stage, tensor: str, places: Mapping[str, int], element:
 
 
 def factored(body: Expr) -> tuple[Expr, Const | None]:
-    """A body without its constant factor, and the factor."""
+    """A body without its constant factor, and the factor, if that is one of MODERATE size."""
     match body:
-        case Op("mul", (rest, Const() as factor)) | Op("mul", (Const() as factor, rest)):
-            return rest, factor
+        case Op("mul", (rest, Const(value, dtype))) | Op("mul", (Const(value, dtype), rest)):
+            factor = const(value, dtype)
         case Op("div", (rest, Const(value, dtype))) if value:
-            return rest, Const(float(dtype.numpy.type(1 / value)), dtype)
-    return body, None
+            factor = const(1 / value, dtype)
+        case _:
+            return body, None
+    low, high = MODERATE
+    return (rest, factor) if low <= abs(factor.value) <= high else (body, None)
 
 
 def _scaled(group: Group, tensor: str, factor: Expr) -> Group:

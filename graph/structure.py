@@ -1,7 +1,8 @@
 """Structure: an ONNX model without its weights, small enough to send and with nothing in it that was learned.
 
-Read first: `strip`. Its tasks are those of the full model: the same keys, as often, in the same order. What rewriting
-looks at is therefore kept, and all else replaced:
+Read first: `strip`. Its tasks are those of the full model: the same keys, as often, in the same order. (But for layers
+whose scale stays outside of the weights because it would make some of them subnormal: made-up weights never are.) What
+rewriting looks at is therefore kept, and all else replaced:
 
 - Kept are the ops, their attributes and connections; the names of the model's inputs and outputs and of the open
   dimensions of inputs; text constants; all integers that say where something is (int32, int64, bool); and tensors of
@@ -36,11 +37,10 @@ from onnx import (
 from .constants import decided
 from .ir import Array
 from .onnx_import import ModelError, checked, shown, without_functions
-from .onnx_import.check import bodies, standard
+from .onnx_import.check import standard
 from .onnx_import.errors import one_line
 from .onnx_import.placeholders import PLACEHOLDER_TYPES, Placeholder, deviation_of
 from .onnx_import.weights import Weights
-from .rewrites.identities import invertible
 
 _Scope = ChainMap[str, str]
 """Names of the model -> new names, those of the graphs around behind those of the graph itself."""
@@ -86,7 +86,6 @@ class _Strip:
     def __init__(self, model: ModelProto, weights: Weights) -> None:
         self._model = model
         self._weights = weights
-        self._divisors = set(_divisors(model.graph))
         self._groups: dict[object, int] = {}
         self._left_out: dict[str, TensorProto] = {}  # of the main graph: by the model's name
         self._made_up: set[str] = set()  # likewise: were placeholders before
@@ -205,7 +204,7 @@ class _Strip:
         for name, tensor in _constants(source):
             if name in found:
                 raise ModelError(f"{shown(name)} is defined twice")
-            found[name] = self._tensor(tensor, name in self._divisors)
+            found[name] = self._tensor(tensor)
             given, made = Placeholder.read(tensor), Placeholder.read(found[name])
             if main and made is not None and not made.fill:
                 if given is None:
@@ -214,14 +213,14 @@ class _Strip:
                     self._made_up.add(name)
         return found
 
-    def _tensor(self, tensor: TensorProto, divisor: bool = False) -> TensorProto:
-        """What stands for a tensor. `divisor`: something is divided by it."""
+    def _tensor(self, tensor: TensorProto) -> TensorProto:
+        """What stands for a tensor."""
         array = self._weights.array(tensor)  # the checks of import, for placeholders too
         known = Placeholder.read(tensor)
         if known is None and (tensor.data_type not in PLACEHOLDER_TYPES or array.size <= MAX_KEPT):
             return self._keep(array)
         if known is None:
-            known = self._placeholder(tensor.data_type, array, divisor)
+            known = self._placeholder(tensor.data_type, array)
         elif not known.fill:
             known = replace(known, group=self._group(known.group))
         self._count(array, kept=False)
@@ -230,13 +229,12 @@ class _Strip:
             made.external_data.add(key=key, value=value)
         return made
 
-    def _placeholder(self, data_type: int, array: Array, divisor: bool) -> Placeholder:
+    def _placeholder(self, data_type: int, array: Array) -> Placeholder:
         fill = _same_everywhere(array)
         if fill:
             return Placeholder(fill=fill)
         group = self._group((data_type, hashlib.sha256(np.ascontiguousarray(array).data).digest()))
-        zero = divisor and array.dtype.kind == "f" and not invertible(array)
-        return Placeholder(group, deviation_of(array.shape), zero)
+        return Placeholder(group, deviation_of(array.shape))
 
     def _group(self, identity: object) -> int:
         return self._groups.setdefault(identity, len(self._groups))
@@ -275,15 +273,6 @@ _CONSTANT_TYPES: Mapping[str, type] = {
     "value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64,
     "value_string": object, "value_strings": object,
 }  # fmt: skip
-
-
-def _divisors(graph: GraphProto) -> Iterator[str]:
-    """The names of what is divided by, those inside control flow included."""
-    for node in graph.node:
-        if node.op_type == "Div":
-            yield from node.input[1:]
-        for body in bodies(node):
-            yield from _divisors(body)
 
 
 def _same_everywhere(array: Array) -> bytes:

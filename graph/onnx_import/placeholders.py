@@ -2,7 +2,7 @@
 
 In the file a placeholder is a tensor of type and extents, "in an external file" at LOCATION, which is none. Its other
 entries say what rewriting needs to know: which placeholders were equal (`group`), or the one value that all elements
-have (`fill`), and whether some element can't be divided by (`zero`).
+have (`fill`).
 
 Values are made up, the same wherever and whenever: those of matrices and kernels around 0 with a deviation of about
 1 / sqrt(fan in), all others between 0.5 and 1, so that variances are positive and signals pass through the depth.
@@ -51,7 +51,6 @@ class Placeholder:
 
     group: int = -1  # equal for equal weights; -1 where `fill` is given
     deviation: float = 0.0  # of its values around 0; 0: they lie between 0.5 and 1
-    zero: bool = False  # it had an element without a proper inverse, and gets a 0
     fill: bytes = b""  # the one element that it consists of, little-endian
 
     def entries(self) -> dict[str, str]:
@@ -61,7 +60,7 @@ class Placeholder:
         entries = {"location": LOCATION, "group": str(self.group)}
         if self.deviation:
             entries["deviation"] = f"{self.deviation:.4g}"
-        return entries | ({"zero": "1"} if self.zero else {})
+        return entries
 
     @staticmethod
     def read(tensor: TensorProto) -> Placeholder | None:
@@ -74,13 +73,13 @@ class Placeholder:
         if tensor.data_type not in PLACEHOLDER_TYPES:
             raise Unsound("a placeholder of an element type that weights don't have")
         fill, group = entries.pop("fill", ""), entries.pop("group", "")
-        deviation, zero = entries.pop("deviation", "0"), entries.pop("zero", "")
-        if entries or bool(fill) == bool(group) or zero not in ("", "1"):
+        deviation = entries.pop("deviation", "0")
+        if entries or bool(fill) == bool(group):
             raise Unsound("entries of a placeholder that don't go together")
         try:
             if fill:
                 return Placeholder(fill=_element(fill, dtype_of(tensor)))
-            found = Placeholder(int(group), float(deviation), bool(zero))
+            found = Placeholder(int(group), float(deviation))
         except ValueError as error:
             raise Unsound("an entry of a placeholder that is no number") from error
         if not (0 <= found.group < MAX_GROUP and 0 <= found.deviation <= 1):
@@ -98,9 +97,6 @@ class Placeholder:
             block = _shared(self.deviation, dtype.str)[start : start + BLOCK]
         else:
             block = _scaled(np.random.default_rng([_SEED, self.group]).random(count), self.deviation, dtype)
-        if self.zero:
-            block = block.copy()
-            block[0] = 0
         return _spread(block, shape)
 
 

@@ -6,8 +6,7 @@ the form of the stages, shapes come from ONNX's shape inference, and the oracle 
 evaluator, to which the tests compare every definition. A node outside of what a function supports raises `NotNative`,
 and then it runs through that evaluator.
 
-Where definitions differ from ONNX in what they make of NaN: `Relu`, `Clip`, `Max`, `Min` and the pools go by the
-machine's maximum and minimum, which may drop a NaN; `Sign`, `LeakyRelu` and their kind keep it.
+NaN passes through every op, as in numpy: maxima, minima and pools too. `docs/numerics.md` says how exact results are.
 """
 
 from __future__ import annotations

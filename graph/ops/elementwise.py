@@ -11,7 +11,7 @@ import numpy as np
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Const, Expr, const, op
 
-from .definition import ARITHMETIC, Definition, Index, OpDef, View, load
+from .definition import ARITHMETIC, Definition, Index, OpDef, View, load, quotient
 
 F32, F64, I64, I32, BOOL = DType.F32, DType.F64, DType.I64, DType.I32, DType.BOOL
 NUMBERS = (F32, F64, I64, I32)
@@ -72,8 +72,19 @@ def clip_to(x: Expr, low: Expr | float, high: Expr | float) -> Expr:
 
 
 def softplus(x: Expr) -> Expr:
-    """log(1 + exp(x)) without overflow."""
-    return op("max", x, 0.0) + op("log", op("exp", -op("abs", x)) + 1.0)
+    """log(1 + exp(x)) without overflow, and with all digits where it is small."""
+    power = op("exp", -op("abs", x))
+    total = power + 1.0
+    lost = power - (total - 1.0)  # in rounding; the logarithm of a total near 1 lacks as much
+    return op("max", x, 0.0) + (op("log", total) + lost)
+
+
+def exp_less_one(x: Expr) -> Expr:
+    """exp(x) - 1 of what is not positive, with all digits where it is small: Taylor's polynomial there, to 5e-8."""
+    near: Expr = const(1 / 5040)
+    for n in (720, 120, 24, 6, 2, 1):
+        near = near * x + 1 / n
+    return op("select", op("lt", x, -0.4), op("exp", x) - 1.0, near * x)
 
 
 def gelu(x: Expr, approximate: str) -> Expr:
@@ -90,7 +101,7 @@ def negative_part(x: Expr, value: Expr) -> Expr:
 
 def selu(x: Expr, alpha: float, gamma: float) -> Expr:
     """The scaled exponential linear unit; `alpha` and `gamma` as ONNX has them."""
-    return negative_part(x, (op("exp", op("min", x, 0.0)) - 1.0) * alpha) * gamma
+    return negative_part(x, exp_less_one(op("min", x, 0.0)) * alpha) * gamma
 
 
 def sign(x: Expr) -> Expr:
@@ -120,7 +131,6 @@ def power(d: Definition) -> None:
 
 POWERS: Mapping[float | None, Callable[[Expr], Expr]] = {
     -1.0: lambda x: op("div", floats(1), x),
-    0.5: lambda x: op("sqrt", x),
     1.0: lambda x: x,
     2.0: lambda x: x * x,
     3.0: lambda x: x * x * x,
@@ -131,7 +141,7 @@ POWERS: Mapping[float | None, Callable[[Expr], Expr]] = {
 def mean(d: Definition) -> None:
     """The mean of all inputs."""
     parts = d.inputs(F32)
-    d.write(d.output(), lambda i: reduce(lambda a, b: a + b, (load(x, i) for x in parts)) * (1.0 / len(parts)))
+    d.write(d.output(), lambda i: quotient(reduce(lambda a, b: a + b, (load(x, i) for x in parts)), len(parts)))
 
 
 def clip(d: Definition) -> None:
@@ -205,7 +215,7 @@ def _elu(x: Expr, d: Definition) -> Expr:
 
 def _celu(x: Expr, d: Definition) -> Expr:
     alpha = float(d.attr("alpha", 1.0))
-    return negative_part(x, (op("exp", op("min", x, 0.0) * (1 / alpha)) - 1.0) * alpha)
+    return negative_part(x, exp_less_one(quotient(op("min", x, 0.0), alpha)) * alpha)
 
 
 def _hard_sigmoid(x: Expr, d: Definition) -> Expr:

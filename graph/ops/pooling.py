@@ -9,7 +9,7 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, const, op
 
 from ..task import Tensor
-from .definition import Definition, Index, OpDef, load
+from .definition import Definition, Index, OpDef, load, quotient
 from .window import Layout, Window
 
 F32 = DType.F32
@@ -44,7 +44,7 @@ def average_pool(d: Definition) -> None:
     layout, window = _pool(d, "sum", 0.0, lambda _: total)
     limits = _limits(window, bool(d.attr("count_include_pad", 0)))
     if limits is None:
-        d.write(y, lambda i: load(total, i) * (1.0 / prod(window.kernel)))
+        d.write(y, lambda i: quotient(load(total, i), prod(window.kernel)))
         return
 
     def body(i: Index) -> Expr:
@@ -96,7 +96,7 @@ def global_pool(combiner: str) -> OpDef:
             d.fold(y, combiner, extents, element)
         else:
             total = d.fold(d.temporary(y.shape, F32), combiner, extents, element)
-            d.write(y, lambda i: load(total, i) * (1.0 / prod(extents)))
+            d.write(y, lambda i: quotient(load(total, i), prod(extents)))
 
     return define
 

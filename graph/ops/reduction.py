@@ -9,7 +9,7 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, const, op
 
 from ..task import Tensor
-from .definition import ARITHMETIC, Definition, Index, OpDef, axis_of, load
+from .definition import ARITHMETIC, Definition, Index, OpDef, axis_of, load, quotient
 from .window import Layout, padding
 
 F32 = DType.F32
@@ -84,9 +84,9 @@ def log_softmax(d: Definition) -> None:
 def _moments(d: Definition, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor]:
     """The mean, and one over the standard deviation, along `axes`."""
     kept = _kept(x.shape, axes)
-    share = 1.0 / prod(x.shape[axis] for axis in axes)
+    count = prod(x.shape[axis] for axis in axes)
     total = _fold(d, x, d.temporary(kept, F32), axes, "sum", lambda i: load(x, i))
-    mean = d.write(d.temporary(kept, F32), lambda i: load(total, i) * share)
+    mean = d.write(d.temporary(kept, F32), lambda i: quotient(load(total, i), count))
 
     def square(i: Index) -> Expr:
         centred = load(x, i) - load(mean, i)
@@ -94,7 +94,7 @@ def _moments(d: Definition, x: Tensor, axes: Sequence[int], epsilon: float) -> t
 
     spread = _fold(d, x, d.temporary(kept, F32), axes, "sum", square)
     scale = d.temporary(kept, F32)
-    d.write(scale, lambda i: op("div", const(1.0), op("sqrt", load(spread, i) * share + epsilon)))
+    d.write(scale, lambda i: op("div", const(1.0), op("sqrt", quotient(load(spread, i), count) + epsilon)))
     return mean, scale
 
 
@@ -135,11 +135,11 @@ def rms_normalization(d: Definition) -> None:
     d.require(int(d.attr("stash_type", 1)) == 1, "stash_type")
     x, gain = d.input(0, F32), d.input(1, F32)
     axes = list(range(axis_of(int(d.attr("axis", -1)), len(x.shape)), len(x.shape)))
-    kept, share = _kept(x.shape, axes), 1.0 / prod(x.shape[axis] for axis in axes)
+    kept, count = _kept(x.shape, axes), prod(x.shape[axis] for axis in axes)
     epsilon = float(d.attr("epsilon", 1e-5))
     total = _fold(d, x, d.temporary(kept, F32), axes, "sum", lambda i: load(x, i) * load(x, i))
     scale = d.temporary(kept, F32)
-    d.write(scale, lambda i: op("div", const(1.0), op("sqrt", load(total, i) * share + epsilon)))
+    d.write(scale, lambda i: op("div", const(1.0), op("sqrt", quotient(load(total, i), count) + epsilon)))
     d.write(d.output(), lambda i: load(x, i) * load(scale, i) * load(gain, i))
 
 
@@ -173,7 +173,7 @@ REDUCTIONS: Mapping[str, OpDef] = {
     "ReduceL2": reduction("sum", lambda x: x * x, lambda total, _: op("sqrt", total)),
     "ReduceLogSum": reduction("sum", after=lambda total, _: op("log", total)),
     "ReduceMax": reduction("max", lambda x: x, None, *ARITHMETIC),
-    "ReduceMean": reduction("sum", after=lambda total, count: total * (1.0 / count)),
+    "ReduceMean": reduction("sum", after=quotient),
     "ReduceMin": reduction("min", lambda x: x, None, *ARITHMETIC),
     "ReduceProd": reduction("prod", lambda x: x, None, *ARITHMETIC),
     "ReduceSum": reduction("sum", lambda x: x, None, *ARITHMETIC),

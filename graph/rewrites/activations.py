@@ -1,12 +1,18 @@
-"""Activation functions out of the pieces that exporters write them in."""
+"""Activation functions out of the pieces that exporters write them in.
+
+Their constants are the function's own, but for rounding, and no step function follows (`graph.decisive`): another order
+of operations rounds in another way, as `docs/numerics.md` says.
+"""
 
 from __future__ import annotations
 
 from math import pi, sqrt
 
+import numpy as np
+
 from tunewright.graph.ir import Graph, Node
 
-from .algebra import close, factors, operands, polynomial
+from .algebra import close, factors, factors_of, near, operands, polynomial
 from .edit import Edit, apply
 
 
@@ -26,7 +32,7 @@ _GELU = {
 
 
 def _gelu(edit: Edit, node: Node) -> bool:
-    if node.op != "Mul" or node.domain:
+    if node.op not in ("Mul", "Div") or node.domain or edit.is_decisive(node.outputs[0]):
         return False
     parts = list(operands(edit, node.inputs[0])) + list(operands(edit, node.inputs[1])) + list(node.inputs)
     for gate in parts:
@@ -52,13 +58,11 @@ def _one_plus(edit: Edit, name: str) -> Node | None:
 
 
 def _product_of(edit: Edit, node: Node, wanted: tuple[str, str], scalar: float) -> bool:
-    """Whether the Mul is `scalar` times the two tensors, and of their type."""
+    """Whether a Mul or Div is `scalar` times the two tensors, and of their type."""
     stop = frozenset(wanted)
-    parts = [factors(edit, name, stop) for name in node.inputs]
-    found = sorted(parts[0][1] + parts[1][1])
-    number = parts[0][0] * parts[1][0]
+    number, found = factors_of(edit, node, stop)
     alike = edit.types[wanted[0]] == edit.types[node.outputs[0]]
-    return alike and found == sorted(wanted) and abs(number - scalar) <= 1e-3 * scalar
+    return alike and sorted(found) == sorted(wanted) and near(number, scalar)
 
 
 def gates(graph: Graph) -> Graph:
@@ -73,12 +77,17 @@ def gates(graph: Graph) -> Graph:
 
 
 def _gate(edit: Edit, node: Node) -> bool:
-    if node.domain or node.op not in ("Mul", "Clip"):
+    if node.domain or node.op not in ("Mul", "Div", "Clip"):
         return False
-    if _hard_sigmoid(edit, node):
+    if node.op == "Mul" and _silu(edit, node):
         return True
-    if node.op == "Clip":
+    if edit.is_decisive(node.outputs[0]):
         return False
+    return _hard_sigmoid(edit, node) or (node.op != "Clip" and _hard_swish(edit, node))
+
+
+def _silu(edit: Edit, node: Node) -> bool:
+    """x * sigmoid(x), and HardSwish likewise."""
     for x, gate in (node.inputs, node.inputs[::-1]):
         made = edit.made_by(gate, "Sigmoid", "HardSigmoid")
         if made is None or made.inputs[0] != x:
@@ -86,33 +95,34 @@ def _gate(edit: Edit, node: Node) -> bool:
         if made.op == "Sigmoid":
             edit.emit("Silu", x, to=node.outputs[0])
             return True
-        if abs(made.attrs["alpha"] - 1 / 6) < 1e-4 and abs(made.attrs["beta"] - 0.5) < 1e-6:
+        if (made.attrs["alpha"], made.attrs["beta"]) == (SIXTH, 0.5):
             edit.emit("HardSwish", x, to=node.outputs[0])
             return True
-    return _hard_swish(edit, node)
+    return False
+
+
+SIXTH = float(np.float32(1 / 6))
 
 
 def _hard_sigmoid(edit: Edit, node: Node) -> bool:
     """Clip(x + b, 0, c) / c, and Clip(a * x + b, 0, 1)."""
-    divisor = 1.0
-    clip: Node | None = node
-    if node.op == "Mul":
-        scale = edit.scalar(node.inputs[1])
-        clip = edit.made_by(node.inputs[0], "Clip")
-        if clip is None or not scale or edit.types[node.inputs[0]] != edit.types[node.outputs[0]]:
+    scale, clip = 1.0, node
+    if node.op != "Clip":
+        scale, found = factors_of(edit, node)
+        made = edit.made_by(found[0], "Clip") if len(found) == 1 else None
+        if made is None or edit.types[found[0]] != edit.types[node.outputs[0]]:
             return False
-        divisor = 1 / scale
-    if clip is None or len(clip.inputs) > 1 or clip.attrs.get("min") != 0:
-        return False
-    high = clip.attrs.get("max")
-    line = edit.made_by(clip.inputs[0], "Add")
+        clip = made
+    low, high = clip.attrs.get("min"), clip.attrs.get("max")
+    line = edit.made_by(clip.inputs[0], "Add") if len(clip.inputs) == 1 else None
     shift = edit.scalar(line.inputs[1]) if line else None
-    if high is None or line is None or shift is None or abs(high - divisor) > 1e-3 * divisor or divisor <= 0:
+    if low != 0 or high is None or line is None or shift is None or scale <= 0 or not near(high * scale, 1.0):
         return False
     slope, parts = factors(edit, line.inputs[0])
     if len(parts) != 1 or slope <= 0 or edit.types[parts[0]] != edit.types[node.outputs[0]]:
         return False
-    edit.emit("HardSigmoid", parts[0], to=node.outputs[0], alpha=slope / divisor, beta=shift / divisor)
+    alpha, beta = (float(np.float32(number * scale)) for number in (slope, shift))
+    edit.emit("HardSigmoid", parts[0], to=node.outputs[0], alpha=alpha, beta=beta)
     return True
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tunewright.graph.ir import Node
+
 from .edit import Edit
 
 MAX_DEPTH = 6
@@ -12,6 +14,9 @@ MAX_DEPTH = 6
 MAX_DEGREE = 4
 """Highest power of a polynomial."""
 
+FEW_ULPS = 2.0**-21
+"""How far the constants of a pattern may be off, relatively: products of some float32 numbers as they are rounded."""
+
 Polynomial = dict[int, float]
 """Exponent -> coefficient."""
 
@@ -19,20 +24,33 @@ Polynomial = dict[int, float]
 def factors(
     edit: Edit, name: str, stop: frozenset[str] = frozenset(), depth: int = MAX_DEPTH
 ) -> tuple[float, list[str]]:
-    """The tensor as a number times other tensors, through nested Muls; those in `stop` are not taken apart."""
+    """The tensor as a number times others, through nested Muls and Divs by numbers; `stop` is not taken apart."""
     scalar = edit.scalar(name)
     if scalar is not None:
         return scalar, []
-    node = edit.made_by(name, "Mul") if name not in stop and depth else None
+    node = edit.made_by(name, "Mul", "Div") if name not in stop and depth else None
     if node is None:
         return 1.0, [name]
-    parts = [factors(edit, operand, stop, depth - 1) for operand in node.inputs]
-    return parts[0][0] * parts[1][0], parts[0][1] + parts[1][1]
+    return factors_of(edit, node, stop, depth - 1)
+
+
+def factors_of(
+    edit: Edit, node: Node, stop: frozenset[str] = frozenset(), depth: int = MAX_DEPTH
+) -> tuple[float, list[str]]:
+    """As `factors`, of what a Mul or a Div makes. A Div by anything but a number has no factors but its result."""
+    number, others = factors(edit, node.inputs[0], stop, depth)
+    if node.op == "Div":
+        divisor = edit.scalar(node.inputs[1])
+        return (number / divisor, others) if divisor else (1.0, list(node.outputs))
+    more, rest = factors(edit, node.inputs[1], stop, depth)
+    return number * more, others + rest
 
 
 def operands(edit: Edit, name: str, depth: int = MAX_DEPTH) -> Iterator[str]:
-    """The tensors that a product consists of, partial products included."""
-    node = edit.made_by(name, "Mul")
+    """The tensors that a product consists of, partial products and what is divided by numbers included."""
+    node = edit.made_by(name, "Mul", "Div")
+    if node and node.op == "Div" and edit.scalar(node.inputs[1]) is None:
+        return
     for operand in node.inputs if node and depth else ():
         yield operand
         yield from operands(edit, operand, depth - 1)
@@ -45,7 +63,7 @@ def polynomial(edit: Edit, name: str, base: str, depth: int = 2 * MAX_DEPTH) -> 
     scalar = edit.scalar(name)
     if scalar is not None:
         return {0: scalar}
-    node = edit.made_by(name, "Add", "Mul", "Sub", "Pow") if depth else None
+    node = edit.made_by(name, "Add", "Mul", "Sub", "Pow", "Div") if depth else None
     if node is None:
         return None
     left = polynomial(edit, node.inputs[0], base, depth - 1)
@@ -62,6 +80,9 @@ def polynomial(edit: Edit, name: str, base: str, depth: int = 2 * MAX_DEPTH) -> 
     right = polynomial(edit, node.inputs[1], base, depth - 1)
     if right is None:
         return None
+    if node.op == "Div":
+        divisor = right.get(0, 0.0) if right.keys() == {0} else 0.0
+        return {n: number / divisor for n, number in left.items()} if divisor else None
     if node.op == "Mul":
         return _limited(_product(left, right))
     sign = 1.0 if node.op == "Add" else -1.0
@@ -80,8 +101,11 @@ def _limited(a: Polynomial) -> Polynomial | None:
     return a if max(a) <= MAX_DEGREE else None
 
 
-def close(a: Polynomial | None, b: Polynomial, relative: float = 1e-3) -> bool:
-    """Whether two polynomials agree; models write constants with as few as four digits."""
-    if a is None:
-        return False
-    return all(abs(a.get(n, 0.0) - b.get(n, 0.0)) <= relative * abs(b.get(n, 0.0)) for n in a.keys() | b.keys())
+def near(a: float, b: float) -> bool:
+    """Whether two numbers agree but for rounding."""
+    return abs(a - b) <= FEW_ULPS * abs(b)
+
+
+def close(a: Polynomial | None, b: Polynomial) -> bool:
+    """Whether two polynomials agree but for rounding."""
+    return a is not None and all(near(a.get(n, 0.0), b.get(n, 0.0)) for n in a.keys() | b.keys())

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tunewright.graph.decisive import decisive
 from tunewright.graph.draft import Draft
 from tunewright.graph.inference import TypeFault
 from tunewright.graph.ir import Graph, Node, Value
@@ -21,6 +22,8 @@ class Edit(Draft):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
+        self._before = graph
+        self._decisive: frozenset[str] | None = None
         self._aliases: dict[str, str] = {}
         self._reads = Counter(name for node in graph.nodes for name in node.inputs)
         self._reads.update(value.tensor for value in graph.outputs)
@@ -62,6 +65,12 @@ class Edit(Draft):
     def is_float(self, name: str) -> bool:
         """Whether the tensor holds floating-point numbers."""
         return self.types[name].dtype in ("float16", "float32", "float64")
+
+    def is_decisive(self, name: str) -> bool:
+        """Whether the last bit of a tensor of the graph before counts, so that it may not be rounded in another way."""
+        if self._decisive is None:
+            self._decisive = decisive(self._before)
+        return name in self._decisive
 
     def rank(self, name: str) -> int:
         """The number of dimensions; -1 if it is not known."""

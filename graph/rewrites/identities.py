@@ -1,14 +1,14 @@
-"""Algebra, element by element: what changes nothing goes, and each thing is written in one way.
+"""Algebra, element by element: what changes nothing goes, and each thing is written in one way. Not a bit changes.
 
-Constants come second in Add and Mul, division by a constant is a Mul, subtraction of one an Add, sums of many operands
-are chains of two.
+Constants come second in Add and Mul, division by a power of two is a Mul, subtraction of a constant an Add, sums of
+many operands are chains of two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Any
+from math import copysign, frexp
 
 import numpy as np
 
@@ -44,8 +44,8 @@ def _same_type(edit: Edit, node: Node, position: int = 0) -> bool:
 
 
 def _add(edit: Edit, node: Node) -> bool:
-    """x + 0, and constants second."""
-    return _constant_second(edit, node) or _neutral(edit, node, 0.0)
+    """x + -0, and constants second. (Adding 0 makes 0 of -0.)"""
+    return _constant_second(edit, node) or _neutral(edit, node, -0.0)
 
 
 def _mul(edit: Edit, node: Node) -> bool:
@@ -54,7 +54,8 @@ def _mul(edit: Edit, node: Node) -> bool:
 
 
 def _neutral(edit: Edit, node: Node, value: float) -> bool:
-    if not _same_type(edit, node) or edit.scalar(node.inputs[1]) != value:
+    found = edit.scalar(node.inputs[1])
+    if found != value or not _same_type(edit, node) or copysign(1, found) != copysign(1, value):
         return False
     return _gone(edit, node)
 
@@ -77,15 +78,16 @@ def _sub(edit: Edit, node: Node) -> bool:
 
 
 def _div(edit: Edit, node: Node) -> bool:
-    """x / c is x * (1 / c), within one rounding; 1 / x is a Reciprocal."""
+    """x / c is x * (1 / c) for a power of two; 1 / x is a Reciprocal."""
     x, y = node.inputs
     if not edit.is_float(x):
         return False
-    array = edit.array(y)
-    if array is not None:
-        if not invertible(array):
+    divisor = edit.scalar(y)
+    if divisor is not None:
+        if not has_exact_inverse(divisor, edit.types[y].dtype):
             return False
-        edit.emit("Mul", x, edit.constant(np.reciprocal(array)), to=node.outputs[0])
+        inverse = np.full(edit.shape(y) or (), 1 / divisor, edit.types[y].dtype)
+        edit.emit("Mul", x, edit.constant(inverse), to=node.outputs[0])
         return True
     if edit.scalar(x) == 1.0 and _same_type(edit, node, 1):
         edit.emit("Reciprocal", y, to=node.outputs[0])
@@ -93,15 +95,16 @@ def _div(edit: Edit, node: Node) -> bool:
     return False
 
 
-def invertible(array: Any) -> bool:
-    """Whether every element of a float array has an inverse that is neither infinite nor of reduced precision."""
-    with np.errstate(all="ignore"):
-        inverse = np.reciprocal(array)
-    return bool((np.isfinite(inverse) & (np.abs(inverse) >= np.finfo(array.dtype.name).tiny)).all())
+def has_exact_inverse(value: float, dtype: str) -> bool:
+    """Whether 1 / value is a float of that type, and not a subnormal: so it is of powers of two."""
+    if abs(frexp(value)[0]) != 0.5:
+        return False
+    limits = np.finfo(dtype)
+    return bool(limits.tiny <= abs(1 / value) <= limits.max)
 
 
 def _pow(edit: Edit, node: Node) -> bool:
-    """Powers 1, 2, 0.5, -1 and -0.5."""
+    """Powers 1, 2 and -1. (The square root differs from the power 0.5 in what it makes of -0 and -inf.)"""
     x = node.inputs[0]
     exponent = edit.array(node.inputs[1])
     if exponent is None or exponent.size != 1 or not edit.is_float(x) or not _same_type(edit, node):
@@ -112,12 +115,8 @@ def _pow(edit: Edit, node: Node) -> bool:
             edit.alias(to, x)
         case 2.0:
             edit.emit("Mul", x, x, to=to)
-        case 0.5:
-            edit.emit("Sqrt", x, to=to)
         case -1.0:
             edit.emit("Reciprocal", x, to=to)
-        case -0.5:
-            edit.emit("Reciprocal", edit.emit("Sqrt", x), to=to)
         case _:
             return False
     return True
@@ -184,7 +183,7 @@ def _mean(edit: Edit, node: Node) -> bool:
     if edit.shape(node.outputs[0]) is None:
         return False
     total = reduce(lambda a, b: edit.emit("Add", a, b), node.inputs)
-    edit.emit("Mul", total, edit.like(total, 1 / len(node.inputs)), to=node.outputs[0])
+    edit.emit("Div", total, edit.like(total, len(node.inputs)), to=node.outputs[0])
     return True
 
 

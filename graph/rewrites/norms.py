@@ -1,4 +1,8 @@
-"""Softmax and normalisation of rows out of the pieces that exporters write them in."""
+"""Softmax and normalisation of rows out of the pieces that exporters write them in.
+
+Only where no step function follows (`graph.decisive`): the whole rounds in another way than the pieces, as
+`docs/numerics.md` says.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import numpy as np
 from tunewright.graph.ir import Array, Graph, Node
 
 from .edit import Edit, apply
+from .joining import keeps_range, product
 
 
 def softmaxes(graph: Graph) -> Graph:
@@ -22,7 +27,7 @@ def softmaxes(graph: Graph) -> Graph:
 
 def _softmax(edit: Edit, node: Node) -> bool:
     quotient = _quotient(edit, node)
-    if quotient is None:
+    if quotient is None or edit.is_decisive(node.outputs[0]):
         return False
     top, bottom = quotient
     power, total = edit.made_by(top, "Exp"), edit.made_by(bottom, "ReduceSum")
@@ -66,24 +71,52 @@ def layer_norms(graph: Graph) -> Graph:
 
 
 def _norm(edit: Edit, node: Node) -> bool:
+    if edit.is_decisive(node.outputs[0]):
+        return False
     return _affine(edit, node) or _whitened(edit, node) or _folded_moments(edit, node)
 
 
 def _whitened(edit: Edit, node: Node) -> bool:
     """d / sqrt(mean(d * d) + epsilon)."""
-    quotient = _quotient(edit, node)
-    root = edit.made_by(quotient[1], "Sqrt") if quotient else None
-    if quotient is None or root is None:
-        return False
-    moment = _moment(edit, root.inputs[0])
-    if moment is None or edit.types[quotient[0]] != edit.types[node.outputs[0]]:
+    pair = _over_root(edit, node)
+    moment = _moment(edit, pair[1]) if pair else None
+    if pair is None or moment is None or edit.types[pair[0]] != edit.types[node.outputs[0]]:
         return False
     centred, axis, epsilon = moment
-    if quotient[0] != centred:
+    if pair[0] != centred:
         return False
     x = _uncentred(edit, centred, axis)
     _emit_norm(edit, node, "RMSNormalization" if x is None else "LayerNormalization", x or centred, axis, epsilon)
     return True
+
+
+def _over_root(edit: Edit, node: Node) -> tuple[str, str] | None:
+    """a and b of a / sqrt(b), a * (1 / sqrt(b)) and a * b ** -0.5."""
+    quotient = _quotient(edit, node)
+    if quotient is not None:
+        root = _rooted(edit, quotient[1])
+        return None if root is None else (quotient[0], root)
+    for a, b in (node.inputs, node.inputs[::-1]) if node.op == "Mul" else ():
+        root = _rooted(edit, b, -0.5)
+        if root is not None:
+            return a, root
+    return None
+
+
+def _rooted(edit: Edit, name: str, exponent: float = 0.5) -> str | None:
+    """x of x to the power 0.5, as sqrt(x) too, or to another power."""
+    node = edit.made_by(name, "Sqrt", "Pow")
+    if node is None:
+        return None
+    if node.op == "Sqrt":
+        return node.inputs[0] if exponent == 0.5 else None
+    return node.inputs[0] if edit.scalar(node.inputs[1]) == exponent else None
+
+
+def _inverse_root(edit: Edit, name: str) -> str | None:
+    """x of 1 / sqrt(x)."""
+    inverse = edit.made_by(name, "Reciprocal")
+    return _rooted(edit, inverse.inputs[0]) if inverse else _rooted(edit, name, -0.5)
 
 
 def _emit_norm(edit: Edit, node: Node, op: str, x: str, axis: int, epsilon: float) -> None:
@@ -125,8 +158,8 @@ def _folded_moments(edit: Edit, node: Node) -> bool:
     """TensorFlow's form: x * a + (b - mean * a) with a = scale / sqrt(variance + epsilon)."""
     if node.op != "Add" or node.domain:
         return False
-    for product, rest in (node.inputs, node.inputs[::-1]):
-        scaled, shift = edit.made_by(product, "Mul"), edit.made_by(rest, "Sub")
+    for left, right in (node.inputs, node.inputs[::-1]):
+        scaled, shift = edit.made_by(left, "Mul"), edit.made_by(right, "Sub")
         moved = edit.made_by(shift.inputs[1], "Mul") if shift else None
         if scaled is None or shift is None or moved is None:
             continue
@@ -140,16 +173,14 @@ def _folded_moments(edit: Edit, node: Node) -> bool:
 def _emit_folded(edit: Edit, node: Node, x: str, a: str, mean: str, bias: str) -> bool:
     average = edit.made_by(mean, "ReduceMean")
     axis = _trailing(edit, average) if average and average.inputs == (x,) else None
-    inverse, scale = edit.made_by(a, "Reciprocal"), None
-    product = edit.made_by(a, "Mul")
-    if product is not None:
-        inverse, scale = edit.made_by(product.inputs[0], "Reciprocal"), edit.array(product.inputs[1])
-    root = edit.made_by(inverse.inputs[0], "Sqrt") if inverse else None
-    moment = _moment(edit, root.inputs[0]) if root else None
+    scaled = edit.made_by(a, "Mul")
+    root = _inverse_root(edit, scaled.inputs[0] if scaled else a)
+    moment = _moment(edit, root) if root else None
     if axis is None or moment is None or moment[1] != axis or _uncentred(edit, moment[0], axis) != x:
         return False
     shape = (edit.shape(x) or ())[axis:]
-    parts = [np.ones((), edit.types[x].dtype) if product is None else scale, edit.array(bias)]
+    scale = edit.array(scaled.inputs[1]) if scaled else np.ones((), edit.types[x].dtype)
+    parts = [scale, edit.array(bias)]
     values = [_filled(part, shape) for part in parts]
     if values[0] is None or values[1] is None or edit.types[x] != edit.types[node.outputs[0]]:
         return False
@@ -173,7 +204,7 @@ def _filled(array: Array | None, shape: tuple[int, ...]) -> Any:
 
 
 def _affine(edit: Edit, node: Node) -> bool:
-    """A constant that multiplies or is added after the normalisation."""
+    """A constant that multiplies after the normalisation, or is added where none was yet."""
     if node.op not in ("Mul", "Add") or node.domain:
         return False
     inner = edit.made_by(node.inputs[0], "LayerNormalization", "RMSNormalization")
@@ -184,13 +215,17 @@ def _affine(edit: Edit, node: Node) -> bool:
     value = _filled(constant, (edit.shape(node.outputs[0]) or ())[axis:])
     if value is None or edit.types[inner.outputs[0]] != edit.types[node.outputs[0]]:
         return False
-    scale: Any = edit.array(inner.inputs[1])
-    bias: Any = edit.array(inner.inputs[2]) if len(inner.inputs) > 2 else 0 * value
-    if scale is None or bias is None or (inner.op == "RMSNormalization" and node.op == "Add"):
+    parts = [edit.array(name) for name in inner.inputs[1:]]
+    if any(part is None for part in parts):
         return False
-    scale, bias = (scale * value, bias * value) if node.op == "Mul" else (scale + 0 * value, bias + value)
-    names = [edit.constant(scale)]
-    if inner.op == "LayerNormalization" and (len(inner.inputs) > 2 or node.op == "Add"):
-        names.append(edit.constant(bias))
+    if node.op == "Mul":
+        joined = [product(part, value) for part in parts]
+        if not all(keeps_range(made, part, value) for made, part in zip(joined, parts, strict=True)):
+            return False
+    elif inner.op == "LayerNormalization" and len(parts) == 1:
+        joined = [*parts, value]
+    else:
+        return False
+    names = [edit.constant(np.ascontiguousarray(np.broadcast_to(made, value.shape))) for made in joined]
     edit.add(Node(inner.op, (inner.inputs[0], *names), node.outputs, inner.attrs, version=inner.version))
     return True

@@ -1,4 +1,7 @@
-"""Widening: float16 and bfloat16 as float32, on machines that compute in no other type and have no lack of memory."""
+"""Widening: float16 and bfloat16 as float32, on machines that compute in no other type and have no lack of memory.
+
+Only what a step function depends on is rounded after each node, as the model says (`graph.decisive`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from tunewright.codegen.dtype import DType
+from tunewright.graph.decisive import decisive
 from tunewright.graph.draft import Draft
 from tunewright.graph.inference import TypeFault, infer
 from tunewright.graph.ir import Graph, Node, TensorType
@@ -16,7 +20,8 @@ FLOAT32 = DType.F32.value
 def narrow_floats(graph: Graph) -> Graph:
     """The graph with narrow floats only in its inputs and outputs, and around nodes that can have no other type.
 
-    Results are as near to the exact ones as before, or nearer: nothing is rounded in between.
+    Results are as near to the exact ones as before, or nearer: nothing is rounded in between, but where a step
+    function follows.
 
     Before: `y = Relu(x); return y`, both float16. After: `a = Cast(x); b = Relu(a); y = Cast(b); return y`, a and b
     float32.
@@ -41,6 +46,7 @@ class _Widening(Draft):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
+        self._decisive = decisive(graph)
         self._there = {value.tensor for value in graph.inputs} | set(graph.constants)
         self._twins: dict[str, str] = {}
 
@@ -73,7 +79,13 @@ class _Widening(Draft):
         if any(name and kind.dtype != self.types[name].dtype for name, kind in zip(outputs, found, strict=True)):
             return False
         self.add(wide)
-        self._twins.update((old, new) for old, new in zip(node.outputs, outputs, strict=True) if old != new)
+        for old, new in zip(node.outputs, outputs, strict=True):
+            if old == new:
+                continue
+            if old in self._decisive:
+                self._there.add(self.cast(new, self.types[old].dtype, old))
+                new = self.cast(old, FLOAT32)
+            self._twins[old] = new
         return True
 
     def _fresh_twin(self, name: str) -> str:

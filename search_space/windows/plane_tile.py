@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby, pairwise, product
 
 from tunewright.codegen.expr import (
@@ -29,7 +28,6 @@ from tunewright.graph.task import identity
 from ..nests.direction import Direction
 from ..nests.tile import ACC, folded
 from .planes import Planes
-from .window_tile import reciprocal
 from .windows import OWN, around, folded_with, with_element
 
 LANE = "lane"
@@ -328,13 +326,7 @@ class PlaneTile:
         outer = [substitute(e, places) for e in piece.index[:-1]]
         steps: list[Stmt] = []
         for number in range(len(strip.stretch.vectors)):
-            own = self.slots[row, number]
-            value = transform(strip.finish(at, number), partial(_finished, own))
+            value = with_element(strip.finish(at, number), self.slots[row, number])
             index = (*outer, Ramp(strip.first(number), self.lanes))
             steps.append(Store(piece.output, index, value, strip.count(number)))
         return steps
-
-
-def _finished(own: Load, node: Expr) -> Expr:
-    """A part of what follows the fold, whose result is in a register."""
-    return own if node is OWN else reciprocal(node)

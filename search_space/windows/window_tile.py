@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 
-from tunewright.codegen.expr import Const, Expr, Load, Op, Ramp, const, free_vars, op, substitute, transform
+from tunewright.codegen.expr import Const, Expr, Load, Ramp, const, free_vars, op, substitute
 from tunewright.codegen.index import Ranges, simplify
 from tunewright.codegen.ir import Alloc, Block, Buffer, If, Scope, Stmt, Store
 from tunewright.codegen.lanes import vectorize
@@ -166,7 +166,7 @@ class WindowTile:
         """Write one vector of results, with what follows them."""
         piece, places = self.found.piece, self._places(row, column)
         value = self._result(row, column, number)
-        finish = transform(self._finish(places, number), lambda node: value if node is OWN else reciprocal(node))
+        finish = with_element(self._finish(places, number), value)
         index = tuple(substitute(e, places) for e in self.indices[number])
         return Store(piece.output, index, finish, self.parts[number].count)
 
@@ -188,11 +188,3 @@ class WindowTile:
                 more = self.slots[row, kept, number]
                 value = more if value is None else folded(self.stage.combiner, value, more)
         return Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype) if value is None else value
-
-
-def reciprocal(node: Expr) -> Expr:
-    """Vectors over one number are as many divisions; they are multiplied by its inverse, which is worked out once."""
-    match node:
-        case Op("div", (vector, number), dtype) if dtype.is_float and vector.lanes > 1 and number.lanes == 1:
-            return vector * (const(1.0, dtype) / number)
-    return node

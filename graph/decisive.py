@@ -1,0 +1,77 @@
+"""Where the last bit decides: tensors that a step function reads, however far ahead of it they are made.
+
+Most rewrites give the same bits. Those of the table in `docs/numerics.md` round in another way, which moves a result by
+a few units in the last place, but where a step follows: just below 3 or just above, `Floor` answers 2 or 3. So what is
+*decisive* none of them may touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .ir import Graph, Node
+
+SUMS = frozenset({"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN", "Recurrence"})
+"""Sums of products, where a way back ends: the order of their terms is free, so their operands' last bits are not what
+decides. (Else no layer of a classifier that ends in ArgMax could be touched.)"""
+
+_CONTINUOUS = """
+Abs Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization Celu Clip Concat Cos Cosh CumSum DepthToSpace
+Div Dropout Elu Erf Exp Expand Flatten Gather GatherElements GatherND Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool
+GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization LRN LayerNormalization LeakyRelu Log LogSoftmax
+LpNormalization LpPool Max MaxPool Mean MeanVarianceNormalization Min Mish Mul Neg PRelu Pad Pow RMSNormalization
+Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+ReduceSumSquare Relu Reshape Resize Selu Shape Sigmoid Silu Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth
+Split Sqrt Squeeze Sub Sum Swish Tan Tanh Tile Transpose Trilu Unsqueeze Where
+"""
+CONTINUOUS = frozenset(_CONTINUOUS.split())
+"""Ops whose results move little where their float operands do. All others count as step functions."""
+
+ADDITIONS = frozenset({"Add", "Sub"})
+
+FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
+
+
+def decisive(graph: Graph) -> frozenset[str]:
+    """The tensors of floats on whose last bits a step function depends, before sums of products or after them.
+
+    Example: of `a = Conv(x, w); b = Mul(a, s); c = Relu(b); y = Floor(c)` these are a, b and c.
+    """
+    found: set[str] = set()
+    rounded = set(_rounded_by_additions(graph))
+    for node in reversed(graph.nodes):
+        if (
+            _is_step(graph, node)
+            or rounded.intersection(node.outputs)
+            or (not found.isdisjoint(node.outputs) and (node.op not in SUMS or node.domain))
+        ):
+            found.update(_floats(graph, node.inputs))
+    return frozenset(found)
+
+
+def _is_step(graph: Graph, node: Node) -> bool:
+    """Whether the node may answer a little change with a large one."""
+    if node.domain:
+        return True
+    match node.op:
+        case "Cast":
+            return graph.types[node.outputs[0]].dtype not in FLOATS
+        case "MaxPool":
+            return len(node.outputs) > 1  # tells where the largest are
+        case "Resize":
+            return len(node.inputs) > 1  # by factors that are floats
+    return node.op not in CONTINUOUS and node.op not in SUMS
+
+
+def _rounded_by_additions(graph: Graph) -> Iterable[str]:
+    """Results of one constant added after another: so floats are rounded, to whole numbers by 1.5 * 2^23."""
+    shifted: set[str] = set()
+    for node in graph.nodes:
+        if node.op in ADDITIONS and not node.domain and not graph.constants.keys().isdisjoint(node.inputs):
+            if not shifted.isdisjoint(node.inputs):
+                yield node.outputs[0]
+            shifted.add(node.outputs[0])
+
+
+def _floats(graph: Graph, names: Iterable[str]) -> Iterable[str]:
+    return (name for name in names if name and graph.types[name].dtype in FLOATS)
