@@ -14,14 +14,12 @@ def product(array: Any, factor: Any) -> Any:
         return (np.asarray(array, np.float64) * factor).astype(array.dtype)
 
 
-def keeps_range(joined: Any, *parts: Any) -> bool:
-    """Whether a constant is as good as those that it was made of: finite, and nowhere small where none of them was.
+def keeps_range(joined: Any, array: Any, factor: Any) -> bool:
+    """Whether a product is as good as the constant that was multiplied: finite, and nowhere small where that was not.
 
-    Small is zero or subnormal in the type of `joined`, which has fewer digits. The parts broadcast to it.
+    Small is zero or subnormal, which has fewer digits; multiplying by zero makes zero. All have the shape of `joined`,
+    or broadcast to it.
     """
     least = ml_dtypes.finfo(joined.dtype).tiny  # type: ignore[no-untyped-call]
-    small = np.abs(joined) < least
-    if small.any():
-        for part in parts:
-            small = small & (np.abs(part) >= least)
-    return bool(np.isfinite(joined).all()) and not bool(small.any())
+    lost = (np.abs(joined) < least) & (np.abs(array) >= least) & (np.asarray(factor) != 0)
+    return bool(np.isfinite(joined).all()) and not bool(lost.any())

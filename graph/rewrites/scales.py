@@ -107,14 +107,15 @@ def _batch_norm(edit: Edit, node: Node) -> bool:
         return False
     scale, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
     with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + node.attrs["epsilon"])
+        inverse = 1 / np.sqrt(variance + node.attrs["epsilon"])
+        factor = scale * inverse
     if _into_weights(edit, node, factor, bias, mean):
         return True
     dtype = edit.types[node.outputs[0]].dtype
     places = (-1,) if is_channels_last(node) else (-1, *(1,) * (rank - 2))
     with np.errstate(all="ignore"):
         s, t = (v.astype(dtype) for v in (factor, bias - mean * factor))
-    if not keeps_range(s, scale.astype(dtype)) or not np.isfinite(t).all():
+    if not keeps_range(s, scale, inverse) or not np.isfinite(t).all():
         return False
     names = [edit.constant(v.reshape(places)) for v in (s, t)]
     edit.emit("Add", edit.emit("Mul", node.inputs[0], names[0]), names[1], to=node.outputs[0])
