@@ -198,8 +198,8 @@ def _product(x: Expr, exponent: int) -> Expr:
 def power(x: Expr, y: Expr) -> Expr:
     """x to the y: relative error 2e-7 * (1 + |y * ln(x)|), up to 2e-5 at the ends of the range.
 
-    Negative x to a whole y has the sign that its parity says, to any other y is NaN. Constant halves, such as 0.5 and
-    -1.5, go through the square root instead: a few 1e-7. Zeros of either sign count as 0, infinities to halves as inf.
+    Negative x, -0 too, to a whole y has the sign that its parity says; finite ones to any other y are NaN. Constant
+    halves, such as 0.5 and -1.5, go through the square root instead: a few 1e-7.
     """
     if isinstance(y, Const) and _is_product(const(2 * y.value)):
         x = op("select", op("eq", x, -inf), inf, x + 0.0)
@@ -211,8 +211,9 @@ def power(x: Expr, y: Expr) -> Expr:
     result = op("select", one, 1.0, exp(y * log(size)))
     whole = op("eq", op("round", y), y)
     odd = op("and", whole, op("ne", op("round", y * 0.5), y * 0.5))
-    negative = op("lt", x, 0.0)
-    result = op("select", op("and", negative, odd), op("neg", result), result)
+    signed = op("lt", op("bitcast", x, dtype=DType.I32), 0)  # -0 too
+    result = op("select", op("and", signed, odd), op("neg", result), result)
+    negative = op("and", op("lt", x, 0.0), op("lt", -inf, x))
     return op("select", op("and", negative, op("not", whole)), nan, result)
 
 

@@ -181,6 +181,15 @@ def test_powers_of_denormals():
     assert np.allclose(got, [2.0 ** (-149 * 0.3), 1e-40**0.7, 0, 2.0 ** (149 * 0.2)], rtol=2e-5, atol=0)
 
 
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 1.5])
+def test_infinities_and_zeros_to_halves(exponent):
+    """As in C, not as by the square root alone."""
+    positive, negative = (inf, 0.0) if exponent > 0 else (0.0, inf)
+    got = run(op("pow", x, exponent), x=[inf, -inf, 0.0, -0.0, -1.0])
+    assert got.tolist()[:4] == [positive, positive, negative, negative] and np.isnan(got[4])
+    assert not np.signbit(got[:4]).any()
+
+
 def test_general_powers():
     rng = np.random.default_rng(0)
     bases = np.exp(rng.uniform(-8, 8, 50_000)).astype(np.float32)
@@ -193,8 +202,8 @@ def test_general_powers():
 
 @pytest.mark.parametrize("constant", [False, True])
 def test_powers_of_special_values(constant):
-    bases = [-2.0, -2.0, -2.0, 0.0, 0.0, 0.0, 1.0, nan, -1.0, inf, -inf, -2.0, nan, 2.0]
-    powers = [35.0, 36.0, 35.3, 0.0, 40.3, -40.3, inf, 0.0, inf, -0.3, 35.0, -inf, 0.3, nan]
+    bases = [-2.0, -2.0, -2.0, 0.0, 0.0, 0.0, 1.0, nan, -1.0, inf, -inf, -2.0, nan, 2.0, -inf, -0.0, -0.0]
+    powers = [35.0, 36.0, 35.3, 0.0, 40.3, -40.3, inf, 0.0, inf, -0.3, 35.0, -inf, 0.3, nan, 0.3, -35.0, 0.3]
     with np.errstate(all="ignore"):
         want = np.power(np.array(bases), np.array(powers)).astype(np.float32)
     for base, power, value in zip(bases, powers, want, strict=True):
