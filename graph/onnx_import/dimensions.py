@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from onnx import TensorShapeProto, ValueInfoProto
 
@@ -11,66 +12,103 @@ from tunewright.graph.ir import TensorType
 
 from .errors import ModelError, shown
 
+MAX_NAMED = 50
+"""Most dimensions that a message names."""
+
+
+class _Open(NamedTuple):
+    """A dimension that an input leaves open."""
+
+    label: str  # of the input
+    axis: int
+    name: str  # may be empty
+
+    @property
+    def place(self) -> str:
+        """What binds this one alone."""
+        return f"{self.label}:{self.axis}"
+
+    @property
+    def key(self) -> str:
+        """What binds it and all that go by the same name."""
+        return self.name or self.place
+
 
 class Dimensions:
     """Bindings by name ("batch") or by place ("input:0", the axis counted from 0)."""
 
     def __init__(self, bindings: Mapping[str, int], inputs: Iterable[ValueInfoProto]) -> None:
-        """Raises ModelError where a binding is no size, or names nothing that the inputs leave open."""
+        """Raises ModelError where a binding is no size or names nothing that is open, and where something stays open."""
         for key, value in bindings.items():
             if not 1 <= value <= MAX_ELEMENTS:
                 raise ModelError(f"dimension {shown(key)}: {value} is not between 1 and {MAX_ELEMENTS:,}")
         self._bindings = bindings
-        found = [place for value in inputs for place in _open(value)]
-        unknown = bindings.keys() - {key for place in found for key in place}
+        found = [dimension for value in inputs for dimension in _open(value)]
+        unknown = bindings.keys() - {key for one in found for key in (one.place, one.name)}
         if unknown:
-            there = ", ".join(sorted({shown(name or place) for place, name in found})) or "none"
+            there = _listed(sorted({shown(one.key) for one in found})) or "none"
             raise ModelError(f"no dimension {shown(min(unknown))} is open in the model; open ones: {there}")
+        left = [one for one in found if self._number(one) is None]
+        if left:
+            raise ModelError(_how_to_bind(left))
 
     def bound(self, value: ValueInfoProto) -> TensorType:
-        """The type of an input of the model. Raises ModelError if it is open, or of a kind that is not supported."""
+        """The type of an input of the model. Raises ModelError if it is of a kind that is not supported."""
         place = f"input {shown(value.name)}"
         if value.type.WhichOneof("value") != "tensor_type":
             raise ModelError(f"{place} is no tensor; only tensors can enter a model")
-        tensor = value.type.tensor_type
-        if not tensor.HasField("shape"):
+        if not value.type.tensor_type.HasField("shape"):
             raise ModelError(f"{place} has no shape, not even a rank; export the model with one")
-        extents = []
-        for axis, dim in enumerate(tensor.shape.dim):
-            if _is_bound(dim):
-                extents.append(dim.dim_value)
-            else:
-                extents.append(self._number(value.name, axis, dim.dim_param))
+        static = ValueInfoProto.FromString(value.SerializeToString())
+        dims = static.type.tensor_type.shape.dim
+        for one in _open(value):
+            dims[one.axis].dim_value = self._number(one) or 0
         try:
-            check_shape(extents)
-            static = ValueInfoProto.FromString(value.SerializeToString())
-            for dim, extent in zip(static.type.tensor_type.shape.dim, extents, strict=True):
-                dim.dim_value = extent
+            check_shape([dim.dim_value for dim in dims])
             return tensor_type(static.type)
         except TypeFault as fault:
             raise ModelError(f"{place}: {fault}") from fault
 
-    def _number(self, label: str, axis: int, name: str) -> int:
-        by_place = f"{label}:{axis}"
-        for key in (by_place, name):
-            if key and key in self._bindings:
-                return self._bindings[key]
-        what = f"dimension {shown(name)}" if name else f"dimension {axis}"
-        key = name or by_place
-        raise ModelError(
-            f"{what} of input {shown(label)} is open; bind it to a number, for instance --dim {_quoted(key)}, "
-            f"in Python dims={{{shown(key)}: 1}}"
-        )
+    def _number(self, dimension: _Open) -> int | None:
+        """What it is bound to: by its place before its name."""
+        return self._bindings.get(dimension.place, self._bindings.get(dimension.name) if dimension.name else None)
+
+
+def _open(value: ValueInfoProto) -> list[_Open]:
+    """The dimensions that an input leaves open."""
+    dims = value.type.tensor_type.shape.dim
+    return [_Open(value.name, axis, dim.dim_param) for axis, dim in enumerate(dims) if not _is_bound(dim)]
 
 
 def _is_bound(dim: TensorShapeProto.Dimension) -> bool:
     return dim.HasField("dim_value") and dim.dim_value >= 0
 
 
-def _open(value: ValueInfoProto) -> list[tuple[str, str]]:
-    """The dimensions that an input leaves open, each by its place and its name, which may be empty."""
-    dims = value.type.tensor_type.shape.dim
-    return [(f"{value.name}:{axis}", dim.dim_param) for axis, dim in enumerate(dims) if not _is_bound(dim)]
+def _how_to_bind(dimensions: Iterable[_Open]) -> str:
+    """What is open, and the whole command that binds it."""
+    alike: dict[str, list[_Open]] = {}
+    for one in dimensions:
+        alike.setdefault(one.key, []).append(one)
+    what = [_described(ones) for ones in alike.values()]
+    options = [f"--dim {_quoted(key)}" for key in alike]
+    items = [f"{shown(key)}: 1" for key in alike]
+    example = f"for instance {_listed(options, ' ')}, in Python dims={{{_listed(items)}}}"
+    if len(alike) == 1:
+        return f"dimension {what[0]} is open; bind it to a number, {example}"
+    return f"{len(alike)} dimensions are open: {_listed(what)}; bind each to a number, {example}"
+
+
+def _described(alike: Collection[_Open]) -> str:
+    """A dimension, and where it is: the first of several places."""
+    first, *others = alike
+    where = f"{shown(first.name) if first.name else first.axis} of input {shown(first.label)}"
+    return f"{where} (and {len(others)} more)" if others else where
+
+
+def _listed(items: Collection[str], separator: str = ", ") -> str:
+    kept = list(items)[:MAX_NAMED]
+    more = len(items) - len(kept)
+    return separator.join(kept) + (f"{separator}and {more} more" if more else "")
 
 
 def _quoted(key: str) -> str:

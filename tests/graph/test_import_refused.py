@@ -12,7 +12,7 @@ import pytest
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper, parser
 
 from tunewright.graph import fallback
-from tunewright.graph.onnx_import import ModelError, load
+from tunewright.graph.onnx_import import ModelError, dimensions, load
 from tunewright.graph.onnx_import import check as checks
 
 HOSTILE = 'x"\n\x1b[31m../../etc\u202e' + "y" * 200
@@ -74,17 +74,31 @@ def test_a_path_that_is_not_there(tmp_path: Path):
         load(tmp_path / "none.onnx")
 
 
-def test_open_dimensions_say_how_to_bind_them():
+def test_open_dimensions_say_how_to_bind_them(monkeypatch: pytest.MonkeyPatch):
     body = "g (float[batch,?] x) => (float[batch,N] y) { y = Relu(x) }"
-    refused(parsed(body), "dimension 'batch' of input 'x' is open", "--dim batch=1, in Python dims={'batch': 1}")
+    refused(
+        parsed(body),
+        "2 dimensions are open: 'batch' of input 'x', 1 of input 'x'",
+        "--dim batch=1 --dim 'x:1=1', in Python dims={'batch': 1, 'x:1': 1}",
+    )
     refused(
         parsed(body), "dimension 1 of input 'x' is open", "--dim 'x:1=1', in Python dims={'x:1': 1}", dims={"batch": 1}
     )
     refused(parsed(body), "no dimension 'other'", "'batch', 'x:1'", dims={"batch": 1, "x:1": 2, "other": 3})
     refused(parsed(body), "0 is not between", dims={"batch": 0})
+    several = parsed("g (float[batch,2] x, float[n,batch] z, float[n] w) => (float[n] y) { y = Relu(w) }")
+    refused(
+        several,
+        "2 dimensions are open: 'batch' of input 'x' (and 1 more), 'n' of input 'z' (and 1 more);",
+        "--dim batch=1 --dim n=1, in Python dims={'batch': 1, 'n': 1}",
+    )
+    refused(several, "dimension 'n' of input 'w' is open", dims={"batch": 1, "z:0": 1})
     hostile = parsed("g (float[batch] x) => (float[batch] y) { y = Relu(x) }")
     hostile.graph.input[0].type.tensor_type.shape.dim[0].dim_param = HOSTILE
     refused(hostile, "is open", "\\n")
+    many = parsed(f"g (float[{','.join('?' * 8)}] x) => (float[A] y) {{ y = Relu(x) }}")
+    monkeypatch.setattr(dimensions, "MAX_NAMED", 3)
+    refused(many, "8 dimensions are open", "2 of input 'x', and 5 more", "--dim 'x:2=1' and 5 more", "'x:2': 1, and 5")
 
 
 def test_inputs_of_no_use():
