@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from .inference import DTYPES
 from .onnx_import import ModelError, checked, shown
@@ -40,7 +40,8 @@ class Outline:
 def outline(source: Path | str | bytes) -> Outline:
     """The outline of an ONNX model, given as its bytes or as a path. Raises ModelError and OSError."""
     model, _ = checked(source)
-    known = {tensor.name for tensor in model.graph.initializer}
+    sparse = {tensor.values.name for tensor in model.graph.sparse_initializer}
+    known = sparse.union(tensor.name for tensor in model.graph.initializer)
     tensors = [tensor for tensor in _tensors(model) if tensor.data_type in PLACEHOLDER_TYPES]
     try:
         weights = [tensor for tensor in tensors if Placeholder.read(tensor) is None]
@@ -75,14 +76,22 @@ def _nodes(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
-    yield from model.graph.initializer
+    """All tensors with values, of sparse ones those that are not zero."""
+    yield from _weights(model.graph)
     for node in _nodes(model):
         for body in bodies(node):
-            yield from body.initializer
+            yield from _weights(body)
         for attribute in node.attribute:
             if attribute.type == AttributeProto.TENSOR:
                 yield attribute.t
+            if attribute.type == AttributeProto.SPARSE_TENSOR:
+                yield attribute.sparse_tensor.values
             yield from attribute.tensors
+
+
+def _weights(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    yield from (sparse.values for sparse in graph.sparse_initializer)
 
 
 def _is_learned(node: NodeProto) -> bool:

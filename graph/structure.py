@@ -36,7 +36,7 @@ from onnx import (
 
 from .constants import decided
 from .ir import Array
-from .onnx_import import ModelError, checked, shown, without_functions
+from .onnx_import import ModelError, checked, plain, shown
 from .onnx_import.check import standard
 from .onnx_import.errors import one_line
 from .onnx_import.placeholders import PLACEHOLDER_TYPES, Placeholder, deviation_of
@@ -75,9 +75,8 @@ def strip(source: Path | str | bytes) -> Structure:
     time. Raises ModelError (one line for people) and OSError.
     """
     model, folder = checked(source)
-    if model.functions:
-        model = without_functions(model)
-    return _Strip(model, Weights(folder)).structure()
+    weights = Weights(folder)
+    return _Strip(plain(model, weights), weights).structure()
 
 
 class _Strip:

@@ -1,7 +1,8 @@
 """ONNX bytes or file to `Graph`: checked, shapes known, constants folded, nodes in the normal form.
 
-Read first: `load`, then the docstring of `normal`. The order of the work: `check` (structure and limits), `raw` and
-`weights` (constants, external data), `dimensions` (open ones are bound), `walk` (types, folding, inlining), `normal`.
+Read first: `load`, then the docstring of `normal`. The order of the work: `check` (structure and limits), `raw`,
+`weights` and `sparse` (constants, external data), `dimensions` (open ones are bound), `walk` (types, folding,
+inlining), `normal`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from tunewright.graph.ir import Graph
 from .check import check_structure, standard
 from .errors import ModelError, one_line, shown
 from .raw import RawData
+from .sparse import make_dense
 from .walk import Walk
 from .weights import MAX_LEFT_OUT_BYTES, Weights
 
-__all__ = ["MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "checked", "load", "shown", "without_functions"]
+__all__ = ["MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "checked", "load", "plain", "shown"]
 
 MAX_MODEL_BYTES = 2**31 - 1
 """Largest protobuf that exists; larger models keep their weights in external files."""
@@ -41,10 +43,9 @@ def load(
     with closing(RawData(place)) as raw:
         model = _parsed(raw.rest())
         check_structure(model)
-        if model.functions:
-            model = without_functions(model)
         folder = None if isinstance(place, bytes) else place.parent
-        return Walk(Weights(folder, most_left_out_bytes, raw)).graph(model, dims or {})
+        weights = Weights(folder, most_left_out_bytes, raw)
+        return Walk(weights).graph(plain(model, weights), dims or {})
 
 
 def checked(source: bytes | str | Path) -> tuple[ModelProto, Path | None]:
@@ -86,7 +87,15 @@ def _parsed(data: bytes) -> ModelProto:
         raise ModelError(f"not an ONNX model, or cut short: {len(data):,} bytes don't parse as a protobuf") from error
 
 
-def without_functions(model: ModelProto) -> ModelProto:
+def plain(model: ModelProto, weights: Weights) -> ModelProto:
+    """The model, or another one that means the same, with no functions and no sparse tensors. Raises ModelError."""
+    if model.functions:
+        model = _without_functions(model)
+    make_dense(model.graph, weights)
+    return model
+
+
+def _without_functions(model: ModelProto) -> ModelProto:
     """The model with the calls of its functions replaced by their bodies. They are known not to be recursive."""
     weights = list(model.graph.initializer)
     del model.graph.initializer[:]

@@ -78,8 +78,9 @@ def _check_opsets(model: ModelProto) -> None:
     opsets = opsets_of(model)
     if not opsets:
         raise ModelError("not a usable ONNX model: it doesn't say which opset it uses")
-    if len(opsets) != len(model.opset_import):
-        raise ModelError("the model gives two versions for one opset domain")
+    for opset in model.opset_import:
+        if opset.version != opsets[standard(opset.domain)]:
+            raise ModelError(f"the model gives two versions for opset domain {shown(opset.domain)}")
     if not all(0 <= one <= MAX_OPSET for one in opsets.values()):
         raise ModelError(f"opset versions are 0 to {MAX_OPSET:,}; the model gives {str(list(opsets.values()))[:80]}")
     version = opsets.get("", MIN_OPSET)
@@ -95,14 +96,14 @@ def _check_opsets(model: ModelProto) -> None:
 def _check_graph(graph: GraphProto, depth: int) -> None:
     if depth > MAX_SUBGRAPH_DEPTH:
         raise ModelError(f"control flow is nested more than {MAX_SUBGRAPH_DEPTH} deep")
-    for what, items in (("weights", graph.initializer), ("inputs", graph.input), ("outputs", graph.output)):
+    weights = (("weights", graph.initializer), ("sparse weights", graph.sparse_initializer))
+    for what, items in (*weights, ("inputs", graph.input), ("outputs", graph.output)):
         if len(items) > MAX_TENSORS:
             raise ModelError(f"{len(items):,} {what} are more than {MAX_TENSORS:,}")
     _check_text(tensor.name for tensor in graph.initializer)
+    _check_text(sparse.values.name for sparse in graph.sparse_initializer)
     _check_text(value.name for value in (*graph.input, *graph.output))
     _check_text(dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim)
-    if graph.sparse_initializer:
-        raise ModelError("sparse weights are not supported; store them dense")
     if len(graph.node) > MAX_NODES:
         raise ModelError(f"{len(graph.node):,} nodes are more than {MAX_NODES:,}")
     for node in graph.node:

@@ -38,7 +38,7 @@ class Dimensions:
     """Bindings by name ("batch") or by place ("input:0", the axis counted from 0)."""
 
     def __init__(self, bindings: Mapping[str, int], inputs: Iterable[ValueInfoProto]) -> None:
-        """Raises ModelError where a binding is no size or names nothing that is open, and where something stays open."""
+        """Raises ModelError where a binding is no size or names nothing that is open, or something stays open."""
         for key, value in bindings.items():
             if not 1 <= value <= MAX_ELEMENTS:
                 raise ModelError(f"dimension {shown(key)}: {value} is not between 1 and {MAX_ELEMENTS:,}")

@@ -78,8 +78,6 @@ class Walk:
             if self._draft.types[tensor].dtype == "object":
                 raise ModelError(f"output {shown(value.name)} is no tensor; only tensors can leave a model")
             outputs.append(Value(value.name, tensor))
-        if len({value.label for value in outputs}) < len(outputs):
-            raise ModelError("two outputs of the model have the same name")
         return self._draft.finish(inputs, outputs)
 
     def _define(self, scope: Scope, name: str, proto: TypeProto) -> str:

@@ -12,6 +12,7 @@ from onnx import ModelProto, numpy_helper, parser
 
 from tunewright.graph.ir import Graph, Node
 from tunewright.graph.onnx_import import load
+from tunewright.graph.structure import strip
 
 HOSTILE = 'x"\n\x1b[31m../../etc\u202e' + "y" * 200
 
@@ -79,6 +80,15 @@ def test_initializers_that_are_inputs_too_are_constants():
     graph = load(model.SerializeToString())
     assert [v.label for v in graph.inputs] == ["x"]
     assert list(graph.constants) == ["v1"]
+
+
+def test_what_is_said_twice_alike():
+    model = parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }", opset=17)
+    model.opset_import.extend([onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx", 17)])
+    model.graph.output.append(model.graph.output[0])
+    for source in (model.SerializeToString(), strip(model.SerializeToString()).data):
+        graph = load(source)
+        assert [(v.label, v.tensor) for v in graph.outputs] == [("y", only(graph).outputs[0])] * 2
 
 
 def test_nodes_may_come_in_any_order():
