@@ -56,7 +56,14 @@ def evaluate(node: Node, arrays: Sequence[Any]) -> list[Any]:
                 return _channels_last(node, arrays)
             return _evaluate(node, arrays)
     except _FAULTS as error:
-        raise EvaluationError(f"{node.op} (opset {node.version}): {type(error).__name__}: {error}") from error
+        origin = _origin(error)
+        said = " ".join(f"{type(origin).__name__}: {origin}".split())
+        raise EvaluationError(f"{node.op} (opset {node.version}): {said}") from error
+
+
+def _origin(error: BaseException) -> BaseException:
+    """What went wrong at first: the evaluator wraps what a body raises in errors that say nothing."""
+    return error if error.__cause__ is None else _origin(error.__cause__)
 
 
 def _evaluate(node: Node, arrays: Sequence[Any]) -> list[Any]:

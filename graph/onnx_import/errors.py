@@ -10,6 +10,10 @@ class ModelError(ValueError):
     """A model that can't be used: one clear line with the value, the limit, the place and what to do."""
 
 
+class MisfitError(ModelError):
+    """A node whose operands don't fit: no fault of a model in a body that never runs."""
+
+
 def shown(text: object) -> str:
     """Hostile text for people: quoted, on one line, every unprintable character escaped, cut to MAX_SHOWN."""
     content = str(text)

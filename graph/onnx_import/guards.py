@@ -1,7 +1,8 @@
 """Operands that don't fit, and that onnx's shape inference lets pass or aborts the process over.
 
 `check_before` keeps from inference what makes it crash (found by fuzzing onnx 1.23.2); `check_after` compares shapes
-where inference doesn't, so that no kernel reads out of bounds. Both raise TypeFault.
+where inference doesn't, so that no kernel reads out of bounds. The one raises NeverFits,
+the other any TypeFault.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from tunewright.graph.inference import MAX_RANK, TypeFault
 from tunewright.graph.ir import Array, Node
 
 Shape = tuple[int, ...]
+
+
+class NeverFits(TypeFault):
+    """What is wrong whatever the sizes are that the dimensions of a model are bound to."""
+
 
 _LENIENT_OPS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 """Ops that don't look at their axis where one scale serves all."""
@@ -31,10 +37,10 @@ def check_before(node: Node, ranks: Sequence[int | None], values: Sequence[Array
     outward = 1 if node.op in ("OneHot", "ConcatFromSequence", "Flatten", "SequenceMap", "SplitToSequence") else 0
     axis = node.attrs.get("axis")
     if isinstance(axis, int) and not -max(reach, 1) - outward <= axis < max(reach, 1) + outward:
-        raise TypeFault(f"axis {axis} of {reach} dimensions")
+        raise NeverFits(f"axis {axis} of {reach} dimensions")
     for name in ("batch_axis", "time_axis", "batch_dims"):
         if not 0 <= node.attrs.get(name, 0) <= MAX_RANK:
-            raise TypeFault(f"{name} {node.attrs[name]} is not between 0 and {MAX_RANK}")
+            raise NeverFits(f"{name} {node.attrs[name]} is not between 0 and {MAX_RANK}")
     place = _AXES_INPUT.get(node.op, 1 if node.op.startswith("Reduce") else None)
     axes = node.attrs.get("axes")
     if place is not None and place < len(values) and values[place] is not None:
@@ -43,9 +49,9 @@ def check_before(node: Node, ranks: Sequence[int | None], values: Sequence[Array
         _check_axes(axes, reach + (len(axes) if node.op == "Unsqueeze" else 0))
     for name in ("strides", "dilations", "kernel_shape"):
         if any(not 1 <= item <= 2**31 for item in node.attrs.get(name, ())):
-            raise TypeFault(f"{name} {node.attrs[name]} must be positive")
+            raise NeverFits(f"{name} {node.attrs[name]} must be positive")
     if node.attrs.get("group", 1) < 1 or node.attrs.get("blocksize", 1) < 1:
-        raise TypeFault("group and blocksize must be positive")
+        raise NeverFits("group and blocksize must be positive")
     special = _BEFORE.get(node.op)
     if special is not None:
         special(node, reach, values)
@@ -53,7 +59,7 @@ def check_before(node: Node, ranks: Sequence[int | None], values: Sequence[Array
 
 def _check_axes(axes: Sequence[int], rank: int) -> None:
     if len(axes) > 2 * MAX_RANK or any(not -max(rank, 1) <= axis < max(rank, 1) for axis in axes):
-        raise TypeFault(f"axes {str(axes[:8])[1:-1]} of {rank} dimensions")
+        raise NeverFits(f"axes {str(axes[:8])[1:-1]} of {rank} dimensions")
 
 
 def _split(node: Node, rank: int, values: Sequence[Array | None]) -> None:
@@ -61,7 +67,7 @@ def _split(node: Node, rank: int, values: Sequence[Array | None]) -> None:
     sizes = node.attrs.get("split", values[1] if len(values) > 1 else None)
     count = len(node.outputs) if sizes is None else len(np.asarray(sizes).reshape(-1))
     if parts != len(node.outputs) or count != len(node.outputs):
-        raise TypeFault(f"{len(node.outputs)} outputs where the attributes say {parts if sizes is None else count}")
+        raise NeverFits(f"{len(node.outputs)} outputs where the attributes say {parts if sizes is None else count}")
 
 
 def _pad(node: Node, rank: int, values: Sequence[Array | None]) -> None:
@@ -71,7 +77,7 @@ def _pad(node: Node, rank: int, values: Sequence[Array | None]) -> None:
         return
     count = rank if axes is None else axes.size
     if pads is not None and np.size(pads) != 2 * count:
-        raise TypeFault(f"{np.size(pads)} pads for {count} axes")
+        raise NeverFits(f"{np.size(pads)} pads for {count} axes")
 
 
 def _windows(node: Node, rank: int, values: Sequence[Array | None]) -> None:
@@ -79,9 +85,9 @@ def _windows(node: Node, rank: int, values: Sequence[Array | None]) -> None:
     for name, count in (("strides", 1), ("dilations", 1), ("kernel_shape", 1), ("pads", 2), ("output_padding", 1)):
         given = node.attrs.get(name)
         if given is not None and len(given) != count * spatial:
-            raise TypeFault(f"{len(given)} {name} for {spatial} spatial dimensions")
+            raise NeverFits(f"{len(given)} {name} for {spatial} spatial dimensions")
     if any(not 0 <= item <= 2**31 for item in (*node.attrs.get("pads", ()), *node.attrs.get("output_padding", ()))):
-        raise TypeFault("pads must not be negative")
+        raise NeverFits("pads must not be negative")
 
 
 _WEIGHT_AND_BIAS = {"Conv": (1, 2), "ConvInteger": (1, None), "ConvTranspose": (1, 2), "QLinearConv": (3, 8)}

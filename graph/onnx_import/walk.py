@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from .bodies import closed
 from .check import DOMAINS, bodies, opsets_of, standard
 from .completion import completed
 from .dimensions import Dimensions
-from .errors import ModelError, one_line, shown
-from .guards import check_after, check_before
+from .errors import MisfitError, ModelError, one_line, shown
+from .guards import NeverFits, check_after, check_before
 from .legacy import modern, modern_version
 from .normal import normal
 from .order import free_names, ordered
@@ -111,8 +112,10 @@ class Walk:
             else:
                 node = self._node(proto, schema, domain, scope, place)
                 self._add(node, proto, scope)
-        except TypeFault as fault:
+        except NeverFits as fault:
             raise ModelError(f"{place}: {one_line(fault)}") from fault
+        except TypeFault as fault:
+            raise MisfitError(f"{place}: {one_line(fault)}") from fault
 
     def _schema(self, op: str, domain: str, scope: Scope, place: str) -> Any:
         if domain not in DOMAINS or domain not in scope.opsets:
@@ -255,13 +258,13 @@ class Walk:
         given = [self._protos[scope.names[name]] if name else TypeProto() for name in proto.input]
         count = len(proto.output)
         if node.op == "If" and len(given) == 1 and inner.keys() == {"then_branch", "else_branch"}:
-            branches = [self._body_types(body, scope, []) for body in inner.values()]
+            branches = self._branch_types(inner.values(), scope)
             if {len(kinds) for kinds in branches} == {count}:
-                return [_either(*kinds) for kinds in zip(*branches, strict=True)]
+                return [reduce(_either, kinds) for kinds in zip(*branches, strict=True)]
         if node.op == "Loop" and len(given) >= 2 and inner.keys() == {"body"}:
             scalars = [helper.make_tensor_type_proto(kind, ()) for kind in (TensorProto.INT64, TensorProto.BOOL)]
             states = [_shapeless(kind) for kind in given[2:]]
-            kinds = self._body_types(inner["body"], scope, [*scalars, *states])
+            kinds = self._loop_types(inner["body"], scope, [*scalars, *states])
             if len(kinds) == count + 1 > len(states):
                 return [_shapeless(kind) for kind in kinds[1:]]
         if node.op == "Scan" and inner.keys() == {"body"}:
@@ -276,6 +279,28 @@ class Walk:
             )
             return [kind] * count
         raise TypeFault("its operands and bodies don't go together, or it is not supported")
+
+    def _branch_types(self, branches: Iterable[GraphProto], scope: Scope) -> list[list[TypeProto]]:
+        """The types of what each branch computes, but for one that can't: it fails when it is taken."""
+        found, fault = [], None
+        for branch in branches:
+            try:
+                found.append(self._body_types(branch, scope, []))
+            except MisfitError as error:
+                fault = error
+        if not found and fault is not None:
+            raise fault
+        return found
+
+    def _loop_types(self, body: GraphProto, scope: Scope, given: Sequence[TypeProto]) -> list[TypeProto]:
+        """The types of what a body computes; of one that can't, which fails at the first trip, what it declares."""
+        try:
+            return self._body_types(body, scope, given)
+        except MisfitError:
+            declared = [_shapeless(value.type) for value in body.output[len(given) - 1 :]]
+            if any(kind.WhichOneof("value") is None for kind in declared):
+                raise
+            return [*given[1:], *declared]
 
     def _body_types(self, body: GraphProto, scope: Scope, given: Sequence[TypeProto]) -> list[TypeProto]:
         """The types of what a body computes: it is walked like any graph, and what becomes of it is thrown away."""
