@@ -11,7 +11,8 @@ from .folding import FOLDED_OPS
 from .inference import DTYPES
 from .ir import Array
 from .onnx_form import dtype_name
-from .onnx_import.check import bodies, standard
+from .onnx_import.check import bodies
+from .onnx_import.opsets import domain_and_version, versions
 from .onnx_import.order import ordered
 from .onnx_import.walk import Walk
 from .onnx_import.weights import Weights
@@ -54,7 +55,11 @@ def _computed(graph: GraphProto, left_out: Collection[str], made_up: Collection[
     every = {name: name for name in tensors | {value.name for value in graph.input} | {""}}
     found = []
     for node in ordered(graph.node, every):
-        if standard(node.domain) or any(True for _ in bodies(node)) or not set(made_up).isdisjoint(node.output):
+        if (
+            domain_and_version(node.domain, {})[0]
+            or any(True for _ in bodies(node))
+            or not set(made_up).isdisjoint(node.output)
+        ):
             continue
         if node.op_type == "Constant":
             tainted = any(name in left_out for name in node.output)
@@ -125,6 +130,5 @@ def _part(
     """A model of some of the nodes."""
     graph = GraphProto(name="part", node=nodes, initializer=tensors, input=inputs)
     graph.output.extend(ValueInfoProto(name=name) for name in outputs)
-    opsets: Mapping[str, int] = {standard(opset.domain): opset.version for opset in model.opset_import}
-    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    imports = [helper.make_opsetid(domain, version) for domain, version in versions(model.opset_import).items()]
     return helper.make_model(graph, opset_imports=imports)

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, TypeProto, helper
+from onnx import ModelProto, TensorProto, TypeProto, helper
 from onnx.reference import ReferenceEvaluator, ops
 from onnx.reference.op_run import RuntimeContextError
 from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
@@ -139,12 +139,19 @@ def _evaluator(node: Node, arrays: Sequence[Any]) -> ReferenceEvaluator:
         if key in _prepared:
             _prepared.move_to_end(key)
             return _prepared[key]
-    evaluator = ReferenceEvaluator(model_of(node, [_type(array) for array in arrays]), new_ops=CORRECTIONS)
+    evaluator = _made(model_of(node, [_type(array) for array in arrays]))
     with _lock:
         _prepared[key] = evaluator
         if len(_prepared) > MAX_PREPARED:
             _prepared.popitem(last=False)
     return evaluator
+
+
+def _made(model: ModelProto) -> ReferenceEvaluator:
+    """An evaluator that has the corrections inside of the model's functions too."""
+    functions = [ReferenceEvaluator(function, new_ops=CORRECTIONS) for function in model.functions]
+    opsets = {opset.domain: opset.version for opset in model.opset_import}
+    return ReferenceEvaluator(model.graph, opsets=opsets, functions=functions, new_ops=CORRECTIONS)
 
 
 def _type(value: Any) -> TypeProto | None:

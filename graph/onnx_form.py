@@ -57,7 +57,10 @@ SCALARS = frozenset({("Clip", "min"), ("Clip", "max"), ("CumSum", "axis"), ("Pad
 CAPTURES = "captures"
 """Attribute of a control-flow node: the names by which its bodies call the last inputs of the node."""
 
-PASSED_OVER = frozenset({"channels_last", CAPTURES})
+FUNCTIONS = "functions"
+"""Attribute of a control-flow node: functions that its bodies call, as those of a serialised ONNX model."""
+
+PASSED_OVER = frozenset({"channels_last", CAPTURES, FUNCTIONS})
 """Attributes of the normal form that have no place in the ONNX node; `channels` and the caller see to them."""
 
 
@@ -152,7 +155,10 @@ def model_of(node: Node, inputs: Sequence[TypeProto | None]) -> ModelProto:
             graph.input.append(onnx.ValueInfoProto(name=name, type=kind))
     graph.output.extend(onnx.ValueInfoProto(name=f"o{k}") for k, name in enumerate(node.outputs) if name)
     graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
-    opsets = [helper.make_opsetid(node.domain, node.version)]
+    opsets = {node.domain: node.version}
     if node.domain:
-        opsets.append(helper.make_opsetid("", NORMAL_VERSION))
-    return helper.make_model(graph, opset_imports=opsets)
+        opsets[""] = NORMAL_VERSION
+    functions = ModelProto.FromString(node.attrs.get(FUNCTIONS, b"")).functions
+    opsets |= dict.fromkeys((function.domain for function in functions), 1)
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    return helper.make_model(graph, opset_imports=imports, functions=functions)

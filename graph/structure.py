@@ -36,9 +36,9 @@ from onnx import (
 
 from .constants import decided
 from .ir import Array
-from .onnx_import import ModelError, checked, plain, shown
-from .onnx_import.check import standard
+from .onnx_import import ModelError, checked, make_plain, shown
 from .onnx_import.errors import one_line
+from .onnx_import.opsets import standard
 from .onnx_import.placeholders import PLACEHOLDER_TYPES, Placeholder, deviation_of
 from .onnx_import.weights import Weights
 
@@ -76,7 +76,8 @@ def strip(source: Path | str | bytes) -> Structure:
     """
     model, folder = checked(source)
     weights = Weights(folder)
-    return _Strip(plain(model, weights), weights).structure()
+    make_plain(model, weights)
+    return _Strip(model, weights).structure()
 
 
 class _Strip:

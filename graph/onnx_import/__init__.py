@@ -1,8 +1,8 @@
 """ONNX bytes or file to `Graph`: checked, shapes known, constants folded, nodes in the normal form.
 
-Read first: `load`, then the docstring of `normal`. The order of the work: `check` (structure and limits), `raw`,
-`weights` and `sparse` (constants, external data), `dimensions` (open ones are bound), `walk` (types, folding,
-inlining), `normal`.
+Read first: `load`, then the docstring of `normal`. The order of the work: `check` (structure and limits),
+`functions` (calls become nodes), `raw`, `weights` and `sparse` (constants, external data), `dimensions` (open ones are
+bound), `walk` (types, folding, inlining), `normal`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from contextlib import closing
 from pathlib import Path
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, ValueInfoProto, helper, inliner
+from onnx import ModelProto
 
 from tunewright.graph.ir import Graph
 
-from .check import check_structure, standard
-from .errors import ModelError, one_line, shown
+from .check import check_structure
+from .errors import ModelError, shown
+from .functions import expand_functions
 from .raw import RawData
 from .sparse import make_dense
 from .walk import Walk
 from .weights import MAX_LEFT_OUT_BYTES, Weights
 
-__all__ = ["MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "checked", "load", "plain", "shown"]
+__all__ = ["MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "checked", "load", "make_plain", "shown"]
 
 MAX_MODEL_BYTES = 2**31 - 1
 """Largest protobuf that exists; larger models keep their weights in external files."""
@@ -45,7 +46,8 @@ def load(
         check_structure(model)
         folder = None if isinstance(place, bytes) else place.parent
         weights = Weights(folder, most_left_out_bytes, raw)
-        return Walk(weights).graph(plain(model, weights), dims or {})
+        make_plain(model, weights)
+        return Walk(weights).graph(model, dims or {})
 
 
 def checked(source: bytes | str | Path) -> tuple[ModelProto, Path | None]:
@@ -87,34 +89,8 @@ def _parsed(data: bytes) -> ModelProto:
         raise ModelError(f"not an ONNX model, or cut short: {len(data):,} bytes don't parse as a protobuf") from error
 
 
-def plain(model: ModelProto, weights: Weights) -> ModelProto:
-    """The model, or another one that means the same, with no functions and no sparse tensors. Raises ModelError."""
+def make_plain(model: ModelProto, weights: Weights) -> None:
+    """Write functions and sparse tensors out, so that there are none. Raises ModelError."""
     if model.functions:
-        model = _without_functions(model)
+        expand_functions(model)
     make_dense(model.graph, weights)
-    return model
-
-
-def _without_functions(model: ModelProto) -> ModelProto:
-    """The model with the calls of its functions replaced by their bodies. They are known not to be recursive."""
-    weights = list(model.graph.initializer)
-    del model.graph.initializer[:]
-    inputs = {value.name for value in model.graph.input}
-    for tensor in weights:
-        if tensor.name not in inputs:  # so that no name made up by the inliner hits one of these
-            kind = helper.make_tensor_type_proto(tensor.data_type, None)
-            model.graph.input.append(ValueInfoProto(name=tensor.name, type=kind))
-    for function in model.functions:
-        for opset in function.opset_import:
-            opset.domain = standard(opset.domain)
-    for opset in model.opset_import:
-        opset.domain = standard(opset.domain)
-    try:
-        inlined = inliner.inline_local_functions(model)
-    except (RuntimeError, ValueError) as error:
-        raise ModelError(f"the model's functions can't be expanded: {one_line(error)}") from error
-    if inlined.functions:
-        names = ", ".join(shown(function.name) for function in inlined.functions[:3])
-        raise ModelError(f"functions of the model need another opset than the model itself: {names}")
-    inlined.graph.initializer.extend(weights)
-    return inlined

@@ -9,10 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+)
 
-from .check import standard
+from tunewright.graph.onnx_form import FUNCTIONS
+
+from .check import bodies
 from .errors import ModelError, shown
+from .opsets import domain_and_version
 from .weights import Weights
 
 
@@ -25,7 +36,9 @@ class Captures:
 
     outer: Callable[[str], str | None]
     weights: Weights
+    version: int  # of the standard domain, for the node and what is in its bodies
     names: dict[str, str] = field(default_factory=dict)
+    functions: list[FunctionProto] = field(default_factory=list)
     locals_made: int = 0
 
     def inside(self, name: str, place: str) -> str:
@@ -41,10 +54,12 @@ class Captures:
         return f"b{self.locals_made - 1}"
 
 
-def closed(node: NodeProto, outer: Callable[[str], str | None], weights: Weights) -> tuple[NodeProto, Captures]:
+def closed(
+    node: NodeProto, version: int, outer: Callable[[str], str | None], weights: Weights
+) -> tuple[NodeProto, Captures]:
     """A copy of a control-flow node with its bodies renamed and their tensors checked, and what they capture."""
     copy = NodeProto.FromString(node.SerializeToString())
-    captures = Captures(outer, weights)
+    captures = Captures(outer, weights, version)
     _rename_bodies(copy, {}, captures)
     return copy, captures
 
@@ -82,9 +97,10 @@ def _rename(graph: GraphProto, outer_scope: Mapping[str, str], captures: Capture
         _loosen(value.type)
     for node in graph.node:
         place = f"a node {shown(node.op_type)} inside control flow"
-        node.name, node.doc_string, node.domain = "", "", standard(node.domain)
+        node.name, node.doc_string = "", ""
         node.input[:] = [resolve(name, place) for name in node.input]
         _rename_bodies(node, scope, captures)
+        _set_version(node, captures)
         node.output[:] = [define(name) for name in node.output]
     for value in graph.output:
         value.name = resolve(value.name, "a body of control flow")
@@ -92,6 +108,28 @@ def _rename(graph: GraphProto, outer_scope: Mapping[str, str], captures: Capture
     graph.name = "body"
     for field_name in ("doc_string", "value_info", "quantization_annotation", "metadata_props"):
         graph.ClearField(field_name)
+
+
+def _set_version(node: NodeProto, captures: Captures) -> None:
+    """Have a node of another version call a function that is of that version and consists of the node."""
+    domain, version = domain_and_version(node.domain, {})
+    if version is None or (not domain and version == captures.version):
+        node.domain = domain
+        return
+    if any(True for _ in bodies(node)):
+        raise ModelError(f"{shown(node.op_type)} of opset {version} is not supported inside of control flow")
+    inner = NodeProto(op_type=node.op_type, domain=domain, attribute=node.attribute)
+    inner.input.extend(f"x{k}" if name else "" for k, name in enumerate(node.input))
+    inner.output.extend(f"y{k}" if name else "" for k, name in enumerate(node.output))
+    function = FunctionProto(domain=FUNCTIONS, name=f"f{len(captures.functions)}", node=[inner])
+    function.input.extend(filter(None, inner.input))
+    function.output.extend(filter(None, inner.output))
+    function.opset_import.append(helper.make_opsetid(domain, version))
+    captures.functions.append(function)
+    call = NodeProto(op_type=function.name, domain=FUNCTIONS)
+    call.input.extend(filter(None, node.input))
+    call.output.extend(filter(None, node.output))
+    node.CopyFrom(call)
 
 
 def _check_in(tensor: TensorProto, captures: Captures) -> None:

@@ -5,15 +5,13 @@ All in Python integers on the parsed protobuf; no C++ of onnx sees a model that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto
 
 from .errors import ModelError, shown
-
-MIN_OPSET = 6
-"""The oldest opset of the standard domain. (Hardly a model has 6, but many of ONNX's own tests do.)"""
+from .opsets import MIN_OPSET, standard, versions
 
 MAX_OPSET = 1_000_000
 """More than any domain has opsets: onnx keeps them in 32 bits."""
@@ -36,9 +34,6 @@ MAX_SUBGRAPH_DEPTH = 16
 MAX_CALL_DEPTH = 64
 """Deepest nesting of calls of the model's functions."""
 
-DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
-"""Whose ops are known."""
-
 FunctionKey = tuple[str, str, str]
 
 
@@ -51,11 +46,13 @@ def check_structure(model: ModelProto) -> None:
             f"file format (IR) version {model.ir_version} is outside {MIN_IR_VERSION} to {onnx.IR_VERSION}; "
             "export the model again with a current or older exporter"
         )
-    _check_opsets(model)
+    if not model.opset_import:
+        raise ModelError("not a usable ONNX model: it doesn't say which opset it uses")
+    _check_opsets(model.opset_import, "the model")
     _check_graph(model.graph, depth=0)
     for function in model.functions:
         _check_text((function.name, function.domain, function.overload, *function.input, *function.output))
-        _check_text(opset.domain for opset in function.opset_import)
+        _check_opsets(function.opset_import, f"function {shown(function.name)}")
         for node in function.node:
             _check_node(node, depth=0)
     nodes = _expanded_nodes(model)
@@ -63,33 +60,23 @@ def check_structure(model: ModelProto) -> None:
         raise ModelError(f"{nodes:,} nodes (functions expanded) are more than {MAX_NODES:,}")
 
 
-def opsets_of(model: ModelProto) -> dict[str, int]:
-    """Domain -> version; the standard domain is the empty string."""
-    return {standard(opset.domain): opset.version for opset in model.opset_import}
-
-
-def standard(domain: str) -> str:
-    """The domain, with the standard one's long name made short."""
-    return "" if domain == "ai.onnx" else domain
-
-
-def _check_opsets(model: ModelProto) -> None:
-    _check_text(opset.domain for opset in model.opset_import)
-    opsets = opsets_of(model)
-    if not opsets:
-        raise ModelError("not a usable ONNX model: it doesn't say which opset it uses")
-    for opset in model.opset_import:
+def _check_opsets(given: Collection[OperatorSetIdProto], whose: str) -> None:
+    _check_text(opset.domain for opset in given)
+    opsets = versions(given)
+    for opset in given:
         if opset.version != opsets[standard(opset.domain)]:
-            raise ModelError(f"the model gives two versions for opset domain {shown(opset.domain)}")
+            raise ModelError(f"{whose} gives two versions for opset domain {shown(opset.domain)}")
     if not all(0 <= one <= MAX_OPSET for one in opsets.values()):
-        raise ModelError(f"opset versions are 0 to {MAX_OPSET:,}; the model gives {str(list(opsets.values()))[:80]}")
+        raise ModelError(f"opset versions are 0 to {MAX_OPSET:,}; {whose} gives {str(list(opsets.values()))[:80]}")
     version = opsets.get("", MIN_OPSET)
     newest = onnx.defs.onnx_opset_version()
     if version < MIN_OPSET:
-        raise ModelError(f"opset {version} is older than {MIN_OPSET}; export the model again with a newer opset")
+        raise ModelError(
+            f"opset {version} of {whose} is older than {MIN_OPSET}; export the model again with a newer opset"
+        )
     if version > newest:
         raise ModelError(
-            f"opset {version} is newer than {newest}, the newest that the installed onnx knows; update onnx"
+            f"opset {version} of {whose} is newer than {newest}, the newest that the installed onnx knows; update onnx"
         )
 
 
@@ -129,9 +116,26 @@ def _check_text(names: Iterable[object]) -> None:
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
     """The graphs inside a control-flow node."""
     for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
+        yield from bodies_of(attribute)
+
+
+def bodies_of(attribute: AttributeProto) -> Iterator[GraphProto]:
+    """The graphs that an attribute is."""
+    if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
+        yield attribute.g
+    yield from attribute.graphs
+
+
+def inside(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes and those in their bodies, at all depths."""
+    waiting = [iter(nodes)]
+    while waiting:
+        node = next(waiting[-1], None)
+        if node is None:
+            waiting.pop()
+            continue
+        yield node
+        waiting += [iter(body.node) for body in bodies(node)]
 
 
 def function_key(item: NodeProto | FunctionProto) -> FunctionKey:
@@ -149,12 +153,8 @@ def _expanded_nodes(model: ModelProto) -> int:
     active: list[FunctionKey] = []
 
     def size(nodes: Iterable[NodeProto]) -> int:
-        total = 0
-        for node in nodes:
-            key = function_key(node)
-            total += called(key) if key in functions else 1
-            total += sum(size(graph.node) for graph in bodies(node))
-        return total
+        keys = [function_key(node) for node in inside(nodes)]
+        return sum(called(key) if key in functions else 1 for key in keys)
 
     def called(key: FunctionKey) -> int:
         if key in active:

@@ -16,16 +16,17 @@ from tunewright.graph.draft import Draft
 from tunewright.graph.fallback import is_computed
 from tunewright.graph.inference import TypeFault, infer, infer_protos, tensor_type
 from tunewright.graph.ir import Graph, Node, TensorType, Value
-from tunewright.graph.onnx_form import CAPTURES, model_of, plain, type_proto
+from tunewright.graph.onnx_form import CAPTURES, FUNCTIONS, model_of, plain, type_proto
 
 from .bodies import closed
-from .check import DOMAINS, bodies, opsets_of, standard
+from .check import bodies
 from .completion import completed
 from .dimensions import Dimensions
 from .errors import MisfitError, ModelError, one_line, shown
 from .guards import NeverFits, check_after, check_before
 from .legacy import modern, modern_version
 from .normal import normal
+from .opsets import DOMAINS, domain_and_version, versions
 from .order import free_names, ordered
 from .weights import Weights
 
@@ -49,6 +50,15 @@ class Scope:
         return Scope(self.opsets, ChainMap({}, self.names))
 
 
+@dataclass(frozen=True, slots=True)
+class Op:
+    """What a node calls: ONNX's schema of the op as of a version of its domain."""
+
+    domain: str
+    version: int
+    schema: Any
+
+
 class Walk:
     """Turns one model, whose structure has been checked, into a graph."""
 
@@ -62,7 +72,7 @@ class Walk:
     def graph(self, model: ModelProto, dims: Mapping[str, int]) -> Graph:
         """The graph. Raises ModelError."""
         source = model.graph
-        scope = Scope(opsets_of(model), {"": ""})
+        scope = Scope(versions(model.opset_import), {"": ""})
         known = {tensor.name for tensor in source.initializer}
         given = [value for value in source.input if value.name not in known]
         dimensions = Dimensions(dims, given)
@@ -101,35 +111,20 @@ class Walk:
             self._add_node(node, scope)
 
     def _add_node(self, proto: NodeProto, scope: Scope) -> None:
-        op, domain = proto.op_type, standard(proto.domain)
-        place = f"node {shown(proto.name or (proto.output[0] if proto.output else ''))} ({one_line(op, 40)})"
-        schema = self._schema(op, domain, scope, place)
+        place = f"node {shown(proto.name or (proto.output[0] if proto.output else ''))} ({one_line(proto.op_type, 40)})"
+        op = _op(proto, scope, place)
         try:
-            if op == "Constant" and not domain:
+            if proto.op_type == "Constant" and not op.domain:
                 self._define_constant(scope, *self._constant(proto, place))
-            elif op == "If" and not domain and self._inlined(proto, scope):
+            elif proto.op_type == "If" and not op.domain and self._inlined(proto, scope):
                 pass
             else:
-                node = self._node(proto, schema, domain, scope, place)
+                node = self._node(proto, op, scope, place)
                 self._add(node, proto, scope)
         except NeverFits as fault:
             raise ModelError(f"{place}: {one_line(fault)}") from fault
         except TypeFault as fault:
             raise MisfitError(f"{place}: {one_line(fault)}") from fault
-
-    def _schema(self, op: str, domain: str, scope: Scope, place: str) -> Any:
-        if domain not in DOMAINS or domain not in scope.opsets:
-            known = "has no opset version in the model" if domain in DOMAINS else "is not supported"
-            raise ModelError(f"{place}: domain {shown(domain)} {known}; export the model with ONNX's own ops")
-        try:
-            schema = onnx.defs.get_schema(op, scope.opsets[domain], domain)
-        except onnx.defs.SchemaError as error:
-            raise ModelError(f"{place}: opset {scope.opsets[domain]} has no op {shown(op)}") from error
-        if schema.deprecated:
-            raise ModelError(f"{place}: op {op} is not part of opset {scope.opsets[domain]} any more")
-        if not is_computed(op, domain, modern_version(domain, schema.since_version)):
-            raise ModelError(f"{place}: op {op} of opset {scope.opsets[domain]} is not supported: nothing here runs it")
-        return schema
 
     def _constant(self, proto: NodeProto, place: str) -> tuple[str, Any]:
         """The model's name for it, and the value."""
@@ -167,22 +162,24 @@ class Walk:
             scope.names[name] = inner.names[value.name]
         return True
 
-    def _node(self, proto: NodeProto, schema: Any, domain: str, scope: Scope, place: str) -> Node:
+    def _node(self, proto: NodeProto, op: Op, scope: Scope, place: str) -> Node:
         """The node in ONNX's form, over our tensors; its outputs are still the model's names."""
         attrs = {
             name: plain(item.default_value)
-            for name, item in schema.attributes.items()
+            for name, item in op.schema.attributes.items()
             if item.default_value.type != AttributeProto.UNDEFINED
         }
         captures: dict[str, str] = {}
         if any(True for _ in bodies(proto)):
-            proto, found = closed(proto, scope.names.get, self._weights)
+            proto, found = closed(proto, op.version, scope.names.get, self._weights)
             captures = found.names
             attrs[CAPTURES] = tuple(captures.values())
+            if found.functions:
+                attrs[FUNCTIONS] = ModelProto(functions=found.functions).SerializeToString()
         else:
-            self._check(proto, scope, place)
+            self._check(proto, op, scope, place)
         for attribute in proto.attribute:
-            known = schema.attributes.get(attribute.name)
+            known = op.schema.attributes.get(attribute.name)
             if known is None or attribute.type != known.type.value:
                 raise ModelError(f"{place}: attribute {shown(attribute.name)} is unknown or of another type")
             attrs[attribute.name] = self._attribute(attribute, place)
@@ -192,9 +189,11 @@ class Walk:
         outputs = list(proto.output)
         while outputs and not outputs[-1]:
             outputs.pop()
-        return Node(proto.op_type, (*inputs, *captures), tuple(outputs), attrs, domain, scope.opsets[domain])
+        return Node(proto.op_type, (*inputs, *captures), tuple(outputs), attrs, op.domain, op.version)
 
     def _attribute(self, attribute: AttributeProto, place: str) -> Any:
+        if attribute.ref_attr_name:
+            raise ModelError(f"{place}: attribute {shown(attribute.name)} refers to a function's, but is in none")
         if attribute.type == AttributeProto.TENSOR:
             return self._weights.array(attribute.t)
         try:
@@ -202,15 +201,16 @@ class Walk:
         except ValueError as error:
             raise ModelError(f"{place}: attribute {shown(attribute.name)} is not supported") from error
 
-    def _check(self, proto: NodeProto, scope: Scope, place: str) -> None:
+    def _check(self, proto: NodeProto, op: Op, scope: Scope, place: str) -> None:
         """ONNX's own check of attributes and operand counts."""
-        bare = NodeProto(op_type=proto.op_type, domain=standard(proto.domain), attribute=proto.attribute)
+        bare = NodeProto(op_type=proto.op_type, domain=op.domain, attribute=proto.attribute)
         for attribute in bare.attribute:
             if attribute.t.data_location == TensorProto.EXTERNAL:  # the check would look for the file
                 attribute.t.CopyFrom(TensorProto(data_type=attribute.t.data_type, dims=[0], raw_data=b""))
         bare.input.extend("x" if name else "" for name in proto.input)
         bare.output.extend(f"y{k}" if name else "" for k, name in enumerate(proto.output))
-        self._context.opset_imports = dict(scope.opsets)
+        version = onnx.defs.onnx_opset_version() if op.schema.deprecated else op.version  # the check refuses all such
+        self._context.opset_imports = {**scope.opsets, op.domain: version}
         try:
             onnx.checker.check_node(bare, self._context)
         except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
@@ -370,7 +370,7 @@ class Walk:
             return False
         if any(item.op_type == node.op for item in expanded.graph.node):
             return False
-        inner = Scope({**scope.opsets, **opsets_of(expanded)}, {"": ""})
+        inner = Scope({**scope.opsets, **versions(expanded.opset_import)}, {"": ""})
         inner.names.update((f"i{k}", name) for k, name in enumerate(node.inputs) if name)
         self._add_graph(expanded.graph, inner)
         for k, name in enumerate(node.outputs):
@@ -379,6 +379,25 @@ class Walk:
             if name:
                 scope.names[name] = inner.names[f"o{k}"]
         return True
+
+
+def _op(proto: NodeProto, scope: Scope, place: str) -> Op:
+    """What a node calls. Raises ModelError for what ONNX or this package does not have."""
+    name = proto.op_type
+    domain, version = domain_and_version(proto.domain, scope.opsets)
+    if domain not in DOMAINS or version is None:
+        known = "has no opset version in the model" if domain in DOMAINS else "is not supported"
+        raise ModelError(f"{place}: domain {shown(domain)} {known}; export the model with ONNX's own ops")
+    try:
+        schema: Any = onnx.defs.get_schema(name, version, domain)
+    except onnx.defs.SchemaError as error:
+        raise ModelError(f"{place}: opset {version} has no op {shown(name)}") from error
+    # GroupNormalization was declared deprecated when it came, and means what it says in the versions up to the next.
+    if schema.deprecated and onnx.defs.has(name, schema.since_version - 1, domain):
+        raise ModelError(f"{place}: op {name} is not part of opset {version} any more")
+    if not is_computed(name, domain, modern_version(domain, schema.since_version)):
+        raise ModelError(f"{place}: op {name} of opset {version} is not supported: nothing here runs it")
+    return Op(domain, version, schema)
 
 
 def _shapeless(kind: TypeProto) -> TypeProto:

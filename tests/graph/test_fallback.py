@@ -14,8 +14,8 @@ from tunewright.graph.channels import first_from_last, inverse, last_from_first,
 from tunewright.graph.fallback import EvaluationError, evaluate, is_computed
 from tunewright.graph.ir import Graph, Node
 from tunewright.graph.onnx_import import load
-from tunewright.graph.onnx_import.check import DOMAINS, MIN_OPSET
 from tunewright.graph.onnx_import.legacy import modern_version
+from tunewright.graph.onnx_import.opsets import DOMAINS, MIN_OPSET
 
 Floats = NDArray[np.float32]
 

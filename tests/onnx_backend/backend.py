@@ -25,7 +25,7 @@ from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.graph.onnx_form import PARAMETERS, dtype_name, element_type
-from tunewright.graph.onnx_import.check import MIN_OPSET
+from tunewright.graph.onnx_import.opsets import MIN_OPSET
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.running.coverage import Coverage
 from tunewright.tuner.running.session import InferenceSession
