@@ -125,6 +125,8 @@ def _set_version(node: NodeProto, captures: Captures) -> None:
     function.input.extend(filter(None, inner.input))
     function.output.extend(filter(None, inner.output))
     function.opset_import.append(helper.make_opsetid(domain, version))
+    for name in function.output:  # without any of these the evaluator refuses ops whose definition depends on types
+        function.value_info.add(name=name)
     captures.functions.append(function)
     call = NodeProto(op_type=function.name, domain=FUNCTIONS)
     call.input.extend(filter(None, node.input))

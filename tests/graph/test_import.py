@@ -122,6 +122,28 @@ def test_composite_ops_are_expanded_and_their_shapes_fold():
     assert "GroupNormalization" not in ops and not ops & {"Shape", "Concat", "Constant"}
 
 
+@pytest.mark.parametrize("opset", [18, 20])
+def test_group_normalization_by_groups(runs: Any, opset: int):
+    """ONNX declared it deprecated when it came: as of 21 scale and bias are of channels."""
+    x = np.random.default_rng(0).standard_normal((2, 6, 5)).astype(np.float32)
+    parts = x.reshape(2, 3, 10).astype(np.float64)
+    s, b = np.array([1, -2, 3], np.float32), np.array([0.5, 0, -1], np.float32)
+    normed = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + 1e-5)
+    wanted = (normed * s[:, None] + b[:, None]).reshape(x.shape)
+    for condition in ("", ", bool c"):
+        normalise = "{} = GroupNormalization<num_groups = 3>(x, s, b)"
+        body = normalise.format("y")
+        if condition:
+            body = f"""y = If (c) <then_branch = t () => (float[2,6,5] r) {{ {normalise.format("r")} }},
+                                   else_branch = e () => (float[2,6,5] q) {{ q = Neg(x) }}>"""
+        graph = imported(
+            f"g (float[2,6,5] x, float[3] s, float[3] b{condition}) => (float[2,6,5] y) {{ {body} }}", opset
+        )
+        feeds = {"v0": x, "v1": s, "v2": b, "v3": np.asarray(True)}
+        (found,) = runs.nodes(graph, {value.tensor: feeds[value.tensor] for value in graph.inputs})
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 IF_BODY = """
     g (float[2] x{condition}) => (float[2] y) {{
         {compute}
