@@ -1,0 +1,163 @@
+"""What an answer may be: the model in float64, and how far rounding on the way may move its outputs.
+
+A fixed tolerance would be wrong both ways: cancellation makes large errors out of the smallest, and where nothing is
+rounded there must be none. So the model is computed a few times, node by node, each node in float64 and its
+outputs rounded to their type. Ops that IEEE or ONNX define to the last bit are computed in their own type and left
+alone. Of the others operands and results are moved at random by a few units in the last place, which is what another
+order of summation, another formula or a fused multiply-add do. How far outputs lie apart is the condition of the model;
+where a step function, an index or an overflow makes one go either way, it does so in some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tunewright.graph import fallback
+from tunewright.graph.ir import Array, Node
+
+from .case import Feeds
+from .exactness import CURVES, REGROUPED, is_exact, unread_by_steps
+from .program import Program
+from .values import FLOATS, epsilon, limits
+
+RUNS = 6
+"""Computations with something moved, beside the one without."""
+
+ULPS = 4.0
+"""By how many units in the last place operands and results are moved at most."""
+
+SPREAD = 8.0
+"""How many times the largest distance that was seen is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What an output may be: `centre` within `tolerance`, both float64; where `is_open`, anything."""
+
+    centre: Array
+    tolerance: Array
+    is_open: Array
+
+    def allows(self, found: Array) -> Array:
+        """Which elements are right."""
+        with np.errstate(all="ignore"):
+            wide = _wide(found)
+            near = np.abs(wide - self.centre) <= self.tolerance
+        same = (wide == self.centre) | (np.isnan(wide) & np.isnan(self.centre))
+        return np.asarray(near | same | self.is_open)
+
+
+def bounds(flat: Program, feeds: Feeds, *, regrouped: bool = False) -> list[Bound | None]:
+    """Of each output; None where it is no tensor, or its shape differs from run to run.
+
+    With `regrouped` products may be taken together where no step function reads them. Raises EvaluationError.
+    """
+    free = unread_by_steps(flat.nodes) if regrouped else frozenset[str]()
+    runs = [_Run(flat, feeds, number, free).outputs() for number in range(RUNS + 1)]
+    return [_bound([run[k] for run in runs]) for k in range(len(flat.outputs))]
+
+
+def _bound(values: Sequence[Any]) -> Bound | None:
+    if any(isinstance(value, list) or value is None for value in values):
+        return None
+    arrays = [np.asarray(value) for value in values]
+    if any(array.shape != arrays[0].shape for array in arrays) or arrays[0].dtype.kind in "OUS":
+        return None
+    wide = [_wide(array) for array in arrays]
+    centre = wide[0]
+    is_open = np.zeros(centre.shape, np.bool_)
+    distance = np.zeros(centre.shape)
+    with np.errstate(all="ignore"):
+        for other in wide[1:]:
+            is_open |= _kind(other) != _kind(centre)
+            distance = np.maximum(distance, np.where(np.isfinite(other - centre), np.abs(other - centre), 0.0))
+        # Of a value that rounding moved at all, the last place of its own type is never sure.
+        ulp = _spacing(arrays[0])
+        tolerance = SPREAD * distance + np.where(distance > 0, ulp, 0.0)
+    return Bound(centre, tolerance, is_open)
+
+
+def _kind(array: Array) -> Array:
+    """0 finite, 1 infinite, -1 negative infinite, 2 NaN."""
+    return np.where(np.isnan(array), 2, np.where(np.isinf(array), np.sign(array), 0))
+
+
+def _wide(array: Array) -> Any:
+    return np.asarray(array).astype(np.float64)
+
+
+def _spacing(array: Array) -> Any:
+    """A unit in the last place of each element."""
+    if array.dtype.name not in FLOATS:
+        return np.zeros(array.shape)
+    largest, _, least = limits(array.dtype.name)
+    magnitude = np.minimum(np.abs(np.nan_to_num(_wide(array), nan=0.0)), largest)
+    return np.maximum(magnitude * epsilon(array.dtype.name), least)
+
+
+class _Run:
+    """One computation of a model; number 0 moves nothing."""
+
+    def __init__(self, flat: Program, feeds: Feeds, number: int, free: frozenset[str]) -> None:
+        self._program, self._number, self._free = flat, number, free
+        self._rng = np.random.default_rng(number)
+        self._values = flat.start(feeds)
+
+    def outputs(self) -> list[Any]:
+        for node in self._program.nodes:
+            arrays = [self._values[name] if name else None for name in node.inputs]
+            results = self._results(node, arrays)
+            self._values |= {name: value for name, value in zip(node.outputs, results, strict=True) if name}
+        return [self._values[name] for name in self._program.outputs]
+
+    def _results(self, node: Node, arrays: Sequence[Any]) -> list[Any]:
+        floats = [a.dtype.name for a in arrays if isinstance(a, np.ndarray) and a.dtype.name in FLOATS]
+        if not floats or is_exact(node):
+            results = fallback.evaluate(node, arrays)
+            moved = node.op in REGROUPED and node.outputs[0] in self._free
+            moved |= bool(floats) and floats[0] in ("float16", "bfloat16") and node.outputs[0] in self._free
+            return [self._moved(value) for value in results] if moved else results
+        is_curve = node.op in CURVES
+        wide = [self._widened(a, moved=not is_curve) for a in arrays]
+        try:
+            results = fallback.evaluate(node, wide)
+        except fallback.EvaluationError:
+            results = fallback.evaluate(node, arrays)
+        own = fallback.evaluate(node, arrays)
+        return [
+            self._rounded(value, like, self._number > 0, self._number % 2 == 0)
+            for value, like in zip(results, own, strict=True)
+        ]
+
+    def _widened(self, array: Any, *, moved: bool) -> Any:
+        if not isinstance(array, np.ndarray) or array.dtype.name not in FLOATS:
+            return array
+        wide = _wide(array)
+        return wide + self._noise(array) if moved and self._number else wide
+
+    def _noise(self, array: Array) -> Any:
+        spacing = _spacing(array)
+        return np.where(np.isfinite(_wide(array)), spacing * self._rng.uniform(-ULPS, ULPS, array.shape), 0.0)
+
+    def _moved(self, value: Any) -> Any:
+        if not self._number or not isinstance(value, np.ndarray) or value.dtype.name not in FLOATS:
+            return value
+        with np.errstate(all="ignore"):
+            return (_wide(value) + self._noise(value)).astype(value.dtype)
+
+    def _rounded(self, value: Any, like: Any, is_moved: bool, keeps_own: bool) -> Any:
+        """A result in its own type. Where the type itself overflows on the way, half of the runs have that."""
+        if not isinstance(value, np.ndarray) or not isinstance(like, np.ndarray):
+            return value
+        if like.dtype.name not in FLOATS or value.dtype.kind not in "f":
+            return value if value.dtype == like.dtype else like
+        with np.errstate(all="ignore"):
+            noise = self._noise(np.asarray(value).astype(like.dtype)) if is_moved else 0.0
+            rounded = np.asarray(value + noise).astype(like.dtype)
+            if is_moved and keeps_own and rounded.shape == like.shape:
+                rounded = np.where(np.isfinite(_wide(like)), rounded, like)
+        return rounded

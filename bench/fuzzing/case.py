@@ -1,0 +1,113 @@
+"""Case: a model, inputs for it, and how ours is to run it. All that is needed to try it once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto, numpy_helper
+
+from tunewright.graph.ir import Array
+
+Feeds = Mapping[str, Array]
+"""By the name of the input."""
+
+SHOWN = 8
+"""Elements of an array that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How ours runs a model: on default schedules, or on points drawn by the seed."""
+
+    seed: int
+    is_random: bool = False
+    threads: int = 1
+    vector_bits: int = 0  # 0: what the machine has
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """`feeds` are tried in turn. The seed says where it comes from."""
+
+    seed: int
+    model: bytes
+    feeds: tuple[Feeds, ...]
+    plan: Plan
+
+    def proto(self) -> onnx.ModelProto:
+        """The model."""
+        parsed: onnx.ModelProto = onnx.ModelProto.FromString(self.model)
+        return parsed
+
+    def ops(self) -> list[str]:
+        """The ops of the model, those in bodies and functions too, each as often as it is there."""
+        model = self.proto()
+        graphs = [model.graph.node, *(function.node for function in model.functions)]
+        return [node.op_type for nodes in graphs for node in _all_nodes(nodes) if node.domain != "local"]
+
+    def lines(self) -> Iterator[str]:
+        """A short text for people."""
+        model = self.proto()
+        opsets = ", ".join(f"{one.domain or 'onnx'} {one.version}" for one in model.opset_import)
+        how = "random schedules" if self.plan.is_random else "default schedules"
+        bits = f", {self.plan.vector_bits} bits" if self.plan.vector_bits else ""
+        yield f"{opsets}, IR {model.ir_version}; {how}, threads: {self.plan.threads}{bits}"
+        for function in model.functions:
+            defaults = [_attribute(one) for one in function.attribute_proto]
+            attributes = ", ".join([*function.attribute, *defaults])
+            yield f"function {function.name}({', '.join(function.input)}; {attributes})"
+            yield from (f"  {_node(node)}" for node in function.node)
+            yield f"  return {', '.join(function.output)}"
+        feeds = self.feeds[0] if self.feeds else {}
+        for value in model.graph.input:
+            yield f"{value.name} = {_shown(feeds[value.name]) if value.name in feeds else 'not given'}"
+        for tensor in model.graph.initializer:
+            yield f"{tensor.name} := {_shown(numpy_helper.to_array(tensor))}"
+        yield from (_node(node) for node in model.graph.node)
+        yield f"return {', '.join(value.name for value in model.graph.output)}"
+
+
+def _all_nodes(nodes: object) -> Iterator[NodeProto]:
+    for node in nodes:  # type: ignore[attr-defined]
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from _all_nodes(attribute.g.node)
+
+
+def _node(node: NodeProto) -> str:
+    attrs = ", ".join(_attribute(one) for one in node.attribute)
+    return f"{', '.join(node.output)} = {node.op_type}({', '.join(node.input)}{'; ' if attrs else ''}{attrs})"
+
+
+def _attribute(attribute: AttributeProto) -> str:
+    if attribute.ref_attr_name:
+        return f"{attribute.name}=@{attribute.ref_attr_name}"
+    if attribute.type == AttributeProto.GRAPH:
+        return f"{attribute.name}={{{_graph(attribute.g)}}}"
+    if attribute.type == AttributeProto.TENSOR:
+        return f"{attribute.name}={_shown(numpy_helper.to_array(attribute.t))}"
+    value = onnx.helper.get_attribute_value(attribute)
+    text = value.decode() if isinstance(value, bytes) else f"{value:.9g}" if isinstance(value, float) else str(value)
+    return f"{attribute.name}={text}"
+
+
+def _graph(graph: GraphProto) -> str:
+    takes = ", ".join(value.name for value in graph.input)
+    gives = ", ".join(value.name for value in graph.output)
+    return f"({takes}) {'; '.join(_node(node) for node in graph.node)}; return {gives}"
+
+
+def _shown(array: Array) -> str:
+    shape = "x".join(map(str, array.shape))
+    some = array.ravel()[:SHOWN]
+    values = ", ".join(f"{float(v):.9g}" if array.dtype.kind in "fV" else str(v) for v in some)
+    return f"{array.dtype.name}[{shape}] {values}{', ...' if array.size > SHOWN else ''}"
+
+
+def saved(case: Case) -> dict[str, Array]:
+    """Its inputs as one file of arrays: those of the first feed by their names."""
+    return {name: np.asarray(array) for name, array in (case.feeds[0] if case.feeds else {}).items()}

@@ -1,0 +1,185 @@
+"""The crew: processes that judge cases side by side, each with a thread here that knows what it has in hand."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .answers import OURS, RUNTIME
+from .case import Case
+from .drawing import drawn
+from .judging import Finding, Verdict
+from .shrinking import shrunk
+from .worker import DRAWING, Judged, serve
+
+CASES = 400
+"""What a process judges before a fresh one takes its place."""
+
+LIMIT_S = 60.0
+"""What a case may take."""
+
+SHRINKING_S = 60.0
+"""What making one smaller may take."""
+
+LOG_LETTERS = 1500
+"""How much of what a process said last is kept."""
+
+
+class Dead(Exception):
+    """A process ended, or did not, where it should have answered; the text says how, `stage` who was at work."""
+
+    def __init__(self, how: str, stage: str, log: str) -> None:
+        super().__init__(how)
+        self.stage, self.log = stage, log
+
+
+class Worker:
+    """A process, replaced by a fresh one when it has died or judged enough."""
+
+    def __init__(self, folder: Path) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["tunewright.bench.fuzzing.worker"])
+        self._log = folder / "log"
+        self._left = 0
+        self._process: multiprocessing.process.BaseProcess | None = None
+
+    def judged(self, asked: int | Case, limit_s: float = LIMIT_S) -> Judged:
+        """A case, or that of a seed, judged: a process that dies or hangs is a finding, or ONNX Runtime's affair."""
+        try:
+            return self._asked(asked, limit_s)
+        except Dead as death:
+            ops = tuple((asked if isinstance(asked, Case) else drawn(asked)).ops()) if death.stage != DRAWING else ()
+            if death.stage == RUNTIME:
+                return Judged(Verdict(None, (f"ONNX Runtime {death}",)), ops)
+            who = f" ({death.stage})" if death.stage != OURS else ""
+            return Judged(Verdict(Finding(f"{death}{who}", "", death.log)), ops)
+
+    def _asked(self, asked: int | Case, limit_s: float) -> Judged:
+        if self._process is None or self._left <= 0:
+            self._start()
+        self._left -= 1
+        stage, deadline_s = DRAWING, time.monotonic() + limit_s
+        try:
+            self._connection.send(asked)
+            while True:
+                if not self._connection.poll(max(0.0, deadline_s - time.monotonic())):
+                    raise self._end(f"hangs for {limit_s:.0f} s", stage)
+                heard = self._connection.recv()
+                if isinstance(heard, Judged):
+                    return heard
+                stage = heard
+        except (EOFError, OSError):
+            process = self._process
+            assert process is not None
+            process.join(5)
+            raise self._end(f"dies with code {process.exitcode}", stage) from None
+
+    def _start(self) -> None:
+        self.close()
+        self._connection, theirs = self._context.Pipe()
+        self._process = self._context.Process(target=serve, args=(theirs, self._log), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._left = CASES
+
+    def _end(self, how: str, stage: str) -> Dead:
+        self.close()
+        log = self._log.read_text(errors="replace")[-LOG_LETTERS:] if self._log.exists() else ""
+        return Dead(how, stage, log)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+            self._process = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a seed. `smaller` shows the same finding, where it was looked for."""
+
+    seed: int
+    judged: Judged
+    smaller: Case | None = None
+    told: str = ""  # what is wrong with the smaller one
+
+
+def work(
+    seeds: Iterator[int],
+    workers: int,
+    hear: Callable[[Result], object],
+    wants_smaller: Callable[[Finding], bool],
+    stop: threading.Event,
+) -> None:
+    """Judge the cases of seeds until they end or `stop` is set. `hear` is called by one thread at a time.
+
+    `wants_smaller` says whether a finding is worth shrinking. An exception in here ends all and is raised.
+    """
+    lock = threading.Lock()
+
+    def run(folder: Path) -> None:
+        folder.mkdir()
+        worker = Worker(folder)
+        try:
+            while not stop.is_set():
+                with lock:
+                    seed = next(seeds, None)
+                if seed is None:
+                    return
+                result = _result(worker, seed, wants_smaller, stop)
+                with lock:
+                    hear(result)
+        except Exception:
+            stop.set()
+            raise
+        finally:
+            worker.close()
+
+    with TemporaryDirectory(prefix="tunewright-differential-") as folder, ThreadPoolExecutor(workers) as pool:
+        try:
+            for _ in pool.map(run, [Path(folder) / str(number) for number in range(workers)]):
+                pass
+        finally:  # Ctrl-C comes here
+            stop.set()
+
+
+def _result(worker: Worker, seed: int, wants_smaller: Callable[[Finding], bool], stop: threading.Event) -> Result:
+    judged = worker.judged(seed)
+    finding = judged.verdict.finding
+    if finding is None or not wants_smaller(finding):
+        return Result(seed, judged)
+    smaller, told = made_smaller(worker, drawn(seed), finding, stop)
+    return Result(seed, judged, smaller, told)
+
+
+def made_smaller(worker: Worker, case: Case, finding: Finding, stop: threading.Event) -> tuple[Case, str]:
+    """A smaller case with the same finding, and what is wrong with it."""
+    deadline_s = time.monotonic() + SHRINKING_S
+    told = finding.detail
+
+    def shows(tried: Case) -> bool:
+        nonlocal told
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0 or stop.is_set():
+            return False
+        found = worker.judged(tried, min(LIMIT_S, max(left_s, 5.0))).verdict.finding
+        if found is None or not _same(found, finding):
+            return False
+        told = found.detail
+        return True
+
+    return shrunk(case, shows), told
+
+
+def _same(found: Finding, finding: Finding) -> bool:
+    if finding.kind.startswith("hangs"):
+        return found.kind.startswith("hangs")
+    return found.signature == finding.signature

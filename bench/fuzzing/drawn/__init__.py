@@ -1,0 +1,1 @@
+"""How each op is drawn: a table for each family, and the idioms that rewrites look for. Put together in `table`."""

@@ -1,0 +1,216 @@
+"""Ops on each element by itself, and on elements in the same place of several tensors."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..draft import Draft, Tensor, Unfit
+from ..values import FLOATS, INTEGERS, Domain
+from .recipes import Recipes, fits_beside, partner
+
+
+def unary(op: str, d: Draft) -> Tensor:
+    """One operand, no attributes."""
+    return d.op(op, d.pick(d.dtype_for(op), known=False))
+
+
+def positive(op: str, d: Draft) -> Tensor:
+    """An op that is at home on positive numbers: mostly given such."""
+    x = d.pick(d.dtype_for(op, among=FLOATS))
+    if d.chance(0.6) and "Abs" in _known(d):
+        x = d.op("Abs", x)
+        if d.chance(0.5):
+            x = d.op("Add", x, d.scalar(d.number(0.1, 1.0, 1e-5), x.dtype))
+    return d.op(op, x)
+
+
+def _known(d: Draft) -> tuple[str, ...]:
+    return ("Abs",) if d.opset >= 6 else ()
+
+
+def bounded(op: str, d: Draft) -> Tensor:
+    """An op that is at home between -1 and 1."""
+    x = d.pick(d.dtype_for(op, among=FLOATS))
+    if d.chance(0.7):
+        x = d.op(d.among("Sin", "Tanh"), x)
+    return d.op(op, x)
+
+
+def with_numbers(op: str, names: dict[str, tuple[float, ...]], d: Draft) -> Tensor:
+    """One operand, and attributes that are numbers, each present or not."""
+    attrs: dict[str, Any] = {name: d.number(*usual) for name, usual in names.items() if d.chance(0.6)}
+    return d.op(op, d.pick(d.dtype_for(op)), **attrs)
+
+
+def binary(op: str, d: Draft) -> Tensor:
+    """Two operands that broadcast."""
+    dtype = d.dtype_for(op)
+    a = d.pick(dtype)
+    b = partner(d, a)
+    return d.op(op, b, a) if d.chance(0.3) else d.op(op, a, b)
+
+
+def divide(d: Draft) -> Tensor:
+    """A quotient; the divisor of integers is a constant other than 0, or an input that is never 0."""
+    dtype = d.dtype_for("Div")
+    a = d.pick(dtype)
+    if dtype in FLOATS:
+        b = partner(d, a) if d.chance(0.5) else d.scalar(d.number(41.0, 3.0, 7.0, 255.0, 8.0, 0.1), dtype)
+        return d.op("Div", a, b)
+    if d.chance(0.6):
+        signs = (1, -1) if dtype in ("int32", "int64") else (1,)
+        return d.op("Div", a, d.constant(d.among(1, 2, 3, 5, 7, 8, 10) * d.among(*signs), dtype))
+    return d.op("Div", a, d.fresh(dtype, a.shape or (), Domain(1, 9), constant=0.3))
+
+
+def modulo(d: Draft) -> Tensor:
+    """A remainder, in either meaning."""
+    dtype = d.dtype_for("Mod")
+    a = d.pick(dtype)
+    b = d.fresh(dtype, d.among((), a.shape or ()), Domain(1, 7), constant=0.7)
+    return d.op("Mod", a, b, fmod=1 if dtype in FLOATS else d.among(None, 0, 1))
+
+
+def power(d: Draft) -> Tensor:
+    """A power, mostly by a constant."""
+    dtype = d.dtype_for("Pow", among=("float32", "float64", "float16", "int32", "int64"))
+    a = d.pick(dtype)
+    if dtype in INTEGERS:
+        return d.op("Pow", a, d.constant(d.between(0, 3), dtype if d.opset < 12 else d.among("int64", "int32")))
+    if d.chance(0.7):
+        return d.op("Pow", a, d.scalar(d.number(2.0, 3.0, 0.5, -1.0, 1.0, 0.0, -2.0, 1.5, -0.5), dtype))
+    return d.op("Pow", d.op("Abs", a), partner(d, a))
+
+
+def variadic(op: str, d: Draft) -> Tensor:
+    """One to four operands that broadcast."""
+    first = d.pick(d.dtype_for(op))
+    rest = [partner(d, first) for _ in range(d.among(0, 1, 1, 1, 2, 3))]
+    return d.op(op, first, *rest)
+
+
+def shift(d: Draft) -> Tensor:
+    """Bits moved; never by as many as there are."""
+    dtype = d.dtype_for("BitShift")
+    a = d.pick(dtype)
+    return d.op(
+        "BitShift", a, d.fresh(dtype, d.among((), a.shape or ()), Domain(0, 7)), direction=d.among("LEFT", "RIGHT")
+    )
+
+
+def clip(d: Draft) -> Tensor:
+    """Either bound may be absent, and they may cross."""
+    dtype = d.dtype_for("Clip")
+    x = d.pick(dtype)
+    low = d.number(0.0, -1.0) if d.chance(0.7) else None
+    high = d.number(6.0, 1.0, 0.9999) if d.chance(0.7) else None
+    if d.opset < 11:
+        return d.op("Clip", x, min=low, max=high)
+    made = [
+        None if v is None else d.constant(np.asarray(v if dtype in FLOATS else abs(int(v) % 7)), dtype)
+        for v in (low, high)
+    ]
+    return d.op("Clip", x, *made)
+
+
+def where(d: Draft) -> Tensor:
+    """A choice between two."""
+    condition = d.pick("bool") if d.chance(0.5) else _comparison(d)
+    shape = condition.shape
+    if shape is None:
+        raise Unfit("shape")
+    dtype = d.dtype_for("Where", 1)
+    a = d.pick(dtype, fits_beside(shape), lambda: shape)
+    b = d.scalar(d.among(0, 1, float("-inf")), dtype) if dtype in FLOATS and d.chance(0.4) else partner(d, a)
+    return d.op("Where", condition, *((a, b) if d.chance(0.5) else (b, a)))
+
+
+def _comparison(d: Draft) -> Tensor:
+    op = d.among("Greater", "Less", "Equal")
+    x = d.pick(d.dtype_for(op, among=("float32", "float64", "int32", "int64")))
+    return d.op(op, x, d.constant(d.among(0, 1, 3), x.dtype))
+
+
+def cast(d: Draft) -> Tensor:
+    """To any type; floats to integers within the range that all agree on."""
+    source = d.dtype_for("Cast")
+    x = d.pick(source)
+    to = d.rng.choice([t for t in d.dtypes("Cast") if t != source])
+    if source in FLOATS and to in INTEGERS:
+        low = 0 if to.startswith("u") else -100
+        numbers = (float(low), 100.0)
+        x = d.op("Max", d.op("Min", x, d.scalar(numbers[1], source)), d.scalar(numbers[0], source))
+    from ..draft import element_type
+
+    return d.op("Cast", x, to=element_type(to))
+
+
+def cast_like(d: Draft) -> Tensor:
+    """To the type of another."""
+    x = d.pick(d.dtype_for("CastLike"))
+    other = d.pick(d.rng.choice(["float32", "float64", "bool", "float16"]))
+    return d.op("CastLike", x, other)
+
+
+def prelu(d: Draft) -> Tensor:
+    """A slope that broadcasts one way only."""
+    x = d.pick(d.dtype_for("PRelu"))
+    shape = tuple(e if d.chance(0.6) else 1 for e in x.shape or ())
+    return d.op("PRelu", x, d.fresh(x.dtype, shape[d.between(0, len(shape)) :], constant=0.8))
+
+
+def gelu(d: Draft) -> Tensor:
+    """Both kinds."""
+    return d.op("Gelu", d.pick(d.dtype_for("Gelu")), approximate=d.among(None, "none", "tanh"))
+
+
+def is_infinite(d: Draft) -> Tensor:
+    """Of either sign or both."""
+    return d.op(
+        "IsInf", d.pick(d.dtype_for("IsInf")), detect_negative=d.among(None, 0, 1), detect_positive=d.among(None, 0, 1)
+    )
+
+
+def dropout(d: Draft) -> Tensor:
+    """In inference it does nothing."""
+    x = d.pick(d.dtype_for("Dropout"))
+    return d.op("Dropout", x, ratio=d.among(None, 0.3) if d.opset < 12 else None)
+
+
+ELEMENTWISE: Recipes = {
+    **{op: partial(unary, op) for op in (
+        "Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "HardSwish", "Identity", "IsNaN", "Mish", "Neg", "Not",
+        "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Tan", "Tanh", "Atan",
+        "Asinh", "Sinh", "Cosh", "BitwiseNot",
+    )},
+    **{op: partial(positive, op) for op in ("Log", "Sqrt", "Acosh")},
+    **{op: partial(bounded, op) for op in ("Acos", "Asin", "Atanh")},
+    **{op: partial(binary, op) for op in (
+        "Add", "Sub", "Mul", "And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+        "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+    )},
+    **{op: partial(variadic, op) for op in ("Max", "Min", "Mean", "Sum")},
+    "Celu": partial(with_numbers, "Celu", {"alpha": (1.0, 0.5, 2.0)}),
+    "Elu": partial(with_numbers, "Elu", {"alpha": (1.0, 0.7)}),
+    "HardSigmoid": partial(with_numbers, "HardSigmoid", {"alpha": (0.2, 1 / 6), "beta": (0.5,)}),
+    "LeakyRelu": partial(with_numbers, "LeakyRelu", {"alpha": (0.01, 0.1, 0.2)}),
+    "Selu": partial(with_numbers, "Selu", {"alpha": (1.6732632,), "gamma": (1.050701,)}),
+    "Shrink": partial(with_numbers, "Shrink", {"lambd": (0.5,), "bias": (0.0, 0.5)}),
+    "Swish": partial(with_numbers, "Swish", {"alpha": (1.0, 1.702)}),
+    "ThresholdedRelu": partial(with_numbers, "ThresholdedRelu", {"alpha": (1.0,)}),
+    "BitShift": shift,
+    "Cast": cast,
+    "CastLike": cast_like,
+    "Clip": clip,
+    "Div": divide,
+    "Dropout": dropout,
+    "Gelu": gelu,
+    "IsInf": is_infinite,
+    "Mod": modulo,
+    "PRelu": prelu,
+    "Pow": power,
+    "Where": where,
+}  # fmt: skip

@@ -1,0 +1,57 @@
+"""All that can be drawn, and which ops are left out for a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import onnx
+
+from ..draft import OPSETS, schema_of
+from .elementwise import ELEMENTWISE
+from .flow import CALLS, FLOW
+from .folds import FOLDS
+from .idioms import IDIOMS
+from .movement import MOVEMENT
+from .products import PRODUCTS
+from .recipes import Recipe, Recipes
+from .windows import WINDOWS
+
+FAMILIES: Mapping[str, tuple[Recipes, float]] = {
+    "elementwise": (ELEMENTWISE, 0.24),
+    "movement": (MOVEMENT, 0.19),
+    "folds": (FOLDS, 0.13),
+    "windows": (WINDOWS, 0.12),
+    "products": (PRODUCTS, 0.12),
+    "idioms": (IDIOMS, 0.14),
+    "flow": (FLOW, 0.03),
+    "calls": (CALLS, 0.03),
+}
+"""With how often each is drawn."""
+
+UNDRAWN: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), "random"
+    ),
+    **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), "texts"),
+    "ImageDecoder": "needs files of images",
+}
+"""Ops of ONNX that no model has, and why."""
+
+
+@cache
+def choices(opset: int) -> list[tuple[list[tuple[str, Recipe]], float]]:
+    """What there is to draw in an opset, by family."""
+    found = []
+    for table, weight in FAMILIES.values():
+        named = table is IDIOMS or table is CALLS
+        recipes = [(name, recipe) for name, recipe in table.items() if named or schema_of(name, opset) is not None]
+        found.append((recipes, weight))
+    return found
+
+
+def drawable() -> set[str]:
+    """The ops of ONNX that are part of an opset which is drawn."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    names = {schema.name for schema in schemas if not schema.domain}
+    return {name for name in names if any(schema_of(name, opset) is not None for opset in OPSETS)}

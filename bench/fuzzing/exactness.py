@@ -1,0 +1,74 @@
+"""What each op may make of rounding: nothing, a few units in the last place, or all that another order of sums does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tunewright.graph.ir import Node
+
+EXACT = frozenset({
+    "Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor",
+    "Cast", "CastLike", "Ceil", "CenterCropPad", "Clip", "Compress", "Concat", "ConcatFromSequence", "Constant",
+    "ConstantOfShape", "ConvInteger", "DepthToSpace", "DequantizeLinear", "Div", "Dropout", "Equal", "Expand",
+    "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "GlobalMaxPool", "Greater",
+    "GreaterOrEqual", "Hardmax", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "MatMulInteger",
+    "Max", "MaxPool", "MaxUnpool", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Optional",
+    "OptionalGetElement", "OptionalHasElement", "Or", "PRelu", "Pad", "QuantizeLinear", "Range", "Reciprocal",
+    "ReduceMax", "ReduceMin", "Relu", "Reshape", "ReverseSequence", "Round", "Scatter", "ScatterElements",
+    "ScatterND", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
+    "SequenceLength", "Shape", "Shrink", "Sign", "Size", "Slice", "SpaceToDepth", "Split", "SplitToSequence",
+    "Sqrt", "Squeeze", "Sub", "TensorScatter", "ThresholdedRelu", "Tile", "TopK", "Transpose", "Trilu", "Unique",
+    "Unsqueeze", "Where", "Xor",
+})  # fmt: skip
+"""Ops whose result is a matter of definition."""
+
+CURVES = frozenset({
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu",
+    "HardSigmoid", "HardSwish", "Log", "Mish", "Pow", "Selu", "Sigmoid", "Silu", "Sin", "Sinh", "Softplus",
+    "Softsign", "Swish", "Tan", "Tanh",
+})  # fmt: skip
+"""Ops on each element by itself that are off by a few units in the last place of what they give."""
+
+STEPS = frozenset({
+    "ArgMax", "ArgMin", "Cast", "Ceil", "Compress", "DynamicQuantizeLinear", "Equal", "Floor", "Greater",
+    "GreaterOrEqual", "Hardmax", "If", "IsInf", "IsNaN", "Less", "LessOrEqual", "Loop", "Mod", "NonZero",
+    "QLinearConv", "QLinearMatMul", "QuantizeLinear", "Round", "Sign", "TopK", "Unique",
+})  # fmt: skip
+"""Ops that make a step of the smallest difference."""
+
+REGROUPED = frozenset({"Mul", "Div", "Reciprocal", "LeakyRelu", "PRelu"})
+"""Products, which rewrites may take together where no step function reads what becomes of them."""
+
+INDEXED: Mapping[str, Sequence[int]] = {
+    "Gather": (1,),
+    "GatherElements": (1,),
+    "GatherND": (1,),
+    "OneHot": (0,),
+    "Where": (0,),
+}
+"""Which operands of ops choose among the others."""
+
+
+def is_exact(node: Node) -> bool:
+    """Whether a node has one right result for the floats that it reads."""
+    if node.domain:
+        return False
+    match node.op:
+        case "Resize":
+            return bool(node.attrs.get("mode", "nearest") == "nearest")
+        case "Sum":
+            return len(node.inputs) <= 2
+        case "ScatterElements" | "ScatterND":
+            return node.attrs.get("reduction", "none") in ("none", "max", "min")
+    return node.op in EXACT
+
+
+def unread_by_steps(nodes: Sequence[Node]) -> frozenset[str]:
+    """Tensors that no step function reads, nor what is made of them."""
+    read: set[str] = set()
+    for node in reversed(nodes):
+        if node.op in STEPS or any(name in read for name in node.outputs):
+            read.update(node.inputs)
+        for position in INDEXED.get(node.op, ()):
+            read.update(node.inputs[position : position + 1])
+    return frozenset(name for node in nodes for name in node.outputs if name and name not in read)

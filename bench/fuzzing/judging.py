@@ -1,0 +1,184 @@
+"""Who is right about a case: three answers against each other, and against what float64 says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tunewright.graph.fallback import EvaluationError
+
+from .answers import EVALUATOR, OURS, RUNTIME, Answers, as_array
+from .bounds import Bound, bounds
+from .case import Case
+from .explained import EXPLANATIONS, Difference
+from .values import FLOATS, epsilon, limits
+
+QUICK_ULPS = 2.0
+"""So close to each other answers need no further look."""
+
+LOOSE = 1e-4
+"""What is close where float64 can't be asked, relative to the largest element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A difference that nothing explains, or a failure. `kind` says which and whose; `detail` is for people."""
+
+    kind: str
+    detail: str
+    text: str = ""  # a traceback
+
+    @property
+    def signature(self) -> str:
+        """The same for findings of one origin, as far as can be told without shrinking them."""
+        return self.kind if self.kind.startswith(("values", "shape", "type")) else f"{self.kind}: {plain(self.detail)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a case: nothing, reasons for differences, or a finding. `answered`: who gave an answer."""
+
+    finding: Finding | None = None
+    reasons: tuple[str, ...] = ()
+    answered: tuple[str, ...] = ()
+
+
+def plain(text: str) -> str:
+    """A message without what differs from model to model."""
+    text = re.sub(r"'[^']*'|\"[^\"]*\"", "'...'", text)
+    text = re.sub(r"\[[^\]]*\]|\([^()]*\d[^()]*\)", "[...]", text)
+    text = re.sub(r"('\.\.\.' \[\.\.\.\], )+", "", text)
+    return re.sub(r"-?\b[\w.]*\d[\w.]*\b", "#", text)[:160]
+
+
+def judge(case: Case, found: Answers) -> Verdict:
+    """The verdict on a case that has been answered."""
+    named = {OURS: found.ours, RUNTIME: found.runtime, EVALUATOR: found.evaluator}
+    answered = tuple(name for name, answer in named.items() if not answer.error)
+    finding = _failure(found)
+    if finding is not None:
+        return Verdict(finding, (), answered)
+    if OURS not in answered:
+        return Verdict(None, (), answered)
+    reasons: list[str] = []
+    for number in range(len(case.feeds)):
+        for finding in _differences(case, found, number, answered, reasons):
+            return Verdict(finding, tuple(dict.fromkeys(reasons)), answered)
+    return Verdict(None, tuple(dict.fromkeys(reasons)), answered)
+
+
+def _failure(found: Answers) -> Finding | None:
+    ours, runtime, evaluator = found.ours, found.runtime, found.evaluator
+    for who, answer in ((OURS, ours), (EVALUATOR, evaluator)):
+        if answer.error and not answer.is_clear:
+            return Finding(f"traceback ({who})", answer.error, answer.text)
+    if ours.error and not (runtime.error and evaluator.error):
+        who = RUNTIME if not runtime.error else EVALUATOR
+        return Finding(f"refused, but {who} runs it", ours.error)
+    if evaluator.error and not runtime.error:
+        return Finding("refused by the evaluator, but onnxruntime runs it", evaluator.error)
+    return None
+
+
+def _differences(
+    case: Case, found: Answers, number: int, answered: Sequence[str], reasons: list[str]
+) -> Iterator[Finding]:
+    """Those that nothing explains, of one of the feeds; reasons of the others are noted."""
+    by_name = {OURS: found.ours, RUNTIME: found.runtime, EVALUATOR: found.evaluator}
+    outputs = {name: by_name[name].outputs[number] for name in answered}
+    for position in range(len(outputs[OURS])):
+        values = {name: outputs[name][position] for name in answered}
+        arrays = {name: as_array(value) for name, value in values.items()}
+        if any(array is None for array in arrays.values()):
+            continue
+        known = {name: array for name, array in arrays.items() if array is not None}
+        yield from _form(known, position)
+        if _agree(known):
+            continue
+        allowed = _bounds(found, case, number)
+        bound = allowed[position] if allowed else None
+        for who, right in _judged(known, bound):
+            difference = Difference(case, found, number, position, who, known, right, bound)
+            reason = next((name for name, holds in EXPLANATIONS.items() if holds(difference)), None)
+            if reason is None:
+                yield Finding(f"values ({who})", _told(difference))
+            else:
+                reasons.append(reason)
+
+
+def _form(arrays: dict[str, Any], position: int) -> Iterator[Finding]:
+    """Types and shapes that differ."""
+    shapes = {name: str(array.shape) for name, array in arrays.items()}
+    types = {name: array.dtype.name for name, array in arrays.items()}
+    for kind, forms in (("shape", shapes), ("type", types)):
+        if len(set(forms.values())) > 1:
+            told = ", ".join(f"{name} {one}" for name, one in forms.items())
+            yield Finding(f"{kind} ({_odd_one(forms)})", f"output {position}: {told}")
+            return
+
+
+def _odd_one(forms: dict[str, Any]) -> str:
+    """Who is alone with a form; ours where all differ, or there are only two."""
+    for name in (OURS, RUNTIME, EVALUATOR):
+        if name in forms and len(forms) > 2 and all(forms[name] != v for k, v in forms.items() if k != name):
+            return name
+    return OURS
+
+
+def _agree(arrays: dict[str, Any]) -> bool:
+    first, *others = arrays.values()
+    return all(_close(first, other) for other in others)
+
+
+def _close(a: Any, b: Any) -> bool:
+    if a.dtype.kind in "OUS":
+        return bool((a == b).all())
+    if a.dtype.name not in FLOATS:
+        return bool(np.array_equal(a, b))
+    eps, least = epsilon(a.dtype.name), limits(a.dtype.name)[2]
+    with np.errstate(all="ignore"):
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        near = np.abs(x - y) <= QUICK_ULPS * np.maximum(eps * np.maximum(np.abs(x), np.abs(y)), least)
+    return bool((near | (x == y) | (np.isnan(x) & np.isnan(y))).all())
+
+
+def _bounds(found: Answers, case: Case, number: int) -> list[Bound | None]:
+    try:
+        return bounds(found.program, case.feeds[number])
+    except EvaluationError:
+        return []
+
+
+def _judged(arrays: dict[str, Any], bound: Bound | None) -> Iterator[tuple[str, Any]]:
+    """Who is wrong somewhere, and where each of them is right."""
+    if bound is not None:
+        for name, array in arrays.items():
+            if array.shape == bound.centre.shape:
+                right = bound.allows(array)
+                if not right.all():
+                    yield name, right
+        return
+    for other in (EVALUATOR, RUNTIME):
+        if other in arrays and arrays[OURS].dtype.kind not in "OUS":
+            a, b = arrays[OURS].astype(np.float64), arrays[other].astype(np.float64)
+            scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+            right = np.isclose(a, b, rtol=LOOSE, atol=LOOSE * float(scale), equal_nan=True)
+            if not right.all():
+                yield OURS, right
+                return
+
+
+def _told(difference: Difference) -> str:
+    """Where an answer is wrong first, and what all say there."""
+    wrong = np.argwhere(np.logical_not(difference.right))
+    at = tuple(int(i) for i in wrong[0])
+    told = ", ".join(f"{name} {array[at]!s}" for name, array in difference.arrays.items())
+    place = f"feed {difference.number}, output {difference.position} at {list(at)}"
+    bound = difference.bound
+    if bound is not None:
+        told += f", right {float(bound.centre[at])!s} within {float(bound.tolerance[at]):.3g}"
+    return f"{place} ({len(wrong)} of {difference.right.size}): {told}"
