@@ -10,7 +10,7 @@ where a step function, an index or an overflow makes one go either way, it does 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,17 @@ from tunewright.graph import fallback
 from tunewright.graph.ir import Array, Node
 
 from .case import Feeds
-from .exactness import CURVES, REGROUPED, is_exact, unread_by_steps
+from .exactness import (
+    CANCELLING,
+    CANCELLING_BY_OPERAND,
+    COARSE,
+    CURVES,
+    REGROUPED,
+    is_exact,
+    unread_by_steps,
+)
 from .program import Program
-from .values import FLOATS, epsilon, limits
+from .values import FLOATS, NARROW, dtype_of, epsilon, limits
 
 RUNS = 6
 """Computations with something moved, beside the one without."""
@@ -32,6 +40,26 @@ ULPS = 4.0
 
 SPREAD = 8.0
 """How many times the largest distance that was seen is allowed."""
+
+COARSE_SCALE = 4.0
+"""What errors of coarse curves are relative to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leeway:
+    """What is allowed beyond rounding.
+
+    `regrouped`: products may be taken together. `wide`: what is narrow may stay float32 from node to node. Neither
+    where a step function reads what becomes of it. `coarse`: sigmoids and their kind may be off by a few units in the
+    last place of 1, however small they are.
+    """
+
+    regrouped: bool = False
+    wide: bool = False
+    coarse: bool = False
+
+
+STRICT = Leeway()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +79,12 @@ class Bound:
         return np.asarray(near | same | self.is_open)
 
 
-def bounds(flat: Program, feeds: Feeds, *, regrouped: bool = False) -> list[Bound | None]:
-    """Of each output; None where it is no tensor, or its shape differs from run to run.
-
-    With `regrouped` products may be taken together where no step function reads them. Raises EvaluationError.
-    """
-    free = unread_by_steps(flat.nodes) if regrouped else frozenset[str]()
-    runs = [_Run(flat, feeds, number, free).outputs() for number in range(RUNS + 1)]
+def bounds(flat: Program, feeds: Feeds, leeway: Leeway = STRICT) -> list[Bound | None]:
+    """Of each output; None where it is no tensor, or its shape differs from run to run. Raises EvaluationError."""
+    first = _Run(flat, feeds, 0, leeway, {})
+    runs = [first.outputs()]
+    types = first.types()
+    runs += [_Run(flat, feeds, number, leeway, types).outputs() for number in range(1, RUNS + 1)]
     return [_bound([run[k] for run in runs]) for k in range(len(flat.outputs))]
 
 
@@ -100,38 +127,68 @@ def _spacing(array: Array) -> Any:
 
 
 class _Run:
-    """One computation of a model; number 0 moves nothing."""
+    """One computation of a model; number 0 moves nothing. `types` are those of the tensors, in later ones."""
 
-    def __init__(self, flat: Program, feeds: Feeds, number: int, free: frozenset[str]) -> None:
-        self._program, self._number, self._free = flat, number, free
+    def __init__(self, flat: Program, feeds: Feeds, number: int, leeway: Leeway, types: Mapping[str, str]) -> None:
+        self._program, self._number, self._leeway, self._types = flat, number, leeway, types
         self._rng = np.random.default_rng(number)
-        self._values = flat.start(feeds)
+        self._free = unread_by_steps(flat.nodes) if leeway.regrouped or leeway.wide else frozenset[str]()
+        self._is_wide = leeway.wide and number % 2 == 1
+        self._values = {name: self._kept(name, value) for name, value in flat.start(feeds).items()}
+
+    def types(self) -> dict[str, str]:
+        """The element type of each tensor."""
+        return {name: value.dtype.name for name, value in self._values.items() if isinstance(value, np.ndarray)}
 
     def outputs(self) -> list[Any]:
         for node in self._program.nodes:
             arrays = [self._values[name] if name else None for name in node.inputs]
             results = self._results(node, arrays)
-            self._values |= {name: value for name, value in zip(node.outputs, results, strict=True) if name}
-        return [self._values[name] for name in self._program.outputs]
+            for name, value in zip(node.outputs, results, strict=True):
+                if name:
+                    self._values[name] = self._kept(name, value)
+        return [self._declared(name, self._values[name]) for name in self._program.outputs]
+
+    def _kept(self, name: str, value: Any) -> Any:
+        """A tensor as it is handed on: a narrow one may stay wide."""
+        if not self._is_wide or self._types.get(name) not in NARROW or not isinstance(value, np.ndarray):
+            return value
+        with np.errstate(all="ignore"):
+            rounded = value if name in self._free else value.astype(dtype_of(self._types[name]))
+            return rounded.astype(np.float32)
+
+    def _declared(self, name: str, value: Any) -> Any:
+        if not self._is_wide or self._types.get(name) not in NARROW:
+            return value
+        with np.errstate(all="ignore"):
+            return value.astype(dtype_of(self._types[name]))
 
     def _results(self, node: Node, arrays: Sequence[Any]) -> list[Any]:
-        floats = [a.dtype.name for a in arrays if isinstance(a, np.ndarray) and a.dtype.name in FLOATS]
+        if self._is_wide and node.op in ("Cast", "CastLike") and self._types.get(node.outputs[0]) in NARROW:
+            return [arrays[0].astype(np.float32)]
+        floats = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.name in FLOATS]
         if not floats or is_exact(node):
             results = fallback.evaluate(node, arrays)
-            moved = node.op in REGROUPED and node.outputs[0] in self._free
-            moved |= bool(floats) and floats[0] in ("float16", "bfloat16") and node.outputs[0] in self._free
-            return [self._moved(value) for value in results] if moved else results
+            is_moved = self._leeway.regrouped and node.op in REGROUPED and node.outputs[0] in self._free
+            return [self._moved(value) for value in results] if is_moved else results
         is_curve = node.op in CURVES
-        wide = [self._widened(a, moved=not is_curve) for a in arrays]
-        try:
-            results = fallback.evaluate(node, wide)
-        except fallback.EvaluationError:
-            results = fallback.evaluate(node, arrays)
         own = fallback.evaluate(node, arrays)
-        return [
-            self._rounded(value, like, self._number > 0, self._number % 2 == 0)
-            for value, like in zip(results, own, strict=True)
-        ]
+        if self._number and self._number % 2 == 0 and not is_curve and _may_overflow(floats):
+            return own
+        try:
+            results = fallback.evaluate(node, [self._widened(a, moved=not is_curve) for a in arrays])
+        except fallback.EvaluationError:
+            results = own
+        scale = self._scale(node, arrays)
+        return [self._rounded(value, like, scale) for value, like in zip(results, own, strict=True)]
+
+    def _scale(self, node: Node, arrays: Sequence[Any]) -> Any:
+        """What the errors of an op are relative to, beside its result: what is taken away in its formula."""
+        if self._leeway.coarse and node.op in COARSE:
+            return COARSE_SCALE
+        if node.op in CANCELLING:
+            return 1.0
+        return np.abs(_wide(arrays[0])) if node.op in CANCELLING_BY_OPERAND else 0.0
 
     def _widened(self, array: Any, *, moved: bool) -> Any:
         if not isinstance(array, np.ndarray) or array.dtype.name not in FLOATS:
@@ -149,15 +206,29 @@ class _Run:
         with np.errstate(all="ignore"):
             return (_wide(value) + self._noise(value)).astype(value.dtype)
 
-    def _rounded(self, value: Any, like: Any, is_moved: bool, keeps_own: bool) -> Any:
-        """A result in its own type. Where the type itself overflows on the way, half of the runs have that."""
+    def _rounded(self, value: Any, like: Any, scale: Any) -> Any:
+        """A result in its own type, moved. Where that overflows on the way, half of the runs have it so."""
         if not isinstance(value, np.ndarray) or not isinstance(like, np.ndarray):
             return value
-        if like.dtype.name not in FLOATS or value.dtype.kind not in "f":
+        if like.dtype.name not in FLOATS or value.dtype.kind != "f" or value.shape != like.shape:
             return value if value.dtype == like.dtype else like
         with np.errstate(all="ignore"):
-            noise = self._noise(np.asarray(value).astype(like.dtype)) if is_moved else 0.0
+            if not self._number:
+                return np.asarray(value).astype(like.dtype)
+            noise = self._noise(np.maximum(np.abs(value), scale).astype(like.dtype))
             rounded = np.asarray(value + noise).astype(like.dtype)
-            if is_moved and keeps_own and rounded.shape == like.shape:
+            if self._number % 2 == 0:
                 rounded = np.where(np.isfinite(_wide(like)), rounded, like)
         return rounded
+
+
+def _may_overflow(arrays: Sequence[Array]) -> bool:
+    """Whether squares and products of what is read, summed up, may leave the range of their type on the way."""
+    name = "float64" if any(array.dtype.name == "float64" for array in arrays) else "float32"
+    largest, normal, _ = limits(name)
+    with np.errstate(all="ignore"):
+        sizes = np.concatenate([np.abs(_wide(array)).ravel() for array in arrays])
+        finite = sizes[np.isfinite(sizes) & (sizes > 0)]
+        if not finite.size:
+            return False
+        return bool(finite.max() ** 2 * finite.size > largest / 16 or finite.min() ** 2 < normal)

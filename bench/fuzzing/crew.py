@@ -5,18 +5,19 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from .answers import OURS, RUNTIME
 from .case import Case
 from .drawing import drawn
 from .judging import Finding, Verdict
 from .shrinking import shrunk
-from .worker import DRAWING, Judged, serve
+from .worker import DRAWING, Evaluate, Evaluated, Judged, serve
 
 CASES = 400
 """What a process judges before a fresh one takes its place."""
@@ -52,7 +53,9 @@ class Worker:
     def judged(self, asked: int | Case, limit_s: float = LIMIT_S) -> Judged:
         """A case, or that of a seed, judged: a process that dies or hangs is a finding, or ONNX Runtime's affair."""
         try:
-            return self._asked(asked, limit_s)
+            found = self._asked(asked, limit_s)
+            assert isinstance(found, Judged)
+            return found
         except Dead as death:
             ops = tuple((asked if isinstance(asked, Case) else drawn(asked)).ops()) if death.stage != DRAWING else ()
             if death.stage == RUNTIME:
@@ -60,7 +63,16 @@ class Worker:
             who = f" ({death.stage})" if death.stage != OURS else ""
             return Judged(Verdict(Finding(f"{death}{who}", "", death.log)), ops)
 
-    def _asked(self, asked: int | Case, limit_s: float) -> Judged:
+    def values(self, case: Case) -> Mapping[str, Any]:
+        """The value of every tensor of a case for its first feed; none where they could not be computed."""
+        try:
+            found = self._asked(Evaluate(case), LIMIT_S)
+        except Dead:
+            return {}
+        assert isinstance(found, Evaluated)
+        return found.values
+
+    def _asked(self, asked: int | Case | Evaluate, limit_s: float) -> Judged | Evaluated:
         if self._process is None or self._left <= 0:
             self._start()
         self._left -= 1
@@ -71,7 +83,7 @@ class Worker:
                 if not self._connection.poll(max(0.0, deadline_s - time.monotonic())):
                     raise self._end(f"hangs for {limit_s:.0f} s", stage)
                 heard = self._connection.recv()
-                if isinstance(heard, Judged):
+                if isinstance(heard, Judged | Evaluated):
                     return heard
                 stage = heard
         except (EOFError, OSError):
@@ -176,7 +188,7 @@ def made_smaller(worker: Worker, case: Case, finding: Finding, stop: threading.E
         told = found.detail
         return True
 
-    return shrunk(case, shows), told
+    return shrunk(case, shows, worker.values), told
 
 
 def _same(found: Finding, finding: Finding) -> bool:

@@ -36,6 +36,17 @@ STEPS = frozenset({
 })  # fmt: skip
 """Ops that make a step of the smallest difference."""
 
+CANCELLING = frozenset({"Celu", "Elu", "HardSigmoid", "Selu"})
+"""Curves whose formulas take about 1 away, or add it: they are as far off as that is rounded."""
+
+CANCELLING_BY_OPERAND = frozenset({"Gelu", "HardSwish"})
+"""Curves that are a product of the operand with something that does."""
+
+COARSE = frozenset(
+    {"Celu", "Elu", "Erf", "GRU", "Gelu", "LSTM", "Mish", "RNN", "Selu", "Sigmoid", "Softplus", "Swish", "Tanh"}
+)
+"""Curves, and what is made of them, that are made by approximations with an absolute error elsewhere."""
+
 REGROUPED = frozenset({"Mul", "Div", "Reciprocal", "LeakyRelu", "PRelu"})
 """Products, which rewrites may take together where no step function reads what becomes of them."""
 

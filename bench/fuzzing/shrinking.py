@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
-from tunewright.graph.corrections import CORRECTIONS
 from tunewright.graph.ir import Array
 
 from .case import Case, Feeds, Plan
@@ -19,15 +17,22 @@ from .values import FLOATS
 Shows = Callable[[Case], bool]
 """Whether a case still shows the fault."""
 
+Values = Callable[[Case], Mapping[str, Any]]
+"""The value of every tensor of a case; empty where it could not be computed."""
+
 ROUNDS = 6
 """How often all steps are gone through at most."""
 
 
-def shrunk(case: Case, shows: Shows) -> Case:
-    """The smallest case that was found. It shows the fault if `case` does. `shows` may raise to end the search."""
+def shrunk(case: Case, shows: Shows, values: Values) -> Case:
+    """The smallest case that was found. It shows the fault if `case` does."""
+    steps: tuple[Step, ...] = (
+        one_feed, plain_plan, one_output, lambda one: cut(one, values(one)), bypass, fewer_operands, plain_attributes,
+        smaller_extents, simpler_values,
+    )  # fmt: skip
     for _ in range(ROUNDS):
         before = case
-        for step in STEPS:
+        for step in steps:
             case = _exhausted(case, step, shows)
         if case is before:
             break
@@ -79,9 +84,8 @@ def one_output(case: Case) -> Iterator[Case]:
             yield _cleaned(case, smaller)
 
 
-def cut(case: Case) -> Iterator[Case]:
-    """A tensor that nodes make as an input, with the values that it has: what makes it goes."""
-    values = _values(case)
+def cut(case: Case, values: Mapping[str, Any]) -> Iterator[Case]:
+    """A tensor that nodes make as an input, with the value that it has: what makes it goes."""
     model = case.proto()
     makers = {name: node for node in model.graph.node for name in node.output}
     frontier = [name for node in reversed(model.graph.node) for name in node.input if name in makers]
@@ -178,21 +182,6 @@ def _simpler(array: Array) -> Iterator[Array]:
             if made.tobytes() == array.tobytes():
                 return
             yield made
-
-
-STEPS: tuple[Step, ...] = (
-    one_feed, plain_plan, one_output, cut, bypass, fewer_operands, plain_attributes, smaller_extents, simpler_values,
-)  # fmt: skip
-
-
-def _values(case: Case) -> Mapping[str, Any]:
-    """What the evaluator has for every tensor of the outermost graph; nothing where it fails."""
-    try:
-        evaluator = onnx.reference.ReferenceEvaluator(case.proto(), new_ops=CORRECTIONS)
-        found = evaluator.run(None, dict(case.feeds[0]), intermediate=True)
-        return dict(found)
-    except Exception:  # noqa: BLE001 - foreign code; there is nothing to cut with then
-        return {}
 
 
 def _arrays(model: ModelProto) -> dict[str, Array]:

@@ -11,6 +11,7 @@ import numpy as np
 from tunewright.graph.ir import Array
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
+NARROW = ("float16", "bfloat16")
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTEGERS = SIGNED + UNSIGNED

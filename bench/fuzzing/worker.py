@@ -8,14 +8,19 @@ import resource
 import signal
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
-from .answers import answers
+from tunewright.graph.fallback import EvaluationError
+
+from .answers import answers, evaluated
 from .case import Case
 from .drawing import drawn
 from .judging import Verdict, judge
+from .program import program
 
 MEMORY_BYTES = 6 << 30
 """What a process may have of its own."""
@@ -30,6 +35,20 @@ class Judged:
 
     verdict: Verdict
     ops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Asks for the value of every tensor of a case for its first feed."""
+
+    case: Case
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """These values; none where they could not be computed."""
+
+    values: Mapping[str, Any]
 
 
 def serve(connection: Connection, log: Path) -> None:
@@ -47,7 +66,7 @@ def serve(connection: Connection, log: Path) -> None:
                 asked = connection.recv()
             except EOFError:
                 return
-            connection.send(judged(asked, connection))
+            connection.send(_evaluated(asked.case) if isinstance(asked, Evaluate) else judged(asked, connection))
 
 
 def judged(asked: int | Case, connection: Connection) -> Judged:
@@ -60,3 +79,10 @@ def judged(asked: int | Case, connection: Connection) -> Judged:
     found = answers(case, connection.send)
     connection.send(JUDGING)
     return Judged(judge(case, found), tuple(case.ops()))
+
+
+def _evaluated(case: Case) -> Evaluated:
+    try:
+        return Evaluated(evaluated(program(case.proto()), case.feeds[0]))
+    except EvaluationError:
+        return Evaluated({})
