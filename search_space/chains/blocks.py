@@ -222,7 +222,7 @@ class Blocks:
             if axis:
                 tile[axis] = self.values[f"tile_{number}"]
             outer = {a.name for a in self.chain.outer}
-            order = (*(a for a in found.batch if a not in outer), *found.columns, found.vector, *found.rows)
+            order = tuple(a for a in (*found.batch, *found.columns, found.vector, *found.rows) if a not in outer)
             unroll = {piece.stage.reduce[-1].name: self.values["unroll"]}
             return lower(Nest(piece, self.lanes, found.vector, tile, whole, unroll, order, fixed=CALLER))
         nest = replace(plain_nest(piece, self.target, CALLER), block=whole)

@@ -75,7 +75,8 @@ class Plan:
 
     def tiled_axis(self, number: int) -> str:
         """The axis of a product that its register tile has beside the lanes; "" for none."""
-        axes = [a for a in self.product(number).rows if a != ROW or not self.chain.slides]
+        fixed = {axis.name for axis in self.chain.outer} | ({ROW} if self.chain.slides else set())
+        axes = [a for a in self.product(number).rows if a not in fixed]
         return axes[-1] if axes else ""
 
     def tiled(self, number: int) -> int:

@@ -37,7 +37,6 @@ MODELS = {
 }
 """Chains of convolutions: x has 8 channels, p widens 8 channels to 16, q narrows them again."""
 
-SHAPES = {"x": "1, 8, {a}, {b}"}
 CONSTANTS = {"p": "16, 8, 1, 1", "q": "8, 16, 1, 1", "w": "16, 1, 3, 3", "v": "16, 1, 3, 3", "low": "", "high": ""}
 
 ATTENTION = (
@@ -67,9 +66,8 @@ def whole(nodes: str, shapes: dict[str, str], constants: dict[str, str]) -> Task
     return Call.of(graph, group).task
 
 
-def convolutions(name: str, a: int, b: int) -> Task:
-    shapes = {n: s.replace("{a}", str(a)).replace("{b}", str(b)) for n, s in SHAPES.items()}
-    return whole(MODELS[name], shapes, CONSTANTS)
+def convolutions(name: str, a: int, b: int, images: int = 1) -> Task:
+    return whole(MODELS[name], {"x": f"{images}, 8, {a}, {b}"}, CONSTANTS)
 
 
 def attention(heads: int, queries: int, keys: int, depth: int) -> Task:
@@ -113,6 +111,20 @@ def found(task: Task) -> Chain:
 def test_blocks_of_convolutions_agree_with_the_oracle(name: str, target: Target, a: int, b: int, seed: int) -> None:
     task = convolutions(name, a, b)
     agree(SKETCH, task, target, seed, 1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_blocks_of_several_images_agree_with_the_oracle(name: str) -> None:
+    agree(SKETCH, convolutions(name, 9, 4, images=3), NARROW, 0, 1)
+
+
+def test_blocks_of_several_lines_agree_with_the_oracle() -> None:
+    nodes = "g = Conv(x, p) t = Conv<group=16, pads=[1, 1]>(g, w) y = Conv(t, q)"
+    task = whole(nodes, {"x": "3, 8, 13"}, {"p": "16, 8, 1", "w": "16, 1, 3", "q": "8, 16, 1"})
+    plan = plan_of(task, 4)
+    assert plan is not None and [axis.extent for axis in plan.chain.outer] == [3]
+    assert {plan.tiled_axis(number) for number in plan.products} == {""}  # its rows are tiled one by one, see `Blocks`
+    agree(SKETCH, task, NARROW, 0, 2)
 
 
 @pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
