@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Protocol, TypeVar
 
 from tunewright.codegen.ir import Kernel
@@ -25,9 +25,26 @@ REMEMBERED = 64
 S = TypeVar("S")
 
 
+class _HasSpace(Protocol):
+    def space(self, task: Task, target: Target) -> Space: ...
+
+
+Offering = TypeVar("Offering", bound=_HasSpace)
+
+
 def remembered(space: Callable[[S, Task, Target], Space]) -> Callable[[S, Task, Target], Space]:
     """`Sketch.space`, worked out once for a task and a target: every lowering and every validity check asks for it."""
     return lru_cache(maxsize=REMEMBERED)(space)
+
+
+def unless_empty(applies: Callable[[Offering, Task, Target], bool]) -> Callable[[Offering, Task, Target], bool]:
+    """`Sketch.applies`, which says what tasks have the form that is written; False too where no point is legal."""
+
+    @wraps(applies)
+    def applies_with_a_point(self: Offering, task: Task, target: Target) -> bool:
+        return applies(self, task, target) and not self.space(task, target).is_empty
+
+    return applies_with_a_point
 
 
 class Sketch(Protocol):
@@ -45,11 +62,14 @@ class Sketch(Protocol):
     def version(self) -> int: ...
 
     def applies(self, task: Task, target: Target) -> bool:
-        """Whether this sketch can write the task: on this target its space has a legal point, and so a default."""
+        """Whether this sketch can write the task: on this target its space has a legal point, and so a default.
+
+        See `unless_empty`.
+        """
         ...
 
     def space(self, task: Task, target: Target) -> Space:
-        """The schedules it offers, with a default that is legal. Only for tasks it applies to."""
+        """The schedules it offers. Only for tasks of the form that it writes; empty where no point is legal."""
         ...
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:

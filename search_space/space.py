@@ -62,6 +62,7 @@ class Tiling:
 class Space:
     """The knobs, which combinations are legal, and what they mean for the loops.
 
+    `preferred`: knob -> the value that the sketch's rule of thumb comes to, legal or not: `default` follows from it.
     `first_choice`: whether `default` is for tasks that nothing is known of, or for searches to try.
     """
 
@@ -70,7 +71,7 @@ class Space:
     knobs: tuple[Knob, ...]
     legal: Callable[[Columns], NDArray[np.bool_]]
     tiling: Callable[[Columns], Tiling]
-    default: Schedule
+    preferred: Mapping[str, int]
     first_choice: bool = True
 
     @property
@@ -94,6 +95,29 @@ class Space:
         # No 64-bit number can tell all points apart, and powers of a radix would drop whole columns modulo 2^64.
         odd = np.random.default_rng(0).integers(0, 1 << 63, len(self.knobs), np.uint64) * np.uint64(2) + np.uint64(1)
         return odd.view(np.int64)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no point is legal; none that was found, where there are too many combinations to write out."""
+        return self._default_row is None
+
+    @cached_property
+    def default(self) -> Schedule:
+        """The preferred point; where it is not legal, the nearest that is. Raises Illegal where the space is empty."""
+        if self._default_row is None:
+            raise Illegal(f"sketch {self.sketch}: none of {self.size} combinations is within the limits of the target")
+        return self.schedule(self._default_row)
+
+    @cached_property
+    def _default_row(self) -> NDArray[np.int64] | None:
+        if not self.size:
+            return None
+        pairs = zip(self.knobs, self._choices, strict=True)
+        wanted = np.array([np.abs(choices - self.preferred[knob.name]).argmin() for knob, choices in pairs], np.int64)
+        if self.valid(wanted[None])[0]:
+            return wanted
+        legal = self.points if self.size <= ENUMERABLE else self.sample(DRAWN, np.random.default_rng(0))
+        return legal[np.abs(legal - wanted).sum(1).argmin()] if len(legal) else None
 
     @cached_property
     def points(self) -> Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TypeVar
@@ -115,17 +115,19 @@ def tiling(found: Product, columns: Columns, inner: tuple[Sizes, Sizes, Sizes]) 
 
 
 def first_enough(
-    found: Product, target: Target, choices: Iterable[Mapping[str, int]], legal: Callable[[Columns], NDArray[np.bool_]]
+    found: Product, target: Target, choices: Sequence[Mapping[str, int]], legal: Callable[[Columns], NDArray[np.bool_]]
 ) -> Mapping[str, int]:
-    """The first of the legal choices that gives each multiprocessor a tile; the last, if none does."""
-    left = None
+    """The first of the legal choices that gives each multiprocessor a tile, else the last of them.
+
+    The last of all choices where none is legal.
+    """
+    left = choices[-1]
     for values in choices:
         columns = {name: np.array([value]) for name, value in values.items()}
         if legal(columns)[0]:
             left = values
             if int(tile_count(found, columns)[0]) >= target.threads:
                 break
-    assert left is not None  # the smallest always are
     return left
 
 

@@ -20,7 +20,7 @@ from ..grids.sides import Sides, Sizes, held, size, tiling
 from ..nests.phases import params
 from ..products.attention import Attention, attention
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 MOST_INNER = 128
@@ -56,6 +56,7 @@ class AttentionTilesSketch:
     name = "attention_tiles"
     version = 1
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA and _seen(task) is not None
 
@@ -73,7 +74,7 @@ class AttentionTilesSketch:
             knobs=knobs,
             legal=lambda columns: _legal(task, found, target, columns),
             tiling=lambda columns: _tiling(found, columns),
-            default=Schedule(self.name, self.version, tuple(_default(task, found, target).items())),
+            preferred=_preferred(task, found, target),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -110,7 +111,7 @@ def _legal(task: Task, found: Attention, target: Target, columns: Columns) -> ND
     return np.asarray(legal & ((block == DEPTH) | (block < 2 * found.places.extent)))
 
 
-def _default(task: Task, found: Attention, target: Target) -> Mapping[str, int]:
+def _preferred(task: Task, found: Attention, target: Target) -> Mapping[str, int]:
     for values in DEFAULTS:
         columns = {name: np.array([value]) for name, value in values.items()}
         if _legal(task, found, target, columns)[0]:

@@ -24,7 +24,7 @@ from ..chains.chain import ROW
 from ..chains.plan import Plan, plan_of
 from ..rows.steps import ROUND
 from ..schedule import Schedule
-from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered
+from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 BLOCKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 112, 128)
@@ -50,9 +50,10 @@ class ChainSketch:
     name = "chain"
     version = 2
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         plan = plan_of(task, target.lanes(4))
-        return target.kind == "cpu" and plan is not None and _fits(plan, target)
+        return target.kind == "cpu" and plan is not None
 
     @remembered
     def space(self, task: Task, target: Target) -> Space:
@@ -78,7 +79,7 @@ class ChainSketch:
             knobs=tuple(knobs),
             legal=lambda columns: _legal(plan, target, columns),
             tiling=lambda columns: _tiling(plan, columns),
-            default=Schedule(self.name, self.version, _default(plan, target, knobs)),
+            preferred=_preferred(plan, target, knobs),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -96,11 +97,6 @@ def _blocks(plan: Plan) -> tuple[int, ...]:
 def _chunks(plan: Plan) -> tuple[int, ...]:
     """Chunks that the blocks of one place along the outer axes are shared out to."""
     return tuple(n for n in CHUNKS if n <= plan.chain.rows)
-
-
-def _fits(plan: Plan, target: Target) -> bool:
-    """Whether a chunk does, of any blocks, with the smallest register tiles."""
-    return any(_fitting(plan, target, _plainest(plan) | {"block": block}) for block in _blocks(plan))
 
 
 def _plainest(plan: Plan) -> dict[str, int]:
@@ -137,7 +133,7 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
     return np.asarray(legal)
 
 
-def _default(plan: Plan, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
+def _preferred(plan: Plan, target: Target, knobs: Sequence[Knob]) -> dict[str, int]:
     """Blocks of a few even rows, as many chunks for each thread; register tiles that waste least.
 
     Where a chunk does not fit, blocks of other sizes are tried, then the smallest tiles.
@@ -150,9 +146,9 @@ def _default(plan: Plan, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[s
     blocks = sorted(choices["block"], key=lambda n: (n > even, abs(n - even)))
     wide = ({"block": n, **_tiles(plan, target, n, choices)} for n in blocks)
     small = ({"block": n, **_plainest(plan)} for n in blocks)
-    values, sizes = next((v, found) for v in chain(wide, small) if (found := _fitting(plan, target, v)))
-    values["chunks"] = min((n for n in sizes if n >= wanted), default=sizes[-1])
-    return tuple((knob.name, values[knob.name]) for knob in knobs)
+    fitting = ((v, found) for v in chain(wide, small) if (found := _fitting(plan, target, v)))
+    values, sizes = next(fitting, ({"block": blocks[0], **_plainest(plan)}, choices["chunks"]))
+    return values | {"chunks": min((n for n in sizes if n >= wanted), default=sizes[-1])}
 
 
 def _tiles(plan: Plan, target: Target, block: int, choices: Mapping[str, Sequence[int]]) -> dict[str, int]:

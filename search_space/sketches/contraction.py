@@ -47,7 +47,7 @@ from ..products.product import (
 )
 from ..products.tiling import block_choices, tiling
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 MOST_ROWS, MOST_OUTER_ROWS = 28, 4
@@ -69,6 +69,7 @@ class ContractionSketch:
         self.version = 2 if flipped else 5
         self._flipped = flipped
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         found = self._seen(task)
         return target.kind == "cpu" and found is not None and found.extent(found.vector) * 2 >= target.lanes(4)
@@ -96,22 +97,22 @@ class ContractionSketch:
         knobs.append(Knob("unroll", tuple(n for n in (1, 2, 3, 4, 8) if n <= depth and (n != 3 or depth == 3))))
         knobs.append(Knob("columns_inside", (0, 1)))
         knobs.append(Knob("ahead", (0, 1) if packable(task, found.panel) else (0,)))
-        default = Schedule(self.name, self.version, _default(task, found, target, knobs))
+        preferred = _preferred(task, found, target, knobs)
         return Space(
             sketch=self.name,
             version=self.version,
             knobs=tuple(knobs),
             legal=lambda columns: _legal(found, target, columns),
             tiling=lambda columns: _tiling(found, target, columns),
-            default=default,
-            first_choice=not self._flipped or self._wins(task, default, target),
+            preferred=preferred,
+            first_choice=not self._flipped or self._wins(task, preferred, target),
         )
 
-    def _wins(self, task: Task, default: Schedule, target: Target) -> bool:
+    def _wins(self, task: Task, values: Mapping[str, int], target: Target) -> bool:
         """Whether the rule of `blocking` finds less time for a product flipped than for the same as it is."""
         plain = ContractionSketch()
-        theirs = plain.space(task, target).default
-        return _cycles(task, self._product(task), default, target) < _cycles(task, plain._product(task), theirs, target)
+        theirs = plain.space(task, target).preferred
+        return _cycles(task, self._product(task), values, target) < _cycles(task, plain._product(task), theirs, target)
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)
@@ -136,12 +137,12 @@ def _phase(piece: Piece, target: Target) -> Stmt:
     return lower(replace(plain_nest(piece, target), compact=True))
 
 
-def _cycles(task: Task, found: Product, schedule: Schedule, target: Target) -> float:
-    tile = tuple(schedule[f"tile_{axis}"] for axis in found.rows[-2:])
-    return tile_cycles(Shape.of(found, task), target, schedule["vectors"], tile)
+def _cycles(task: Task, found: Product, values: Mapping[str, int], target: Target) -> float:
+    tile = tuple(values[f"tile_{axis}"] for axis in found.rows[-2:])
+    return tile_cycles(Shape.of(found, task), target, values["vectors"], tile)
 
 
-def _default(task: Task, found: Product, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
+def _preferred(task: Task, found: Product, target: Target, knobs: Sequence[Knob]) -> dict[str, int]:
     """What the rule of `blocking` finds best: first the tile, then the chunks."""
     choices = {knob.name: knob.choices for knob in knobs}
     shape = Shape.of(found, task)
@@ -158,7 +159,7 @@ def _default(task: Task, found: Product, target: Target, knobs: Sequence[Knob]) 
     copies = [n for n in choices["unroll"] if n * prod(tile) <= most and depth % n == 0]
     values["unroll"] = max(copies, default=1)
     values["ahead"] = int(pays_ahead(target) and 1 in choices["ahead"])
-    return tuple(values.items())
+    return values
 
 
 def _default_blocks(

@@ -23,7 +23,7 @@ from ..grids.elements import PLAIN_THREADS, Elements, ordered, plain_launch
 from ..nests.phases import params, temporaries
 from ..nests.pieces import Piece, pieces
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 VECTORS = (1, 2, 4, 8)
@@ -68,6 +68,7 @@ class ElementsSketch:
     name = "elements"
     version = 1
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA
 
@@ -87,7 +88,7 @@ class ElementsSketch:
             knobs=knobs,
             legal=lambda columns: _legal(plan, columns),
             tiling=lambda columns: _tiling(plan, columns),
-            default=Schedule(self.name, self.version, tuple(_default(plan, target, knobs).items())),
+            preferred=_preferred(plan, target, knobs),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -109,7 +110,7 @@ def _legal(plan: Layout, columns: Columns) -> NDArray[np.bool_]:
     return np.asarray((columns["threads"] == WARP) | (columns["threads"] < 2 * needed))
 
 
-def _default(plan: Layout, target: Target, knobs: tuple[Knob, ...]) -> Mapping[str, int]:
+def _preferred(plan: Layout, target: Target, knobs: tuple[Knob, ...]) -> Mapping[str, int]:
     """Wide accesses where there is enough to do for all multiprocessors, else as many threads as possible."""
     choices = {knob.name: knob.choices for knob in knobs}
     enough = target.threads * PLAIN_THREADS * 2

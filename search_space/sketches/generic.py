@@ -24,7 +24,7 @@ from ..nests.phases import crossing, params, plain_nest, plain_phase, temporarie
 from ..nests.pieces import Piece, pieces
 from ..rows.rows import RowGroup, row_groups, row_loop
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 BODY_LIMIT = 256
@@ -92,6 +92,7 @@ class GenericSketch:
     name = "generic"
     version = 2
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == "cpu"
 
@@ -110,14 +111,13 @@ class GenericSketch:
             Knob("unroll", tuple(n for n in (1, 2, 4, 8, 16) if n == 1 or n < 2 * copies)),
             Knob("chunk_points", CHUNK_POINTS),
         )
-        default = _default(plan, target, knobs)
         return Space(
             sketch=self.name,
             version=self.version,
             knobs=knobs,
             legal=lambda columns: _legal(plan, target, columns),
             tiling=lambda columns: _tiling(plan, target, columns),
-            default=Schedule(self.name, self.version, tuple(default.items())),
+            preferred=_preferred(plan, target, knobs),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -166,7 +166,7 @@ def _blocks(plan: Layout, target: Target, columns: Columns) -> list[NDArray[np.i
     return blocks
 
 
-def _default(plan: Layout, target: Target, knobs: Sequence[Knob]) -> dict[str, int]:
+def _preferred(plan: Layout, target: Target, knobs: Sequence[Knob]) -> dict[str, int]:
     """The best axis along the lanes, up to four vectors, pieces of a size that is worth sharing.
 
     Each register of a vector is of its own, beside one that is loaded and one that is broadcast.

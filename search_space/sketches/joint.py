@@ -30,7 +30,7 @@ from ..products.joint import Joint, joint
 from ..products.product import Product, packable, packed
 from ..products.tiling import block_choices, tiling
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 MOST_ROWS = 7
@@ -52,11 +52,10 @@ class JointSketch:
     name = "joint"
     version = 1
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         found = joint(task) if target.kind == "cpu" else None
-        if found is None or len(found.products) + 2 > target.vector_registers:
-            return False
-        return found.extent(found.vector) * 2 >= target.lanes(4)
+        return found is not None and found.extent(found.vector) * 2 >= target.lanes(4)
 
     @remembered
     def space(self, task: Task, target: Target) -> Space:
@@ -76,7 +75,7 @@ class JointSketch:
             knobs=knobs,
             legal=lambda columns: _legal(found, target, columns),
             tiling=lambda columns: _tiling(found, target, columns),
-            default=Schedule(self.name, self.version, tuple(_default(found, target).items())),
+            preferred=_preferred(found, target),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -105,7 +104,7 @@ def _legal(found: Joint, target: Target, columns: Columns) -> NDArray[np.bool_]:
     return np.asarray(legal & ((columns["block_rows"] == 0) | (rows < found.extent(found.tiled))))
 
 
-def _default(found: Joint, target: Target) -> dict[str, int]:
+def _preferred(found: Joint, target: Target) -> dict[str, int]:
     """As many rows as fit, else two vectors of each product; much work is shared, if there are many rows by rows.
 
     A state that threads share by rows stays in their own caches from step to step. By columns, each reads its own part
@@ -114,7 +113,8 @@ def _default(found: Joint, target: Target) -> dict[str, int]:
     lanes, wanted = target.lanes(4), target.threads if found.points > ALONE_POINTS else 1
     vectors, rows = -(-found.extent(found.vector) // lanes), found.extent(found.tiled)
     wide = 2 if rows == 1 and vectors > 1 and _registers(found, 2, 1) <= target.vector_registers else 1
-    high = max(n for n in range(1, min(rows, MOST_ROWS) + 1) if _registers(found, wide, n) <= target.vector_registers)
+    heights = (n for n in range(1, min(rows, MOST_ROWS) + 1) if _registers(found, wide, n) <= target.vector_registers)
+    high = max(heights, default=1)
     pieces = -(-rows // (high * wanted)) * wanted
     by_rows = wanted > 1 and -(-rows // pieces) >= SHARED_ROWS
     tiles = -(-vectors // wide)

@@ -30,7 +30,7 @@ from tunewright.graph.task import Task
 from ..nests.digits import digits
 from ..nests.phases import kernel_around
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.plane_tile import Band, Held, PlaneTile, Stretch, Strip
 from ..windows.planes import Planes, planes
@@ -69,6 +69,7 @@ class PlaneSketch:
     name = "plane"
     version = 2
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         found = planes(task)
         return (
@@ -96,7 +97,7 @@ class PlaneSketch:
             knobs=knobs,
             legal=lambda columns: _legal(found, target, columns),
             tiling=lambda columns: _tiling(found, columns),
-            default=Schedule(self.name, self.version, _default(found, target, knobs)),
+            preferred=_preferred(found, target, knobs),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -157,11 +158,11 @@ def _code(
     return np.asarray(across * (rows + found.rows.extent % rows) * found.taps)
 
 
-def _default(found: Planes, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
+def _preferred(found: Planes, target: Target, knobs: Sequence[Knob]) -> dict[str, int]:
     """A tile that loads little; pooling of large planes asks ahead, since it waits for memory more than it computes."""
     choices = {knob.name: knob.choices for knob in knobs}
     near = 4 * found.rows.extent * found.columns.extent * found.columns.stride**2 <= target.l1_bytes // 2
-    values = _default_tile(found, target, choices, near)
+    values = _preferred_tile(found, target, choices, near)
     count, tiles = _count(found), -(-found.rows.extent // values["tile_rows"])
     values["ahead"] = int(found.plain and not near and tiles > 1)
     if count >= 2 * target.threads or tiles == 1:
@@ -170,10 +171,10 @@ def _default(found: Planes, target: Target, knobs: Sequence[Knob]) -> tuple[tupl
     else:
         wanted = max(1, tiles * count // (4 * target.threads))
         values |= {"block_rows": max(n for n in choices["block_rows"] if 0 < n <= wanted), "block_planes": 1}
-    return tuple((knob.name, values[knob.name]) for knob in knobs)
+    return values
 
 
-def _default_tile(found: Planes, target: Target, choices: Mapping[str, Sequence[int]], near: bool) -> dict[str, int]:
+def _preferred_tile(found: Planes, target: Target, choices: Mapping[str, Sequence[int]], near: bool) -> dict[str, int]:
     """Weights in registers if they fit, and the tile that costs the least."""
     lanes = choices["lanes"][-1]
     names = "vectors", "tile_rows", "held"

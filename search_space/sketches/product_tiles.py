@@ -23,7 +23,7 @@ from ..grids.tiles import SPLITS, kernel, may_split
 from ..nests.pieces import NARROW_TOO
 from ..products.product import Product, product
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space
 
 LEAST_DEPTH = 8
@@ -59,6 +59,7 @@ class ProductTilesSketch:
     name = "product_tiles"
     version = 2
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA and _seen(task) is not None
 
@@ -81,7 +82,7 @@ class ProductTilesSketch:
             knobs=knobs,
             legal=lambda columns: _legal(found, target, columns),
             tiling=lambda c: tiling(found, c, (c["rows"], c["columns"], np.ones_like(c["rows"]))),
-            default=Schedule(self.name, self.version, tuple(_default(found, target).items())),
+            preferred=_preferred(found, target),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -113,7 +114,7 @@ def _legal(found: Product, target: Target, columns: Columns) -> NDArray[np.bool_
     return np.asarray(legal & fill(found, columns, LEAST_ROUND) & may_split(found, target, columns))
 
 
-def _default(found: Product, target: Target) -> Mapping[str, int]:
+def _preferred(found: Product, target: Target) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
     depths, others = (16, 8, 4), {"splits": 1, "tail": 0}
     choices = [one | others | {"block_depth": min(one["block_depth"], n)} for one in DEFAULTS for n in depths]

@@ -17,7 +17,7 @@ from ..grids.row_blocks import RowBlocks, kept
 from ..nests.phases import params
 from ..rows.steps import COLUMN, Plan, plan
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 MOST_KEPT = 96
@@ -42,13 +42,12 @@ class RowBlocksSketch:
     name = "row_blocks"
     version = 1
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         if target.kind != CUDA:
             return False
         found = plan(task, WARP)
-        if found is None or any(step.folds and step.piece.stage.body.dtype is not DType.F32 for step in found.steps):
-            return False
-        return any(_fits(found, warps, vector) for warps in WARPS for vector in VECTORS)
+        return found is not None and all(step.piece.stage.body.dtype is DType.F32 for step in found.steps if step.folds)
 
     @remembered
     def space(self, task: Task, target: Target) -> Space:
@@ -64,7 +63,7 @@ class RowBlocksSketch:
             knobs=knobs,
             legal=lambda columns: _legal(found, columns),
             tiling=lambda columns: _tiling(found, columns),
-            default=Schedule(self.name, self.version, tuple(_default(found).items())),
+            preferred=_preferred(found),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -100,11 +99,10 @@ def _legal(found: Plan, columns: Columns) -> NDArray[np.bool_]:
     return np.asarray(legal & (warps * lines * WARP <= BLOCK_THREADS))
 
 
-def _default(found: Plan) -> Mapping[str, int]:
+def _preferred(found: Plan) -> Mapping[str, int]:
     """The widest accesses, a row for as few warps as read it in few rounds, short rows together in a block."""
-    vectors = [n for n in VECTORS if any(_fits(found, warps, n) for warps in WARPS)]
-    vector = max(vectors)
-    fitting = [warps for warps in WARPS if _fits(found, warps, vector)]
+    vector = max((n for n in VECTORS if any(_fits(found, warps, n) for warps in WARPS)), default=1)
+    fitting = [warps for warps in WARPS if _fits(found, warps, vector)] or [WARPS[-1]]
     wanted = found.columns / (WARP * vector * FEW_ROUNDS)
     warps = next((n for n in fitting if n >= wanted), fitting[-1])
     lines = max(1, min(DEFAULT_THREADS // (warps * WARP), found.row_count))

@@ -18,7 +18,7 @@ from ..rows.passes import GROUP, Passes
 from ..rows.rows import row_loop
 from ..rows.steps import COLUMN, ROUND, Plan, plan
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 CHUNK_POINTS = 1 << 14
@@ -37,6 +37,7 @@ class RowsSketch:
     name = "rows"
     version = 2
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == "cpu" and plan(task, target.lanes(4)) is not None
 
@@ -55,7 +56,7 @@ class RowsSketch:
             knobs=knobs,
             legal=lambda columns: _legal(found, columns),
             tiling=lambda columns: _tiling(found, columns),
-            default=Schedule(self.name, self.version, _default(found, target)),
+            preferred=_preferred(found, target),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -79,7 +80,7 @@ def _legal(found: Plan, columns: Columns) -> NDArray[np.bool_]:
     return np.asarray((rows <= columns["chunk_rows"]) & found.near(rows))
 
 
-def _default(found: Plan, target: Target) -> tuple[tuple[str, int], ...]:
+def _preferred(found: Plan, target: Target) -> dict[str, int]:
     """Groups as large as the nearest cache holds twice, chunks of rows enough for all threads."""
     limit = max(1, min(CHUNK_POINTS // found.columns, found.row_count // (CHUNKS_PER_THREAD * target.threads)))
     chunk = 1 << (limit.bit_length() - 1)
@@ -87,7 +88,7 @@ def _default(found: Plan, target: Target) -> tuple[tuple[str, int], ...]:
     group = 1 << (max(1, min(chunk, found.groups[-1], near)).bit_length() - 1)
     own = target.threads == 1 or chunk >= GROUPS_AHEAD * group
     ahead = int(own and found.passes > 1)
-    return ("vectors", min(found.rounds[-1], ROUND)), ("rows", group), ("chunk_rows", chunk), ("ahead", ahead)
+    return {"vectors": min(found.rounds[-1], ROUND), "rows": group, "chunk_rows": chunk, "ahead": ahead}
 
 
 def _tiling(found: Plan, columns: Columns) -> Tiling:

@@ -24,7 +24,7 @@ from ..nests.phases import own_buffer, params, plain_nest, plain_phase, temporar
 from ..nests.pieces import Piece, pieces
 from ..rows.rows import row_groups
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 PART = "part"
@@ -67,6 +67,7 @@ class SplitSketch:
     name = "split"
     version = 1
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == "cpu" and bool(folds(task, target.lanes(4)))
 
@@ -80,14 +81,13 @@ class SplitSketch:
             Knob("unroll", (1, 2, 4)),
         )
         wanted = 1 if target.threads == 1 else min(most, 4 * target.threads)
-        values = ("parts", 1 << (wanted.bit_length() - 1)), ("vectors", 8), ("unroll", 1)
         return Space(
             sketch=self.name,
             version=self.version,
             knobs=knobs,
             legal=lambda columns: np.ones(len(columns["vectors"]), np.bool_),
             tiling=lambda columns: _tiling(main, target, columns),
-            default=Schedule(self.name, self.version, values),
+            preferred={"parts": 1 << (wanted.bit_length() - 1), "vectors": 8, "unroll": 1},
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:

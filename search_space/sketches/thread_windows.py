@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.cuda.gpu import THREAD_REGISTERS, WARP, WIDEST_BYTES
+from tunewright.codegen.cuda.gpu import WARP, WIDEST_BYTES
 from tunewright.codegen.expr import loads
 from tunewright.codegen.ir import Block, Kernel
 from tunewright.codegen.target import CUDA, Target
@@ -24,7 +24,7 @@ from ..grids.thread_windows import ThreadWindows
 from ..nests.phases import params, temporaries
 from ..nests.pieces import NARROW_TOO
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.windows import Plan, touched, windows
 
@@ -40,13 +40,9 @@ TILES = ((4, 4), (2, 4), (2, 2), (1, 2), (1, 1))
 
 @lru_cache(maxsize=256)
 def _seen(task: Task) -> Plan | None:
-    """The task's fold over windows, if it has one whose smallest tile fits the registers and is not too much code."""
+    """The task's fold over windows, if it has one."""
     found = windows(task, NARROW_TOO)
-    if found is None:
-        return None
-    plan, one = Plan(found, 1), np.ones(1, np.int64)
-    fits = _taps(plan) <= BODY_LIMIT and _registers(plan, one, one, one)[0] <= THREAD_REGISTERS
-    return plan if fits else None
+    return None if found is None else Plan(found, 1)
 
 
 class ThreadWindowsSketch:
@@ -55,6 +51,7 @@ class ThreadWindowsSketch:
     name = "thread_windows"
     version = 1
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA and _seen(task) is not None
 
@@ -75,7 +72,7 @@ class ThreadWindowsSketch:
             knobs=knobs,
             legal=lambda columns: _legal(plan, target, columns),
             tiling=lambda columns: _tiling(plan, columns),
-            default=Schedule(self.name, self.version, tuple(_default(plan, target, knobs).items())),
+            preferred=_preferred(plan, target, knobs),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -124,10 +121,10 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
     return np.asarray(legal & ((threads == WARP) | (threads < 2 * _tiles(plan, columns))))
 
 
-def _default(plan: Plan, target: Target, knobs: tuple[Knob, ...]) -> Mapping[str, int]:
+def _preferred(plan: Plan, target: Target, knobs: tuple[Knob, ...]) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
     choices = {knob.name: knob.choices for knob in knobs}
-    found: dict[str, int] = {}
+    found = {name: sizes[0] for name, sizes in choices.items()}
     for channels in (max(n for n in choices["channels"] if n <= 4), 1):
         for rows, columns in TILES:
             if rows not in choices["rows"] or columns not in choices["columns"]:
@@ -140,7 +137,7 @@ def _default(plan: Plan, target: Target, knobs: tuple[Knob, ...]) -> Mapping[str
                 found = values
                 if tiles >= target.threads * threads:
                     return found
-    return found  # the smallest always is legal
+    return found
 
 
 def _tiling(plan: Plan, columns: Columns) -> Tiling:

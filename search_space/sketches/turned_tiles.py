@@ -21,7 +21,7 @@ from ..grids.turned_tile import Turn, TurnedTile
 from ..nests.phases import params, temporaries
 from ..nests.pieces import Piece, pieces
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 LEAST = 8
@@ -44,6 +44,7 @@ class TurnedTilesSketch:
     name = "turned_tiles"
     version = 1
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA and _seen(task) is not None
 
@@ -56,7 +57,7 @@ class TurnedTilesSketch:
             knobs=(Knob("extent", (16, 32, 64)), Knob("each", (1, 2, 4, 8, 16))),
             legal=_legal,
             tiling=lambda columns: _tiling(turn, columns),
-            default=Schedule(self.name, self.version, (("extent", 32), ("each", 4))),
+            preferred={"extent": 32, "each": 4},
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:

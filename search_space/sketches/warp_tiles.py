@@ -24,7 +24,7 @@ from ..grids.tiles import SPLITS, kernel, may_split
 from ..grids.warp_tile import WarpTile
 from ..products.product import Product
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 from .product_tiles import LEAST_DEPTH
 
@@ -58,6 +58,7 @@ class WarpTilesSketch:
     name = "warp_tiles"
     version = 2
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         gpu, found = target.gpu, tensor_product(task)
         if gpu is None or found is None:
@@ -92,7 +93,7 @@ class WarpTilesSketch:
             knobs=knobs,
             legal=legal,
             tiling=lambda columns: _tiling(found, columns),
-            default=Schedule(self.name, self.version, tuple(_default(found, target, legal).items())),
+            preferred=_preferred(found, target, legal),
             first_choice=found.panel.dtype is not DType.F32,  # of which multiply-adds of threads are as good a guess
         )
 
@@ -140,7 +141,7 @@ def _tiling(found: Product, columns: Columns) -> Tiling:
     return tiling(found, columns, (columns["warp_rows"], columns["warp_columns"], depth))
 
 
-def _default(found: Product, target: Target, legal: Callable[[Columns], NDArray[np.bool_]]) -> Mapping[str, int]:
+def _preferred(found: Product, target: Target, legal: Callable[[Columns], NDArray[np.bool_]]) -> Mapping[str, int]:
     """The largest tiles of which there are enough for all multiprocessors, else the smallest."""
     others = {"group": 1, "splits": 1, "tail": 0}
     times = _least_round(found) // LEAST_ROUND

@@ -26,7 +26,7 @@ from ..grids.tiles import SPLITS, Tiles, kernel, may_split
 from ..grids.warpgroup_tile import WarpgroupTile
 from ..products.product import Product
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 
 OTHER_REGISTERS = 40
@@ -50,6 +50,7 @@ class WarpgroupTilesSketch:
     name = "warpgroup_tiles"
     version = 3
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         if target.gpu is None or target.gpu.arch != ARCH:
             return False
@@ -80,14 +81,13 @@ class WarpgroupTilesSketch:
             Knob("tail", (0, 1)),
             Knob("bulk", (0, 1) if _may_bulk(whole, task) else (0,)),
         )
-        default = first_enough(found, target, _choices(found), legal)
         return Space(
             sketch=self.name,
             version=self.version,
             knobs=knobs,
             legal=legal,
             tiling=lambda columns: _tiling(found, columns),
-            default=Schedule(self.name, self.version, tuple((knob.name, default[knob.name]) for knob in knobs)),
+            preferred=first_enough(found, target, _choices(found), legal),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:

@@ -32,7 +32,7 @@ from ..nests.digits import digits
 from ..nests.direction import Direction
 from ..nests.phases import kernel_around
 from ..schedule import Schedule
-from ..sketch import remembered
+from ..sketch import remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.window_tile import Part, Run, WindowTile
 from ..windows.windows import Plan, touched, windows
@@ -57,9 +57,10 @@ class WindowSketch:
     name = "window"
     version = 1
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         found = windows(task)
-        return target.kind == "cpu" and found is not None and _fits(Plan(found, target.lanes(4)), target)
+        return target.kind == "cpu" and found is not None
 
     @remembered
     def space(self, task: Task, target: Target) -> Space:
@@ -78,7 +79,7 @@ class WindowSketch:
             knobs=knobs,
             legal=lambda columns: _legal(plan, target, columns),
             tiling=lambda columns: _tiling(plan, columns),
-            default=Schedule(self.name, self.version, _default(plan, target, knobs)),
+            preferred=_preferred(plan, target, knobs),
         )
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
@@ -93,12 +94,6 @@ def _plan(task: Task, target: Target) -> Plan:
     found = windows(task)
     assert found is not None
     return Plan(found, target.lanes(4))
-
-
-def _fits(plan: Plan, target: Target) -> bool:
-    """Whether the smallest tile does."""
-    one = np.ones(1, np.int64)
-    return bool(_small_enough(plan, target, one, one, one)[0])
 
 
 def _small_enough(
@@ -143,14 +138,14 @@ def _copies_table(columns: Direction) -> NDArray[np.int64]:
     return np.array([0, *(len(Run.all(columns, size)) for size in range(1, most + 1))])
 
 
-def _default(plan: Plan, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[str, int], ...]:
+def _preferred(plan: Plan, target: Target, knobs: Sequence[Knob]) -> dict[str, int]:
     """Pooling goes through memory in order; products go over all columns with one vector of channels.
 
     The first waits for memory, which is best read in order. The second can keep the multipliers busy, if little else
     is to be loaded than the input.
     """
     choices = {knob.name: knob.choices for knob in knobs}
-    vectors, rows, columns = _default_tile(plan, target, choices)
+    vectors, rows, columns = _preferred_tile(plan, target, choices)
     values = {"vectors": vectors, "tile_columns": columns, "tile_rows": rows}
     row_tiles, channel_tiles = -(-plan.rows.extent // rows), -(-plan.vectors // vectors)
     if plan.windows.plain:
@@ -160,24 +155,25 @@ def _default(plan: Plan, target: Target, knobs: Sequence[Knob]) -> tuple[tuple[s
     else:
         together = _rows_together(plan, target, choices["block_rows"])
         values |= {"block_rows": together, "block_channels": int(channel_tiles > 1), "order": CHANNELS_OUTSIDE}
-    return tuple(values.items())
+    return values
 
 
-def _default_tile(plan: Plan, target: Target, choices: Mapping[str, Sequence[int]]) -> tuple[int, int, int]:
-    """Vectors, rows and columns: of those that fit, what loads the least for a window."""
+def _preferred_tile(plan: Plan, target: Target, choices: Mapping[str, Sequence[int]]) -> tuple[int, int, int]:
+    """Vectors, rows and columns: of those that fit, what loads the least for a window; the smallest if none does."""
     plain = plan.windows.plain
     most = (4 if plan.columns.stride > 1 else 2) if plain else 1
     rows_most, columns_most = (4, 4) if plain else (1, 8)
     for vectors in sorted((n for n in choices["vectors"] if n <= most), reverse=True):
         sides = product(choices["tile_rows"], choices["tile_columns"])
         rows, columns = np.array([s for s in sides if s[0] <= rows_most and s[1] <= columns_most]).T
-        fits = _small_enough(plan, target, np.full(len(rows), vectors), rows, columns)
+        even = -(-plan.columns.extent // -(-plan.columns.extent // columns))
+        across = np.full(len(rows), vectors)
+        fits = _small_enough(plan, target, across, rows, columns) & (_code(plan, across, rows, even) <= CODE_LIMIT)
         if fits.any():
             loads = touched(plan.rows, rows) * touched(plan.columns, columns) / (rows * columns)
             best = int(np.argmin(np.where(fits, loads, np.inf)))
-            tiles = -(-plan.columns.extent // int(columns[best]))
-            return vectors, int(rows[best]), -(-plan.columns.extent // tiles)  # columns as even as can be
-    raise AssertionError("the smallest tile fits wherever the sketch applies")
+            return vectors, int(rows[best]), int(even[best])
+    return 1, 1, 1
 
 
 def _rows_together(plan: Plan, target: Target, choices: Sequence[int]) -> int:

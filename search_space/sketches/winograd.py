@@ -28,7 +28,7 @@ from ..nests.nest import balanced
 from ..nests.phases import params, plain_phase, temporaries
 from ..products.product import pays_ahead
 from ..schedule import Schedule
-from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered
+from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered, unless_empty
 from ..space import Columns, Knob, Space, Tiling
 from ..winograd.convolution import convolution
 from ..winograd.plan import Plan
@@ -49,6 +49,7 @@ class WinogradSketch:
     def name(self) -> str:
         return f"winograd{self.outputs}"
 
+    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         found = convolution(task)
         return target.kind == "cpu" and found is not None and found.extent(found.product.vector) >= target.lanes(4)
@@ -69,7 +70,7 @@ class WinogradSketch:
             knobs=knobs,
             legal=lambda columns: _legal(plan, target, columns),
             tiling=lambda columns: _tiling(plan, columns),
-            default=Schedule(self.name, self.version, _default(plan, target, knobs)),
+            preferred=_preferred(plan, target, knobs),
             first_choice=self.outputs == 4 and plan.pays,
         )
 
@@ -94,7 +95,7 @@ def _legal(plan: Plan, target: Target, columns: Columns) -> NDArray[np.bool_]:
     return np.asarray(legal)
 
 
-def _default(plan: Plan, target: Target, knobs: tuple[Knob, ...]) -> tuple[tuple[str, int], ...]:
+def _preferred(plan: Plan, target: Target, knobs: tuple[Knob, ...]) -> dict[str, int]:
     """Two vectors by eight tiles, or what there are registers for.
 
     In chunks, unless each would read more weights than stay in the cache.
@@ -106,13 +107,13 @@ def _default(plan: Plan, target: Target, knobs: tuple[Knob, ...]) -> tuple[tuple
     if 4 * plan.elements * plan.channels * plan.outputs > target.l2_bytes:
         wanted = 0
     together = max(n for n in choices["chunk_tiles"] if n <= wanted and plan.local_bytes(n, 2) <= LOCAL_BYTES)
-    return (
-        ("chunk_tiles", together),
-        ("vectors", vectors),
-        ("tile", balanced(together or plan.tiles, most)),
-        ("unroll", 1),
-        ("ahead", int(pays_ahead(target))),
-    )
+    return {
+        "chunk_tiles": together,
+        "vectors": vectors,
+        "tile": balanced(together or plan.tiles, most),
+        "unroll": 1,
+        "ahead": int(pays_ahead(target)),
+    }
 
 
 def _tiling(plan: Plan, columns: Columns) -> Tiling:

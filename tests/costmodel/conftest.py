@@ -7,7 +7,6 @@ from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor
-from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.space import Knob, Space, Tiling
 
 
@@ -55,8 +54,8 @@ def make_space(task, sketch="made_up"):
     def legal(columns):
         return columns["tile"] <= size
 
-    default = Schedule(sketch, 1, tuple((knob.name, knob.choices[0]) for knob in knobs))
-    return Space(sketch, 1, knobs, legal, tiling, default)
+    preferred = {knob.name: knob.choices[0] for knob in knobs}
+    return Space(sketch, 1, knobs, legal, tiling, preferred)
 
 
 @pytest.fixture

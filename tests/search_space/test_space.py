@@ -21,10 +21,10 @@ def unused_tiling(columns):
     return Tiling(stage, ({"i": np.array([8])},), "i", np.array([1]))
 
 
-def make_space(radix, legal=always):
+def make_space(radix, legal=always, preferred=None):
     knobs = tuple(Knob(f"k{i}", tuple(2**n for n in range(count))) for i, count in enumerate(radix))
-    default = Schedule("made_up", 1, tuple((knob.name, knob.choices[0]) for knob in knobs))
-    return Space("made_up", 1, knobs, legal, unused_tiling, default)
+    preferred = preferred or {knob.name: knob.choices[0] for knob in knobs}
+    return Space("made_up", 1, knobs, legal, unused_tiling, preferred)
 
 
 def small_product(columns):
@@ -60,6 +60,38 @@ def test_points_are_the_legal_ones():
     space = make_space([4, 4], small_product)
     assert len(space.points) == 10
     assert space.valid(space.points).all()
+
+
+@pytest.mark.parametrize(
+    ("preferred", "default"),
+    [
+        ({"k0": 4, "k1": 2}, [2, 1]),  # legal
+        ({"k0": 8, "k1": 2}, [3, 0]),  # the nearest that is
+        ({"k0": 4, "k1": 1000}, [2, 1]),  # nor is it a choice
+        ({"k0": 3, "k1": -1}, [1, 0]),
+    ],
+)
+def test_the_default_is_the_legal_point_nearest_to_what_is_preferred(preferred, default):
+    space = make_space([4, 4], small_product, preferred)
+    assert space.row(space.default).tolist() == default
+    assert not space.is_empty
+
+
+def test_the_default_of_a_large_space_is_legal():
+    preferred = {f"k{i}": 1 << 11 for i in range(8)}
+    space = make_space([12] * 8, lambda columns: columns["k0"] * columns["k1"] <= 16, preferred)
+    assert space.size > ENUMERABLE
+    assert space.valid(space.row(space.default)[None]).all()
+    assert space.default == make_space([12] * 8, space.legal, preferred).default
+
+
+@pytest.mark.parametrize("radix", [[4, 4], [12] * 8, [4, 0]])
+def test_a_space_with_no_legal_point_is_empty_and_has_no_default(radix):
+    preferred = {f"k{i}": 1 for i in range(len(radix))}
+    space = make_space(radix, lambda columns: np.zeros(len(columns["k0"]), np.bool_), preferred)
+    assert space.is_empty
+    with pytest.raises(Illegal, match=f"none of {space.size} combinations"):
+        _ = space.default
 
 
 def test_a_large_space_is_not_written_out():

@@ -55,8 +55,8 @@ def few_registers(columns):
 
 
 def make_space(sketch, knobs):
-    default = Schedule(sketch, 1, tuple((knob.name, knob.choices[0]) for knob in knobs))
-    return Space(sketch, 1, tuple(knobs), few_registers, tiling, default)
+    preferred = {knob.name: knob.choices[0] for knob in knobs}
+    return Space(sketch, 1, tuple(knobs), few_registers, tiling, preferred)
 
 
 SMALL = make_space("small", [Knob("rows", (1, 2, 4, 8)), Knob("vectors", (1, 2, 4)), Knob("block", (1, 2, 16))])

@@ -1,0 +1,78 @@
+"""Where a sketch applies, it has a legal default that can be written: on models of every kind, for every processor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.sketch import Sketch
+from tunewright.search_space.sketches import SKETCHES, default_schedule, holds, lower, spaces
+
+from .drawing import DRAWN
+from .oracle import SMALL_GPU, WIDE
+from .test_sketches import tasks_of
+from .test_targets import TARGETS
+
+PROCESSORS = (WIDE, *TARGETS.values())
+GPUS = (SMALL_GPU, *(Target.of_gpu(KNOWN[arch]) for arch in ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")))
+
+ASKED = 2000
+"""Pairs of a task and a target that a sketch is asked for."""
+
+APPLY = 100
+"""Of which it applies to more than these; to all if it is for any task."""
+
+WRITTEN = 12
+"""Tasks of which schedules are written: that takes some hundred times as long as to see whether they are legal."""
+
+
+def drawn(name: str, seed: int) -> Iterator[Task]:
+    """Tasks of models that a sketch may apply to, without end: of each kind in turn."""
+    rng = np.random.default_rng(seed)
+    while True:
+        for kind in DRAWN[name]:
+            yield from tasks_of(kind(rng), {})
+
+
+def targets_of(one: Sketch, task: Task) -> tuple[Target, ...]:
+    """Processors or GPUs, whichever a sketch writes a task for."""
+    return GPUS if any(one.applies(task, gpu) for gpu in GPUS) else PROCESSORS
+
+
+@pytest.mark.parametrize("one", SKETCHES, ids=lambda one: one.name)
+def test_a_sketch_that_applies_has_a_legal_default_that_can_be_written(one: Sketch) -> None:
+    asked = applied = written = 0
+    rng = np.random.default_rng(1)
+    for number, task in enumerate(drawn(one.name, seed=0)):
+        targets = targets_of(one, task)
+        asked += len(targets)
+        applying = [target for target in targets if one.applies(task, target)]
+        for target in applying:
+            space = one.space(task, target)
+            assert space.schedule(space.row(space.default)) == space.default
+        applied += len(applying)
+        if applying and written * ASKED < asked * WRITTEN:
+            written += 1
+            target = applying[number % len(applying)]
+            space = one.space(task, target)
+            for schedule in (space.default, *map(space.schedule, space.sample(1, rng))):
+                verify(lower(Candidate(task, target, schedule)))
+        if asked >= ASKED:
+            break
+    assert applied > APPLY and written >= WRITTEN
+
+
+@pytest.mark.parametrize("name", ["generic", "elements"])
+def test_every_task_has_a_schedule_on_every_target(name: str) -> None:
+    targets = GPUS if name == "elements" else PROCESSORS
+    for _, task in zip(range(60), drawn(name, seed=2), strict=False):
+        for target in targets:
+            assert holds(task, target, default_schedule(task, target))
+            assert not any(space.is_empty for space in spaces(task, target))
