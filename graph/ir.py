@@ -56,8 +56,18 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
+class Default:
+    """A weight that is an input of the model too: its value is what the input has where nobody gives another."""
+
+    label: str  # hostile text
+    kind: TensorType
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """Nodes in an order that computes them; `constants` holds the tensors whose values are known.
+
+    `defaults` are what the model says that some of the constants are besides.
 
     Who has a graph for itself may take constants out when nothing needs them any more: they are most of its memory.
     """
@@ -67,6 +77,7 @@ class Graph:
     nodes: tuple[Node, ...]
     constants: MutableMapping[str, Array]
     types: Mapping[str, TensorType]
+    defaults: tuple[Default, ...] = ()
 
     def type(self, tensor: str) -> TensorType:
         """The type of a tensor. Raises KeyError."""

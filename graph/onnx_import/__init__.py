@@ -7,7 +7,7 @@ bound), `walk` (types, folding, inlining), `normal`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -31,14 +31,20 @@ MAX_MODEL_BYTES = 2**31 - 1
 
 
 def load(
-    source: bytes | str | Path, dims: Mapping[str, int] | None = None, most_left_out_bytes: int = MAX_LEFT_OUT_BYTES
+    source: bytes | str | Path,
+    dims: Mapping[str, int] | None = None,
+    most_left_out_bytes: int = MAX_LEFT_OUT_BYTES,
+    given: Collection[str] = (),
 ) -> Graph:
     """The graph of an ONNX model, given as its bytes or as a path.
 
     `dims` binds open dimensions, by name or as "input:axis". External data is read for a path only, and only from plain
     files inside the model's folder. A model whose weights were left out (`structure.strip`) has made-up ones of at most
-    `most_left_out_bytes` in all. Raises ModelError (one line for people) for whatever can't be used, and OSError for a
-    path that can't be read. Hostile models belong into a process with limits: parsing, inference and folding run here.
+    `most_left_out_bytes` in all. Weights that are inputs of the model too are constants, told as `defaults`, but for
+    those of the names `given`, which are inputs.
+
+    Raises ModelError (one line for people) for whatever can't be used, and OSError for a path that can't be read.
+    Hostile models belong into a process with limits: parsing, inference and folding run here.
     """
     place = source if isinstance(source, bytes) else _path(source)
     with closing(RawData(place)) as raw:
@@ -47,7 +53,7 @@ def load(
         folder = None if isinstance(place, bytes) else place.parent
         weights = Weights(folder, most_left_out_bytes, raw)
         make_plain(model, weights)
-        return Walk(weights).graph(model, dims or {})
+        return Walk(weights).graph(model, dims or {}, given)
 
 
 def checked(source: bytes | str | Path) -> tuple[ModelProto, Path | None]:

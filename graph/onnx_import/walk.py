@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, inliner
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+    inliner,
+)
 
 from tunewright.graph.draft import Draft
 from tunewright.graph.fallback import is_computed
 from tunewright.graph.inference import TypeFault, infer, infer_protos, tensor_type
-from tunewright.graph.ir import Graph, Node, TensorType, Value
+from tunewright.graph.ir import Default, Graph, Node, TensorType, Value
 from tunewright.graph.onnx_form import CAPTURES, FUNCTIONS, model_of, plain, type_proto
 
 from .bodies import closed
@@ -69,18 +79,22 @@ class Walk:
         self._context = onnx.checker.C.CheckerContext()
         self._context.ir_version = onnx.IR_VERSION
 
-    def graph(self, model: ModelProto, dims: Mapping[str, int]) -> Graph:
-        """The graph. Raises ModelError."""
+    def graph(self, model: ModelProto, dims: Mapping[str, int], given: Collection[str] = ()) -> Graph:
+        """The graph, in which weights of the names `given` are inputs. Raises ModelError."""
         source = model.graph
         scope = Scope(versions(model.opset_import), {"": ""})
-        known = {tensor.name for tensor in source.initializer}
-        given = [value for value in source.input if value.name not in known]
-        dimensions = Dimensions(dims, given)
+        tensors = {tensor.name: tensor for tensor in source.initializer}
+        defaults = [_described(tensors[value.name]) for value in source.input if value.name in tensors]
+        if unknown := set(given).difference(value.name for value in defaults):
+            raise ModelError(f"{shown(min(unknown))} is no weight of the model that may be given")
+        free = [value for value in source.input if value.name not in tensors]
+        dimensions = Dimensions(dims, free)
         inputs = []
-        for value in given:
+        for value in (*free, *(value for value in defaults if value.name in given)):
             kind = dimensions.bound(value)
             inputs.append(Value(value.name, self._define(scope, value.name, type_proto(kind))))
-        self._add_graph(source, scope)
+        self._add_weights((tensor for tensor in source.initializer if tensor.name not in given), scope)
+        self._add_nodes(source, scope)
         outputs = []
         for value in source.output:
             tensor = scope.names.get(value.name)
@@ -89,7 +103,9 @@ class Walk:
             if self._draft.types[tensor].dtype == "object":
                 raise ModelError(f"output {shown(value.name)} is no tensor; only tensors can leave a model")
             outputs.append(Value(value.name, tensor))
-        return self._draft.finish(inputs, outputs)
+        graph = self._draft.finish(inputs, outputs)
+        kept = [value for value in defaults if value.name not in given]
+        return replace(graph, defaults=tuple(Default(value.name, dimensions.bound(value)) for value in kept))
 
     def _define(self, scope: Scope, name: str, proto: TypeProto) -> str:
         """Our tensor for a name that the model defines here. Raises ModelError if taken, TypeFault by its type."""
@@ -105,8 +121,14 @@ class Walk:
         self._draft.constants[self._define(scope, name, type_proto(kind))] = array
 
     def _add_graph(self, graph: GraphProto, scope: Scope) -> None:
-        for tensor in graph.initializer:
+        self._add_weights(graph.initializer, scope)
+        self._add_nodes(graph, scope)
+
+    def _add_weights(self, tensors: Iterable[TensorProto], scope: Scope) -> None:
+        for tensor in tensors:
             self._define_constant(scope, tensor.name, self._weights.array(tensor))
+
+    def _add_nodes(self, graph: GraphProto, scope: Scope) -> None:
         for node in ordered(graph.node, scope.names):
             self._add_node(node, scope)
 
@@ -398,6 +420,11 @@ def _op(proto: NodeProto, scope: Scope, place: str) -> Op:
     if not is_computed(name, domain, modern_version(domain, schema.since_version)):
         raise ModelError(f"{place}: op {name} of opset {version} is not supported: nothing here runs it")
     return Op(domain, version, schema)
+
+
+def _described(tensor: TensorProto) -> ValueInfoProto:
+    """A weight as an input of its type."""
+    return ValueInfoProto(name=tensor.name, type=helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
 
 
 def _shapeless(kind: TypeProto) -> TypeProto:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tunewright.graph.ir import Graph, Node, Value
@@ -105,11 +105,12 @@ def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", widen: bool 
     The result computes the same up to rounding, has the same inputs and outputs, and its tensors are numbered anew.
     What every rewrite did is logged at level DEBUG.
     """
+    defaults = graph.defaults  # all the way they are constants like any
     wanted = {"layout": layout == "NHWC", "widen": widen, "keep bytes": not widen}
     for step in STEPS:
         if wanted.get(step.name, True):
             graph = _settled(graph, step)
-    return renumbered(graph)
+    return replace(renumbered(graph), defaults=defaults)
 
 
 def _settled(graph: Graph, step: Step) -> Graph:

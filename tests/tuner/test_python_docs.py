@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tunewright.costmodel.base import base
 from tunewright.tuner import InferenceSession, tune
@@ -34,6 +34,16 @@ def model_of(op: str, kind: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def linear_model() -> Any:
+    """y = x @ w + b of the sizes of `small_model`; b is an input too."""
+    shapes = {"x": [4, 8], "b": [24], "y": [4, 24]}
+    x, b, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])]
+    weights = [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in (("w", (8, 24)), ("b", 24))]
+    graph = helper.make_graph(nodes, "linear", [x, b], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 @pytest.fixture(autouse=True)
 def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with the models of the examples."""
@@ -42,6 +52,7 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx.save(small_model(), "model.onnx")
     onnx.save(small_model("batch"), "dynamic.onnx")
     onnx.save(model_of("Exp", TensorProto.DOUBLE), "other.onnx")
+    onnx.save(linear_model(), "linear.onnx")
 
 
 def examples(text: str) -> list[str]:
@@ -66,7 +77,7 @@ def _base_model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def test_the_page() -> None:
     names: dict[str, Any] = {}
     blocks = examples(PAGE)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     for block in blocks:
         said = [line.rstrip() for line in printed(block, names).splitlines()]
         assert said == re.findall(r"# prints (.*)$", block, re.MULTILINE)

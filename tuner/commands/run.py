@@ -32,6 +32,8 @@ def run(
 ) -> dict[str, Any]:
     """Run the model once; the outputs go to numbered files in folder `output`, where given."""
     prepared = place.prepare(model, dims or {}, threads, target)
+    if given := subject.weights_given(prepared.model, inputs):
+        prepared = place.prepare(model, dims or {}, threads, target, given)
     arrays, sources = subject.feeds(prepared.model, inputs)
     with subject.session_of(prepared) as session:
         start_s = time.perf_counter()

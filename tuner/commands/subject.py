@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,25 @@ def feeds(model: Model, given: Sequence[str]) -> tuple[dict[str, Any], dict[str,
     arrays = example_feeds(model)
     sources = dict.fromkeys(arrays, "made up")
     for text in given:
-        label = max((name for name in arrays if text.startswith(f"{name}=")), key=len, default=None)
+        label = _label(text, arrays)
         if label is None:
             names = ", ".join(map(repr, arrays)) or "none"
             raise Refused(f"--input {text!r} is not NAME=FILE.npy of an input of the model; there are {names}")
         path = text[len(label) + 1 :]
         arrays[label], sources[label] = load_array(Path(path)), path
     return arrays, sources
+
+
+def weights_given(model: Model, given: Sequence[str]) -> set[str]:
+    """The weights among what is given, as to `feeds`, that are inputs of the model besides."""
+    inputs = [value.label for value in model.graph.inputs]
+    weights = [default.label for default in model.graph.defaults]
+    return {label for text in given if (label := _label(text, [*inputs, *weights])) in weights}
+
+
+def _label(text: str, labels: Iterable[str]) -> str | None:
+    """What "NAME=FILE.npy" names: both parts may have an = in them."""
+    return max((label for label in labels if text.startswith(f"{label}=")), key=len, default=None)
 
 
 def load_array(path: Path) -> Any:

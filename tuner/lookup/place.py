@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -63,8 +63,11 @@ class Place:
         dims: Mapping[str, int] | None = None,
         threads: int | None = None,
         target_name: str = "auto",
+        given: Collection[str] = (),
     ) -> Prepared:
         """Read a model and find schedules for it. A lock file also says dimensions and threads that aren't given.
+
+        Weights of the names `given` are inputs, as in `load`.
 
         Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for a device
         that is not here and for a lock file that is not of this model. A server that can't be asked is no error: see
@@ -79,7 +82,7 @@ class Place:
         if lock is not None and lock.target.kind != target.kind:
             made = f"{str(lock.path)!r} was made for {lock.target}, this is {target}"
             raise Refused(f"{made}; its target is {CUDA if lock.target.kind == CUDA else 'cpu'}")
-        model = open_model(source, dims, widen=target.kind != CUDA)
+        model = open_model(source, dims, widen=target.kind != CUDA, given=given)
         if lock is not None:
             model = lock.chosen(model)
             found, notes = lock.found(model, target)

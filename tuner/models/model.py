@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -121,12 +121,21 @@ class Model:
         return dict(Counter(step.node.op for step in self.fallbacks))
 
 
-def open_model(source: Path | str | bytes, dims: Mapping[str, int] | None = None, *, widen: bool = True) -> Model:
-    """Read an ONNX model. `dims` binds its dynamic dimensions; `widen` as in `rewrite`. Raises ModelError, one line."""
+def open_model(
+    source: Path | str | bytes,
+    dims: Mapping[str, int] | None = None,
+    *,
+    widen: bool = True,
+    given: Collection[str] = (),
+) -> Model:
+    """Read an ONNX model. `dims` binds its dynamic dimensions; `widen` as in `rewrite`; `given` as in `load`.
+
+    Raises ModelError, one line.
+    """
     if not isinstance(source, bytes):
         source = Path(source)
     try:
-        graph = rewrite(load(source, dims or {}), widen=widen)
+        graph = rewrite(load(source, dims or {}, given=given), widen=widen)
     except ModelError as error:
         if isinstance(source, bytes):
             raise

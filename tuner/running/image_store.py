@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.private_folder import PrivateFolder
 from tunewright.codegen.runtime.memory import HUGE_BYTES, aligned_block
+from tunewright.graph.ir import Default, TensorType
 
 from .coverage import Coverage
 from .image import Image
@@ -49,6 +50,7 @@ class Answer:
     notes: tuple[str, ...]
     coverage: Coverage
     schedules: Mapping[str, Any]  # task key -> schedule as JSON
+    defaults: tuple[Default, ...] = ()  # the weights that a run may be given
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class ImageStore:
         try:
             data = json.loads(self._answer(asked).read_bytes())
             coverage = Coverage(**data["coverage"])
-            return Answer(data["image"], data["threads"], tuple(data["notes"]), coverage, data["schedules"])
+            defaults = tuple(_default(form) for form in data["defaults"])
+            return Answer(data["image"], data["threads"], tuple(data["notes"]), coverage, data["schedules"], defaults)
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
@@ -176,6 +179,10 @@ def _fill(handle: int, start: int, block: NDArray[np.uint8], begin: int, end: in
         if count == 0:
             raise ValueError("an image that was cut short")
         begin += count
+
+
+def _default(form: Mapping[str, Any]) -> Default:
+    return Default(form["label"], TensorType(form["kind"]["dtype"], tuple(form["kind"]["shape"])))
 
 
 def _digest(text: str) -> str:

@@ -93,7 +93,7 @@ def code_digest() -> str | None:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             return None
-        digest.update(f"{spec.origin} {_state(Path(spec.origin))}\n".encode())
+        digest.update(f"{spec.origin} {file_state(Path(spec.origin))}\n".encode())
     digest.update(np.__version__.encode())
     return digest.hexdigest()
 
@@ -111,14 +111,14 @@ def _database(url: str) -> list[Any] | None:
 
 def _file(path: Path) -> list[Any] | None:
     """What tells a file from all others and from what it was and will be; None if it changed a moment ago."""
-    state = _state(path)
+    state = file_state(path)
     if state is not None and time.time_ns() - max(state[-2:]) < SETTLED_NS:
         return None
     return [os.path.abspath(path), state]  # noqa: PTH100 - links stay, they are part of the question
 
 
-def _state(path: Path) -> list[int] | None:
-    """None where there is no such file."""
+def file_state(path: Path) -> list[int] | None:
+    """What tells a file from another one in its place. None where there is no such file."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -27,8 +27,9 @@ from ..targets import checked_target
 from ..text import counted, counted_ops, printable
 from .coverage import Coverage
 from .execution import CompiledModel
-from .image import Image, Port
+from .image import Image
 from .image_store import Answer, ImageStore
+from .overriding import Origin
 from .question import question
 
 if TYPE_CHECKING:  # what a session that starts from an image does without, to start at once
@@ -80,6 +81,7 @@ class InferenceSession:
     """
 
     notes: tuple[str, ...] = ()
+    _origin: Origin | None = None  # None: weights can't be given
 
     def __init__(
         self,
@@ -96,17 +98,20 @@ class InferenceSession:
         dims, threads = checked_dims(dims), checked_threads(threads)
         is_watched = _schedule_log.isEnabledFor(logging.DEBUG)  # who looks on sees it all made
         images = None if checked_target(target) == CUDA or is_watched else image_store()
+        origin = Origin(model, db, server, lock, dims, threads, target, Origin.state_of(model))
         asked = None
         if images is not None and server is None and (db is None or lock is None):
             asked = question(model, dims, detect(threads), db or settings().db, lock)
             trim_compiler()  # what loading it took
         if images is not None and asked is not None and self._start_kept(images, asked):
+            self._origin = origin if self._defaults else None
             return
         from ..lookup.place import Place
         from .starting import start
 
         started = start(model, Place(db, server, lock), dims, threads, target, object_cache(), images)
         self._start(started)
+        self._origin = origin if self._defaults else None
         trim_heap()  # the model as it was read
         trim_compiler()
         if images is not None and asked is not None and started.name:
@@ -166,6 +171,8 @@ class InferenceSession:
         self._model = model
         self.notes = (*answer.notes, *_remarks(answer.coverage))
         self._coverage, self._schedules = answer.coverage, answer.schedules
+        self._defaults = {default.label: default.kind for default in answer.defaults}
+        self._overriding: dict[frozenset[str], InferenceSession] = {}  # which weights are given -> what runs then
         kinds = [(port, port.value.kind) for port in model.image.inputs]
         self._wanted = [(port, _numpy_type(kind), kind.shape) for port, kind in kinds]
 
@@ -182,21 +189,31 @@ class InferenceSession:
 
     def get_inputs(self) -> list[Argument]:
         """What `run` takes."""
-        return [_argument(port) for port in self._model.image.inputs]
+        return [_argument(port.label, port.value.kind) for port in self._model.image.inputs]
+
+    def get_overridable_initializers(self) -> list[Argument]:
+        """The weights that `run` takes in the place of the model's own: those that are inputs of the model as well."""
+        return [_argument(label, kind) for label, kind in self._defaults.items()] if self._origin else []
 
     def get_outputs(self) -> list[Argument]:
         """What `run` returns."""
-        return [_argument(port) for port in self._model.image.outputs]
+        return [_argument(port.label, port.value.kind) for port in self._model.image.outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs of that name, in that order; all of them for None. Inputs are given by name.
 
+        So are weights that are inputs of the model as well, for this run. The first run that is given them, and each
+        other choice of them, reads the model once more and compiles a plan for it, which is kept.
+
         Raises InputError where inputs are missing, unknown, or of another type or shape than the model's, and for
-        outputs that it does not have.
+        outputs that it does not have; for weights what opening the session raises, and Refused where its file has
+        changed.
         """
         arrays = self._arrays(input_feed)
         if output_names is None and len(input_feed) == len(arrays):
             return self._model.run(arrays)
+        if overriding := self._overridden(input_feed):
+            return overriding.run(output_names, input_feed)
         numbers = self._numbers(input_feed, output_names)
         results = self._model.run(arrays)
         return [results[number] for number in numbers]
@@ -209,6 +226,8 @@ class InferenceSession:
         Raises InputError where inputs are missing, or of another type or shape than the model's.
         """
         arrays = self._arrays(input_feed)
+        if overriding := self._overridden(input_feed):
+            return overriding.kernels_s(input_feed)
         [once_s] = self._model.times_s(arrays, samples=1, repeats=2)
         repeats = max(1, round(SAMPLE_S / max(once_s, 1e-9)))
         return median(self._model.times_s(arrays, SAMPLES, repeats))
@@ -229,12 +248,33 @@ class InferenceSession:
             arrays.append(array)
         return arrays
 
+    def _overridden(self, input_feed: Mapping[str, Any]) -> InferenceSession | None:
+        """A session of the model in which the weights among what is given are inputs; None where there are none.
+
+        Raises as `run`.
+        """
+        if self._origin is None or not isinstance(input_feed, Mapping):
+            return None
+        given = frozenset(label for label in self._defaults if label in input_feed)
+        if not given:
+            return None
+        for label in given:
+            _checked(label, input_feed[label], self._defaults[label])
+        if given not in self._overriding:
+            made = type(self).__new__(type(self))
+            made._start(self._origin.started(given, self.schedules, object_cache()))  # noqa: SLF001
+            kept = self._overriding.setdefault(given, made)
+            if kept is not made:  # another thread was at it too
+                made.close()
+        return self._overriding[given]
+
     def _misfed(self, given: Any) -> str:
         """What is wrong with the names of inputs given: one line for people; empty where nothing is."""
         inputs = self._model.image.inputs
         if isinstance(given, Mapping):
             labels, names = [port.label for port in inputs], list(given)
-            unknown = ", ".join(repr(name) for name in names if name not in labels)
+            known = {*labels, *(self._defaults if self._origin else ())}
+            unknown = ", ".join(repr(name) for name in names if name not in known)
             missing = ", ".join(repr(label) for label in labels if label not in names)
             faults = [f"the model has no input {unknown}"] * bool(unknown)
             fault = ", and ".join(faults + [f"input {missing} is missing"] * bool(missing))
@@ -259,6 +299,8 @@ class InferenceSession:
 
     def close(self) -> None:
         """Unload the code."""
+        for overriding in self._overriding.values():
+            overriding.close()
         self._model.close()
 
     def __enter__(self) -> Self:
@@ -288,10 +330,9 @@ def _crowded(threads: int) -> Iterator[str]:
         yield f"threads={threads} is more than the {counted(cores, 'processor')} that this process may use"
 
 
-def _argument(port: Port) -> Argument:
-    kind = port.value.kind
+def _argument(label: str, kind: TensorType) -> Argument:
     name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
-    return Argument(port.label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
+    return Argument(label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
 
 
 def _numpy_type(kind: TensorType) -> np.dtype[Any] | None:

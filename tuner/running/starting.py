@@ -16,6 +16,7 @@ from tunewright.codegen.runtime.library import pool_object
 from tunewright.codegen.runtime.residence import trim_compiler, trim_heap
 from tunewright.codegen.target import Target
 from tunewright.graph.fusion import Call, Fallback
+from tunewright.graph.ir import Default
 from tunewright.graph.ops import View
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds
@@ -45,12 +46,13 @@ class Started:
     coverage: Coverage
     notes: tuple[str, ...] = ()
     name: str = ""
+    defaults: tuple[Default, ...] = ()
 
     @property
     def answer(self) -> Answer:
         """What another session needs to start the same."""
         schedules = {key: schedule.to_json() for key, schedule in self.schedules.items()}
-        return Answer(self.name, self.target.threads, self.notes, self.coverage, schedules)
+        return Answer(self.name, self.target.threads, self.notes, self.coverage, schedules, self.defaults)
 
 
 def start(
@@ -127,7 +129,7 @@ def _started(
     transferred = sum(match in TRANSFERRED for match in matches.values())
     untuned = len(used) - tuned - transferred
     coverage = Coverage(model.native_nodes, model.fallback_ops, tuned, untuned, transferred)
-    return Started(image, target, used, coverage, notes, name)
+    return Started(image, target, used, coverage, notes, name, model.graph.defaults)
 
 
 def _image(
