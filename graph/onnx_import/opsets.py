@@ -42,9 +42,10 @@ def with_version(domain: str, version: int) -> str:
 def domain_and_version(domain: str, opsets: Mapping[str, int]) -> tuple[str, int | None]:
     """The domain that a node means, and of which version: what it says itself, or else `opsets`; None: neither does."""
     name, _, own = domain.rpartition("@")
-    if name and standard(name) in DOMAINS and re.fullmatch("[0-9]{1,6}", own):
-        return standard(name), max(int(own), 0 if standard(name) else MIN_OPSET)
-    return standard(domain), opsets.get(standard(domain))
+    if not name or standard(name) not in DOMAINS or not re.fullmatch("[0-9]{1,6}", own):
+        return standard(domain), opsets.get(standard(domain))
+    is_known = MIN_OPSET <= int(own) <= onnx.defs.onnx_opset_version()
+    return (standard(name), int(own)) if is_known or standard(name) else (domain, None)
 
 
 @cache

@@ -162,6 +162,8 @@ def _with(model: ModelProto, change: Callable[[ModelProto], Any]) -> ModelProto:
         (lambda m: setattr(m, "ir_version", 1000), ("1000",)),
         (lambda m: setattr(m, "ir_version", 2), ("version 2",)),
         (lambda m: setattr(m.graph.node[0], "domain", "com.microsoft"), ("com.microsoft", "not supported")),
+        (lambda m: setattr(m.graph.node[0], "domain", "ai.onnx@999999"), ("'ai.onnx@999999' is not supported",)),
+        (lambda m: setattr(m.graph.node[0], "domain", "ai.onnx@1"), ("'ai.onnx@1' is not supported",)),
         (lambda m: setattr(m.graph.node[0], "op_type", "Rleu"), ("no op 'Rleu'",)),
         (lambda m: setattr(m.graph.node[0], "op_type", "Upsample"), ("Upsample",)),
         (lambda m: setattr(m.graph.node[0], "op_type", HOSTILE), ("\\n",)),
