@@ -1,8 +1,7 @@
 """Operands that don't fit, and that onnx's shape inference lets pass or aborts the process over.
 
 `check_before` keeps from inference what makes it crash (found by fuzzing onnx 1.23.2); `check_after` compares shapes
-where inference doesn't, so that no kernel reads out of bounds. The one raises NeverFits,
-the other any TypeFault.
+where inference doesn't, so that no kernel reads out of bounds. The one raises NeverFits, the other any TypeFault.
 """
 
 from __future__ import annotations
