@@ -19,7 +19,7 @@ from onnx.reference.op_run import RuntimeContextError
 from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
 
 from . import channels
-from .corrections import CORRECTIONS, max_pool
+from .corrections import CORRECTIONS
 from .ir import Array, Node
 from .onnx_form import CAPTURES, dtype_name, element_type, model_of
 from .recurrent import evaluate_recurrence
@@ -105,13 +105,6 @@ def _constant_of_shape(node: Node, shape: Array) -> Array:
     return np.broadcast_to(value, tuple(map(int, shape)))
 
 
-def _max_pool(node: Node, x: Array) -> Array | None:
-    if node.attrs.get("auto_pad", "NOTSET") != "NOTSET" or node.attrs.get("ceil_mode", 0):
-        return None
-    count = x.ndim - 2
-    return max_pool(x, {"strides": (1,) * count, "dilations": (1,) * count, "pads": (0,) * 2 * count, **node.attrs})
-
-
 def _resize(node: Node, *arrays: Array) -> Array | None:
     attrs = node.attrs
     known = attrs.get("mode") in ("linear", "cubic") and attrs.get("coordinate_transformation_mode") in COORDINATES
@@ -120,7 +113,6 @@ def _resize(node: Node, *arrays: Array) -> Array | None:
 
 _OWN: dict[str, Callable[..., Array | None]] = {
     "ConstantOfShape": _constant_of_shape,
-    "MaxPool": _max_pool,
     "Reshape": _reshape,
     "Resize": _resize,
     "Silu": _silu,

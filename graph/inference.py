@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
+from onnx import GraphProto, TensorProto, TypeProto, helper, numpy_helper, shape_inference
 
 from . import channels
 from .ir import Array, Node, TensorType
-from .onnx_form import onnx_node, type_proto
+from .onnx_form import dtype_name, onnx_node, type_proto
 
 MAX_ELEMENTS = 2**31 - 1
 """Most elements of one tensor."""
@@ -115,6 +117,33 @@ def _infer(node: Node, inputs: Sequence[TypeProto | None], values: Sequence[Arra
     opsets = [helper.make_opsetid(node.domain, node.version)]
     schema = onnx.defs.get_schema(node.op, node.version, node.domain)
     return shape_inference.infer_node_outputs(schema, proto, kinds, data, opset_imports=opsets)
+
+
+def infer_body(
+    body: GraphProto, opsets: Mapping[str, int], inputs: Sequence[TypeProto], around: Mapping[str, Any]
+) -> list[TypeProto]:
+    """The types of what a body of control flow makes, as far as they can be told.
+
+    `inputs` are the types of what it is given, `around` the values by name of what it may read besides. Its own names
+    are not among these. What its outputs are declared as counts where inference has nothing to say.
+    """
+    graph: GraphProto = GraphProto.FromString(body.SerializeToString())
+    for value, kind in zip(graph.input, inputs, strict=True):
+        value.type.CopyFrom(kind)
+    for name, array in around.items():
+        if not isinstance(array, np.ndarray):
+            continue
+        graph.input.append(onnx.ValueInfoProto(name=name, type=value_type(array)))
+        if array.size <= MAX_VALUES and array.dtype.kind == "i":
+            graph.initializer.append(numpy_helper.from_array(array, name))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*opset) for opset in opsets.items()])
+    found = shape_inference.infer_shapes(model, data_prop=True)
+    return [value.type for value in found.graph.output]
+
+
+def value_type(array: Array) -> TypeProto:
+    """ONNX's type of a value."""
+    return type_proto(TensorType(dtype_name(array), np.shape(array)))
 
 
 def infer(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> tuple[TensorType, ...]:

@@ -45,7 +45,7 @@ def _weights(extent: int, size: int, scale: float, attrs: Mapping[str, Any]) -> 
     for row, place in enumerate(_places(extent, size, scale, attrs["coordinate_transformation_mode"])):
         taps = floor(place) + np.arange(1 - reach, reach + 1)
         distances = np.abs(taps - place) * stretch
-        shares = _cubic(distances, attrs["cubic_coeff_a"]) if cubic else np.maximum(1 - distances, 0)
+        shares = keys_kernel(distances, attrs["cubic_coeff_a"]) if cubic else np.maximum(1 - distances, 0)
         if attrs.get("exclude_outside", 0):
             shares = np.where((taps >= 0) & (taps < extent), shares, 0)
         np.add.at(weights[row], np.clip(taps, 0, extent - 1), shares / shares.sum())
@@ -69,8 +69,8 @@ def _places(extent: int, size: int, scale: float, mode: str) -> Floats:
             return (x + 0.5) / scale - 0.5
 
 
-def _cubic(d: Floats, a: float) -> Floats:
-    """Keys' kernel at distances `d`."""
+def keys_kernel(d: Floats, a: float) -> Floats:
+    """Keys' kernel of cubic interpolation at distances `d`."""
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0))

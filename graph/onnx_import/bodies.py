@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    NodeProto,
-    TensorProto,
-    helper,
-    numpy_helper,
-)
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from tunewright.graph.onnx_form import FUNCTIONS
 
@@ -94,7 +86,7 @@ def _rename(graph: GraphProto, outer_scope: Mapping[str, str], captures: Capture
         )
     for value in graph.input:
         value.name = define(value.name)
-        _loosen(value.type)
+        _forget_names(value.type)
     for node in graph.node:
         place = f"a node {shown(node.op_type)} inside control flow"
         node.name, node.doc_string = "", ""
@@ -104,7 +96,7 @@ def _rename(graph: GraphProto, outer_scope: Mapping[str, str], captures: Capture
         node.output[:] = [define(name) for name in node.output]
     for value in graph.output:
         value.name = resolve(value.name, "a body of control flow")
-        _loosen(value.type)
+        _forget_names(value.type)
     graph.name = "body"
     for field_name in ("doc_string", "value_info", "quantization_annotation", "metadata_props"):
         graph.ClearField(field_name)
@@ -140,8 +132,14 @@ def _check_in(tensor: TensorProto, captures: Captures) -> None:
     tensor.CopyFrom(numpy_helper.from_array(captures.weights.array(tensor), name))
 
 
-def _loosen(kind: object) -> None:
-    """Forget a claimed shape: inference finds the right one, or none."""
-    tensor = getattr(kind, "tensor_type", None)
-    if tensor is not None and kind.HasField("tensor_type"):  # type: ignore[attr-defined]
-        tensor.ClearField("shape")
+def _forget_names(kind: TypeProto) -> None:
+    """Keep the extents that a type declares, and no names of dimensions."""
+    match kind.WhichOneof("value"):
+        case "tensor_type":
+            dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.tensor_type.shape.dim]
+            ranked = kind.tensor_type.HasField("shape")
+            kind.CopyFrom(helper.make_tensor_type_proto(kind.tensor_type.elem_type, dims if ranked else None))
+        case "sequence_type":
+            _forget_names(kind.sequence_type.elem_type)
+        case "optional_type":
+            _forget_names(kind.optional_type.elem_type)

@@ -27,7 +27,7 @@ ONNX has it (only running it tells, so it has no native kernel anyway).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ import numpy as np
 from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Node, TensorType
 from tunewright.graph.onnx_form import NORMAL_VERSION, element_type
+from tunewright.graph.windows import explicit, explicit_transposed, reaches
 
 Normaliser = Callable[[Draft, Node], Node | None]
 
@@ -104,55 +105,16 @@ def _axis(draft: Draft, node: Node) -> Node:
     return _node(node, {**node.attrs, "axis": node.attrs.get("axis", 0) % max(rank, 1)})
 
 
-def _windows(node: Node, extents: tuple[int, ...], kernel: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Explicit strides, dilations and pads of a convolution or pooling."""
-    count = len(kernel)
-    strides = node.attrs.get("strides") or (1,) * count
-    dilations = node.attrs.get("dilations") or (1,) * count
-    pads = node.attrs.get("pads") or (0,) * 2 * count
-    mode = node.attrs.get("auto_pad", "NOTSET")
-    if mode.startswith("SAME"):
-        totals = [
-            max((-(-extent // stride) - 1) * stride + (k - 1) * dilation + 1 - extent, 0)
-            for extent, stride, k, dilation in zip(extents, strides, kernel, dilations, strict=True)
-        ]
-        pads = _shared_out(totals, more_at_end=mode == "SAME_UPPER")
-    elif mode == "VALID":
-        pads = (0,) * 2 * count
-    return {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
-
-
-def _shared_out(totals: list[int], *, more_at_end: bool) -> tuple[int, ...]:
-    less, more = [total // 2 for total in totals], [total - total // 2 for total in totals]
-    return (*less, *more) if more_at_end else (*more, *less)
-
-
 def _conv(draft: Draft, node: Node) -> Node:
     kernel = _shape(draft, node.inputs[3 if node.op == "QLinearConv" else 1])[2:]
-    windows = _windows(node, _shape(draft, node.inputs[0])[2:], kernel)
+    windows = explicit(node.attrs, _shape(draft, node.inputs[0])[2:], kernel)
     return _node(node, {**windows, "group": node.attrs["group"]})
 
 
 def _conv_transpose(draft: Draft, node: Node) -> Node:
     extents = _shape(draft, node.inputs[0])[2:]
     kernel = _shape(draft, node.inputs[1])[2:]
-    windows = _windows(Node(node.op, (), (), {**node.attrs, "auto_pad": "NOTSET"}), extents, kernel)
-    extra = list(node.attrs.get("output_padding") or (0,) * len(kernel))
-    mode = node.attrs.get("auto_pad", "NOTSET")
-    wanted = tuple(node.attrs.get("output_shape") or ())[-len(kernel) :]
-    if mode.startswith("SAME") and not wanted:
-        wanted = tuple(extent * stride for extent, stride in zip(extents, windows["strides"], strict=True))
-    if wanted:
-        totals = []
-        for i, size in enumerate(wanted):
-            reach = (kernel[i] - 1) * windows["dilations"][i] + 1
-            total = windows["strides"][i] * (extents[i] - 1) + extra[i] + reach - size
-            extra[i] += max(-total, 0)
-            totals.append(max(total, 0))
-        windows["pads"] = _shared_out(totals, more_at_end=mode == "SAME_UPPER")
-    elif mode == "VALID":
-        windows["pads"] = (0,) * 2 * len(kernel)
-    return _node(node, {**windows, "output_padding": tuple(extra), "group": node.attrs["group"]})
+    return _node(node, {**explicit_transposed(node.attrs, extents, kernel), "group": node.attrs["group"]})
 
 
 def _pool(draft: Draft, node: Node) -> Node | None:
@@ -160,14 +122,14 @@ def _pool(draft: Draft, node: Node) -> Node | None:
         return None
     extents, results = (_shape(draft, name)[2:] for name in (node.inputs[0], node.outputs[0]))
     kernel = tuple(node.attrs["kernel_shape"])
-    windows = _windows(node, extents, kernel)
+    windows = explicit(node.attrs, extents, kernel)
     attrs: dict[str, Any] = dict(windows)
     if node.op == "LpPool":
         attrs["p"] = node.attrs["p"]
     count = len(kernel)
     given, pads = windows["pads"], list(windows["pads"])
-    for i, (extent, result) in enumerate(zip(extents, results, strict=True)):
-        reach = (kernel[i] - 1) * windows["dilations"][i] + 1
+    spans = zip(extents, results, reaches(kernel, windows["dilations"]), strict=True)
+    for i, (extent, result, reach) in enumerate(spans):
         needed = (result - 1) * windows["strides"][i] + reach - extent - pads[i]
         pads[count + i] = max(pads[count + i], needed)
     source = node.inputs[0]
@@ -244,30 +206,36 @@ def _pad(draft: Draft, node: Node) -> Node | None:
     shape = _shape(draft, node.inputs[0])
     rank = len(shape)
     given = _integers(draft, node, 1, "pads") or ()
-    axes = [axis % rank for axis in _integers(draft, node, 3, "axes") or range(rank)]
+    chosen = _integers(draft, node, 3, "axes")
+    axes = [axis % rank for axis in (range(rank) if chosen is None else chosen)]
     mode = node.attrs.get("mode", "constant")
     name = _input(node, 2)
     value = draft.array(name) if name else np.asarray(node.attrs.get("value", 0))
-    if value is None or (min(given, default=0) < 0 and mode != "constant"):
+    if value is None:
         return None
     pads = [0] * 2 * rank
     for k, axis in enumerate(axes):
         pads[axis], pads[rank + axis] = given[k], given[len(axes) + k]
+    starts = [max(-before, 0) for before in pads[:rank]]
+    ends = [extent + min(after, 0) for extent, after in zip(shape, pads[rank:], strict=True)]
+    if any(start > end for start, end in zip(starts, ends, strict=True)):
+        return None  # what is cut off at one end reaches into the pads at the other
     source = node.inputs[0]
     if min(pads, default=0) < 0:
-        crops = [axis for axis in range(rank) if min(pads[axis], pads[rank + axis]) < 0]
-        source = draft.emit(
-            "Slice",
-            source,
-            starts=tuple(max(-pads[axis], 0) for axis in crops),
-            ends=tuple(shape[axis] + min(pads[rank + axis], 0) for axis in crops),
-            axes=tuple(crops),
-            steps=(1,) * len(crops),
-        )
+        source = _cut(draft, source, starts, ends)
     attrs: dict[str, Any] = {"pads": tuple(max(pad, 0) for pad in pads), "mode": mode}
     if mode == "constant":
         attrs["value"] = value.reshape(-1)[0].item()
     return _node(node, attrs, inputs=(source,))
+
+
+def _cut(draft: Draft, source: str, starts: Sequence[int], ends: Sequence[int]) -> str:
+    """What lies between the starts and the ends of all axes."""
+    shape = _shape(draft, source)
+    axes = [axis for axis, extent in enumerate(shape) if (starts[axis], ends[axis]) != (0, extent)]
+    each = {"starts": starts, "ends": ends, "axes": range(len(shape)), "steps": [1] * len(shape)}
+    parts: dict[str, Any] = {name: tuple(values[axis] for axis in axes) for name, values in each.items()}
+    return draft.emit("Slice", source, **parts)
 
 
 @_when_known

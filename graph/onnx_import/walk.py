@@ -294,6 +294,11 @@ class Walk:
             kinds = self._body_types(inner["body"], scope, [_shapeless(kind) for kind in operands])
             if len(kinds) == count and 0 < node.attrs["num_scan_inputs"] <= len(operands):
                 return [_shapeless(kind) for kind in kinds]
+        if node.op == "SequenceMap" and inner.keys() == {"body"}:
+            items = [kind.sequence_type.elem_type if kind.HasField("sequence_type") else kind for kind in given]
+            kinds = self._body_types(inner["body"], scope, [_shapeless(kind) for kind in items])
+            if len(kinds) == count:
+                return [helper.make_sequence_type_proto(_shapeless(kind)) for kind in kinds]
         if node.op == "FlexAttention" and len(given) >= 3:
             kind = _shapeless(given[0])
             kind.tensor_type.shape.dim.extend(

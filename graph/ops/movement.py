@@ -113,11 +113,14 @@ def _edge(at: Expr, low: int, high: int, extent: int) -> Expr:
 
 
 def _reflect(at: Expr, low: int, high: int, extent: int) -> Expr:
-    if low < 0:
-        at = op("abs", at)
-    if high >= extent:
-        at = op("min", at, op("sub", 2 * (extent - 1), at))
-    return clamped(at, min(2 * (extent - 1) - high, 0), extent - 1, extent)[0]
+    """Back and forth between the outermost elements, as often as it takes."""
+    last = extent - 1
+    if last == 0:
+        return const(0)
+    if low >= -last and high <= 2 * last:  # once at most on either side
+        at = op("abs", at) if low < 0 else at
+        return op("min", at, op("sub", 2 * last, at)) if high > last else at
+    return op("sub", last, op("abs", op("sub", _wrap(at, low, high, 2 * last), last)))
 
 
 def _wrap(at: Expr, low: int, high: int, extent: int) -> Expr:

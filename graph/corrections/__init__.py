@@ -1,0 +1,77 @@
+"""Where ONNX's reference evaluator is wrong or unfinished, the ops as they should be (found with onnx 1.23.2).
+
+- LSTM, GRU, RNN: activations, clipping, sequence lengths and more are ignored (`recurrent`).
+- Loop: stacks scan outputs with `vstack`, wrong unless they are vectors, and fails after no iteration.
+- Scan: only along axis 0 and forwards, and without batches in opset 8.
+- SequenceMap: bodies see nothing around them, and no items make no output.
+- MaxPool: mixes up the pads of different axes unless beginning and end are equal; indices start anew in each channel.
+- ConvTranspose: fails with groups, and with nothing in the batch.
+- Col2Im, Flatten, GatherND, GlobalAveragePool: fail with nothing in the batch.
+- Reduce*: fails or overflows for infinities (LogSumExp), integers, scalars; gives other types than it takes.
+- Softmax, LogSoftmax, Hardmax: before opset 13 don't flatten.
+- LayerNormalization: works with halves in halves; moments have the type of the input.
+- LpNormalization: sums up without taking absolute values.
+- LRN: normalises as many channels as there are samples, and only images.
+- Pad: no negative pads.
+- GridSample: no modes of opset 16 but "nearest", fails with nothing in the batch, and takes seconds.
+- AffineGrid: float32 alone, and fails for aligned corners of an axis of one element.
+- NonMaxSuppression: fails for thresholds that are scalars, and for those that are absent.
+- CastLike: fails from opset 25 on.
+- GatherElements: fails where more than 64 elements lie along the axis.
+- OneHot: fails if the depth is a vector of one element.
+- DequantizeLinear before opset 19: missing. (It means what 19 means for the types that it takes.)
+- QuantizeLinear: what is beyond 32 bits, such as the lowest float of a mask, wraps instead of saturating.
+- MatMulInteger: fails with a zero point for each row.
+- GlobalLpPool, Scatter: missing.
+
+`fallback.is_computed` tells what is missing after that. The modules are those of `graph.ops`, as far as there are such.
+"""
+
+from __future__ import annotations
+
+from onnx.reference.op_run import OpRun
+
+from ..recurrent import RECURRENT_OPS
+from .contraction import Col2Im, ConvTranspose, MatMulInteger
+from .control_flow import Loop, Scan, SequenceMap
+from .corrected import alike, mended
+from .detection import NonMaxSuppression
+from .movement import CastLike, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter
+from .pooling import GlobalAveragePool, GlobalLpPool, MaxPool
+from .quantisation import Saturating
+from .recurrence import Recurrent
+from .reduction import LRN, REDUCTIONS, SOFTMAXES, LayerNormalization, LpNormalization, Reduction, Softmax
+from .sampling import AffineGrid, GridSample
+
+__all__ = ["CORRECTIONS"]
+
+CORRECTIONS: list[type[OpRun]] = [
+    AffineGrid,
+    CastLike,
+    Col2Im,
+    ConvTranspose,
+    Flatten,
+    GatherElements,
+    GatherND,
+    GlobalAveragePool,
+    GlobalLpPool,
+    GridSample,
+    LRN,
+    LayerNormalization,
+    Loop,
+    LpNormalization,
+    MatMulInteger,
+    MaxPool,
+    NonMaxSuppression,
+    OneHot,
+    Pad,
+    Scan,
+    Scatter,
+    SequenceMap,
+    *alike(Recurrent, *sorted(RECURRENT_OPS)),
+    *alike(Reduction, *REDUCTIONS),
+    *alike(Softmax, *SOFTMAXES),
+    mended("DequantizeLinear"),  # that of the newest opset: older ones have fewer types and attributes
+    mended("QuantizeLinear", Saturating),
+]
+"""For the evaluator's `new_ops`, so that they hold inside bodies as well."""
