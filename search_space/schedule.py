@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,5 +40,11 @@ class Schedule:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Schedule:
         """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
-        values = tuple((str(name), int(value)) for name, value in data["values"].items())
-        return Schedule(str(data["sketch"]), int(data["version"]), values)
+        given = data["values"]
+        if not isinstance(given, Mapping):
+            raise TypeError(f"schedule: values must be an object, not {type(given).__name__}")
+        try:
+            values = tuple((str(name), int(value)) for name, value in given.items())
+            return Schedule(str(data["sketch"]), int(data["version"]), values)
+        except OverflowError as error:
+            raise ValueError("schedule: an infinite number") from error

@@ -55,6 +55,11 @@ def test_reads_like_a_call():
         {"sketch": "tiled", "version": 1},
         {"sketch": "tiled", "version": "x", "values": {}},
         {"sketch": "tiled", "version": 1, "values": {"tile_m": None}},
+        {"sketch": "tiled", "version": 1, "values": {"tile_m": float("inf")}},
+        {"sketch": "tiled", "version": float("-inf"), "values": {}},
+        {"sketch": "tiled", "version": 1, "values": None},
+        {"sketch": "tiled", "version": 1, "values": [1]},
+        [1],
     ],
 )
 def test_other_data_is_refused(data):
