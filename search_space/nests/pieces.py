@@ -74,7 +74,8 @@ def pieces(task: Task) -> list[Piece]:
 def _host(task: Task, position: int, done: list[Piece]) -> int | None:
     """Which piece the pointwise stage at `position` can be merged into."""
     stage = task.stages[position]
-    if stage.reduce or not done:
+    wanted = {x.tensor for x in loads(stage.body)}
+    if stage.reduce or wanted.isdisjoint(piece.output for piece in done):
         return None
     needed_later = {x.tensor for later in task.stages[position + 1 :] for x in loads(later.body)}
     needed_later |= {tensor.name for tensor in task.outputs}
@@ -83,7 +84,6 @@ def _host(task: Task, position: int, done: list[Piece]) -> int | None:
             continue
         made_after = {other.output for other in done[number + 1 :]}
         read_between = {x.tensor for other in done[number + 1 :] for x in other.reads}
-        wanted = {x.tensor for x in loads(stage.body)}
         parts = sum(other.output == piece.output for other in done)
         if parts == 1 and piece.output not in read_between and not wanted & made_after:
             return number

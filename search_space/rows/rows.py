@@ -51,13 +51,28 @@ def row_groups(task: Task, parts: Sequence[Piece]) -> list[RowGroup]:
     done: list[RowGroup] = []
     start = 0
     while start < len(parts):
-        for stop in range(len(parts), start, -1):
+        for stop in range(_reach(parts, start), start, -1):
             group = row_group(task, parts, start, stop)
             if group is not None:
                 done.append(group)
                 start = stop
                 break
     return done
+
+
+def _reach(parts: Sequence[Piece], start: int) -> int:
+    """Behind the last piece that may be of a group with that at `start`: as many rows, and no tensor written twice.
+
+    What a Concat of hundreds of tensors comes to is so looked at once, and not each part beside all others.
+    """
+    count = [axis.extent for axis in parts[start].stage.axes[:1]]
+    written: set[str] = set()
+    for number, piece in enumerate(parts[start:], start):
+        alike = [axis.extent for axis in piece.stage.axes[:1]] == count
+        if number > start and (not alike or piece.output in written):
+            return number
+        written.add(piece.output)
+    return len(parts)
 
 
 def row_loop(rows: Sequence[Axis], together: int, body: Stmt) -> Stmt:

@@ -12,8 +12,10 @@ from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.schedule import Illegal
 from tunewright.search_space.sketch import Sketch
-from tunewright.search_space.sketches import SKETCHES, default_schedule, holds, lower, spaces
+from tunewright.search_space.sketches import SKETCHES, default_schedule, holds, lower, sketch, spaces
+from tunewright.search_space.windows.windows import windows
 
 from .drawing import DRAWN
 from .oracle import SMALL_GPU, WIDE
@@ -67,6 +69,21 @@ def test_a_sketch_that_applies_has_a_legal_default_that_can_be_written(one: Sket
         if asked >= ASKED:
             break
     assert applied > APPLY and written >= WRITTEN
+
+
+def test_a_sketch_without_a_legal_point_is_skipped() -> None:
+    text = "x[1, 8, 13, 13] v[8, 8, 1, 1] | r = Conv(x, v) t = MaxPool<kernel_shape=[13, 13], pads=[6, 6, 6, 6]>(r)"
+    pools = [task for task in tasks_of(f"{text} y = Conv(t, v) | y ; v", {}) if task.op == "MaxPool"]
+    (task,) = pools[:1]
+    window, narrow = sketch("window"), TARGETS["avx2"]
+    assert windows(task) is not None and not window.applies(task, narrow)
+    assert window.space(task, narrow).is_empty
+    assert [space.sketch for space in spaces(task, narrow)] == ["generic"]
+    known = window.space(task, WIDE).default  # where there are more registers
+    assert [space.default for space in spaces(task, WIDE)] == [known]
+    assert holds(task, WIDE, known) and not holds(task, narrow, known)
+    with pytest.raises(Illegal, match="sketch window does not apply to MaxPool"):
+        lower(Candidate(task, narrow, known))
 
 
 @pytest.mark.parametrize("name", ["generic", "elements"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,10 @@ from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.nests.pieces import Piece, pieces
+from tunewright.search_space.rows import rows
 from tunewright.search_space.rows.passes import across
+from tunewright.search_space.rows.rows import RowGroup, row_group
 from tunewright.search_space.rows.steps import plan
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower
@@ -92,3 +96,18 @@ def test_long_folds_are_split_and_others_left_alone() -> None:
     assert [splits for _, splits in folds(task_of("Softmax(x)", [1, 5000]), LANES)] == [True, False, True, False]
     assert not folds(task_of("Softmax(x)", [2, 5000]), LANES)  # rows are enough to share
     assert not folds(task_of("GlobalAveragePool(x)", [1, 64, 7, 7]), LANES)
+
+
+def test_the_parts_of_a_long_concat_are_each_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"x{number}" for number in range(60)]
+    task = task_of(f"Concat<axis=1>(x, {', '.join(names)})", [3, 4], "".join(f", float[3, 4] {name}" for name in names))
+    looked: list[tuple[int, int]] = []
+
+    def counted(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:
+        looked.append((start, stop))
+        return row_group(task, parts, start, stop)
+
+    monkeypatch.setattr(rows, "row_group", counted)
+    groups = rows.row_groups(task, pieces(task))
+    assert len(groups) == 61 and not any(group.rows for group in groups)
+    assert looked == [(number, number + 1) for number in range(61)]

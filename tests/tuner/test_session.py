@@ -84,6 +84,29 @@ def wide_session() -> InferenceSession:
     return InferenceSession.of(open_model(model.SerializeToString()), detect(1), {})
 
 
+@pytest.mark.parametrize(("vector_bits", "vector_registers"), [(512, 32), (256, 16), (128, 32), (128, 8)])
+def test_a_pool_that_no_tile_of_windows_is_small_enough_for_is_run_otherwise(
+    vector_bits: int, vector_registers: int
+) -> None:
+    target = replace(detect(2), vector_bits=vector_bits, vector_registers=vector_registers)
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8, 13, 13]) for name in "xy")
+    eye = numpy_helper.from_array(np.eye(8, dtype=np.float32).reshape(8, 8, 1, 1), "w")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=[13, 13], pads=[6, 6, 6, 6]),
+        helper.make_node("Conv", ["b", "w"], ["y"]),
+    ]
+    model = helper.make_model(
+        helper.make_graph(nodes, "pyramid", [x], [y], [eye]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    given = np.random.default_rng(0).standard_normal((1, 8, 13, 13)).astype(np.float32)
+    around = np.pad(given, ((0, 0), (0, 0), (6, 6), (6, 6)), constant_values=-np.inf)
+    wanted = np.lib.stride_tricks.sliding_window_view(around, (13, 13), (2, 3)).max((4, 5))
+    with InferenceSession.of(open_model(model.SerializeToString()), target, {}) as session:
+        np.testing.assert_array_equal(session.run(None, {"x": given})[0], wanted)
+        assert not session.coverage().fallback
+
+
 @pytest.mark.parametrize("offset_bytes", [0, 4, 16, 1])
 def test_an_input_may_begin_anywhere(offset_bytes: int) -> None:
     memory = np.zeros(64 * 999 * 4 + 64, np.uint8)

@@ -355,7 +355,7 @@ def test_the_default_comes_first_where_only_others_are_known():
 
 
 def test_the_space_that_promises_most_is_searched_most():
-    other = replace(LARGE, sketch="other", default=replace(LARGE.default, sketch="other"))
+    other = replace(LARGE, sketch="other")
     model = Known(favour="other")
     strategy = maker("evolutionary")((LARGE, other), 0, [], model)
     asked = strategy.ask(16)
