@@ -19,6 +19,7 @@
 - CastLike: fails from opset 25 on.
 - GatherElements: fails where more than 64 elements lie along the axis.
 - OneHot: fails if the depth is a vector of one element.
+- Optional: makes a sequence of its operand.
 - DequantizeLinear before opset 19: missing. (It means what 19 means for the types that it takes.)
 - QuantizeLinear: what is beyond 32 bits, such as the lowest float of a mask, wraps instead of saturating.
 - MatMulInteger: fails with a zero point for each row.
@@ -37,6 +38,7 @@ from .control_flow import Loop, Scan, SequenceMap
 from .corrected import alike, mended
 from .detection import NonMaxSuppression
 from .movement import CastLike, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter
+from .optional import Optional
 from .pooling import GlobalAveragePool, GlobalLpPool, MaxPool
 from .quantisation import Saturating
 from .recurrence import Recurrent
@@ -64,6 +66,7 @@ CORRECTIONS: list[type[OpRun]] = [
     MaxPool,
     NonMaxSuppression,
     OneHot,
+    Optional,
     Pad,
     Scan,
     Scatter,

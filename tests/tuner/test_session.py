@@ -307,3 +307,37 @@ class TestPlaces:
         assert Place.of_options(lock=Path("f")) == Place(lock=Path("f"))
         monkeypatch.setenv("TUNEWRIGHT_SERVER", "")
         assert Place.of_options() == Place()
+
+
+def _opened(nodes: list[Any], **outputs: Any) -> InferenceSession:
+    """A session of a model of x, two floats, and of these outputs by name and element type."""
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])]
+    results = [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, results), opset_imports=[helper.make_opsetid("", 18)], ir_version=10
+    )
+    return InferenceSession.of(open_model(model.SerializeToString()), detect(1), {})
+
+
+def test_a_sequence_keeps_its_tensors_while_their_memory_is_used_again() -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["m"]),
+        helper.make_node("SequenceConstruct", ["x", "m"], ["s"]),
+        helper.make_node("Neg", ["x"], ["b"]),
+        helper.make_node("SequenceInsert", ["s", "b"], ["t"]),
+        helper.make_node("ConcatFromSequence", ["t"], ["y"], axis=0),
+    ]
+    with _opened(nodes, y=TensorProto.FLOAT) as session:
+        [y] = session.run(None, {"x": np.array([2, 3], np.float32)})
+    assert y.tolist() == [2, 3, 4, 9, -2, -3]
+
+
+def test_values_that_may_be_absent() -> None:
+    nodes = [
+        helper.make_node("Optional", ["x"], ["o"]),
+        helper.make_node("OptionalHasElement", ["o"], ["there"]),
+        helper.make_node("OptionalGetElement", ["o"], ["y"]),
+    ]
+    with _opened(nodes, y=TensorProto.FLOAT, there=TensorProto.BOOL) as session:
+        y, there = session.run(None, {"x": np.array([2, 3], np.float32)})
+    assert y.tolist() == [2, 3] and there
