@@ -51,12 +51,13 @@ class Leeway:
 
     `regrouped`: products may be taken together. `wide`: what is narrow may stay float32 from node to node. Neither
     where a step function reads what becomes of it. `coarse`: sigmoids and their kind may be off by a few units in the
-    last place of 1, however small they are.
+    last place of 1, however small they are. `flushed`: what curves give below the smallest normal number may be 0.
     """
 
     regrouped: bool = False
     wide: bool = False
     coarse: bool = False
+    flushed: bool = False
 
 
 STRICT = Leeway()
@@ -79,13 +80,16 @@ class Bound:
         return np.asarray(near | same | self.is_open)
 
 
-def bounds(flat: Program, feeds: Feeds, leeway: Leeway = STRICT) -> list[Bound | None]:
-    """Of each output; None where it is no tensor, or its shape differs from run to run. Raises EvaluationError."""
+def bound(flat: Program, feeds: Feeds, leeway: Leeway = STRICT) -> Bound | None:
+    """Of the output of a program that has one. None where it is no tensor, or its shape differs from run to run.
+
+    Raises EvaluationError.
+    """
     first = _Run(flat, feeds, 0, leeway, {})
-    runs = [first.outputs()]
+    results = [first.output()]
     types = first.types()
-    runs += [_Run(flat, feeds, number, leeway, types).outputs() for number in range(1, RUNS + 1)]
-    return [_bound([run[k] for run in runs]) for k in range(len(flat.outputs))]
+    results += [_Run(flat, feeds, number, leeway, types).output() for number in range(1, RUNS + 1)]
+    return _bound(results)
 
 
 def _bound(values: Sequence[Any]) -> Bound | None:
@@ -140,14 +144,15 @@ class _Run:
         """The element type of each tensor."""
         return {name: value.dtype.name for name, value in self._values.items() if isinstance(value, np.ndarray)}
 
-    def outputs(self) -> list[Any]:
+    def output(self) -> Any:
         for node in self._program.nodes:
             arrays = [self._values[name] if name else None for name in node.inputs]
             results = self._results(node, arrays)
             for name, value in zip(node.outputs, results, strict=True):
                 if name:
                     self._values[name] = self._kept(name, value)
-        return [self._declared(name, self._values[name]) for name in self._program.outputs]
+        [name] = self._program.outputs
+        return self._declared(name, self._values[name])
 
     def _kept(self, name: str, value: Any) -> Any:
         """A tensor as it is handed on: a narrow one may stay wide."""
@@ -172,15 +177,17 @@ class _Run:
             is_moved = self._leeway.regrouped and node.op in REGROUPED and node.outputs[0] in self._free
             return [self._moved(value) for value in results] if is_moved else results
         is_curve = node.op in CURVES
-        own = fallback.evaluate(node, arrays)
-        if self._number and self._number % 2 == 0 and not is_curve and _may_overflow(floats):
+        own = fallback.evaluate(node, arrays) if self._number % 2 == 0 else None
+        if own is not None and self._number and not is_curve and _may_overflow(floats):
             return own
         try:
             results = fallback.evaluate(node, [self._widened(a, moved=not is_curve) for a in arrays])
-        except fallback.EvaluationError:
-            results = own
+        except fallback.EvaluationError:  # an op that does not have float64, or is made of others that don't
+            results = fallback.evaluate(node, [self._moved(a) for a in arrays])
         scale = self._scale(node, arrays)
-        return [self._rounded(value, like, scale) for value, like in zip(results, own, strict=True)]
+        likes = own or [None] * len(results)
+        places = zip(node.outputs, results, likes, strict=True)
+        return [self._rounded(name, value, like, scale) for name, value, like in places]
 
     def _scale(self, node: Node, arrays: Sequence[Any]) -> Any:
         """What the errors of an op are relative to, beside its result: what is taken away in its formula."""
@@ -206,19 +213,24 @@ class _Run:
         with np.errstate(all="ignore"):
             return (_wide(value) + self._noise(value)).astype(value.dtype)
 
-    def _rounded(self, value: Any, like: Any, scale: Any) -> Any:
+    def _rounded(self, name: str, value: Any, own: Any, scale: Any) -> Any:
         """A result in its own type, moved. Where that overflows on the way, half of the runs have it so."""
-        if not isinstance(value, np.ndarray) or not isinstance(like, np.ndarray):
+        if not isinstance(value, np.ndarray):
             return value
-        if like.dtype.name not in FLOATS or value.dtype.kind != "f" or value.shape != like.shape:
-            return value if value.dtype == like.dtype else like
+        kind = own.dtype if isinstance(own, np.ndarray) else dtype_of(self._types.get(name, value.dtype.name))
+        if self._is_wide and kind.name in NARROW:
+            kind = np.dtype(np.float32)
+        if kind.name not in FLOATS or value.dtype.kind != "f":
+            return value.astype(kind)
         with np.errstate(all="ignore"):
             if not self._number:
-                return np.asarray(value).astype(like.dtype)
-            noise = self._noise(np.maximum(np.abs(value), scale).astype(like.dtype))
-            rounded = np.asarray(value + noise).astype(like.dtype)
-            if self._number % 2 == 0:
-                rounded = np.where(np.isfinite(_wide(like)), rounded, like)
+                return value.astype(kind)
+            noise = self._noise(np.maximum(np.abs(value), scale).astype(kind))
+            rounded = np.asarray(value + noise).astype(kind)
+            if isinstance(own, np.ndarray):
+                return np.where(np.isfinite(_wide(own)), rounded, own) if own.shape == rounded.shape else own
+            if self._leeway.flushed:
+                rounded = np.where(np.abs(_wide(rounded)) < limits(kind.name)[1], 0, rounded).astype(kind)
         return rounded
 
 

@@ -168,13 +168,15 @@ def _result(worker: Worker, seed: int, wants_smaller: Callable[[Finding], bool],
     finding = judged.verdict.finding
     if finding is None or not wants_smaller(finding):
         return Result(seed, judged)
-    smaller, told = made_smaller(worker, drawn(seed), finding, stop)
+    smaller, told = made_smaller(worker, drawn(seed), judged.verdict, stop)
     return Result(seed, judged, smaller, told)
 
 
-def made_smaller(worker: Worker, case: Case, finding: Finding, stop: threading.Event) -> tuple[Case, str]:
-    """A smaller case with the same finding, and what is wrong with it."""
+def made_smaller(worker: Worker, case: Case, verdict: Verdict, stop: threading.Event) -> tuple[Case, str]:
+    """A smaller case with the same finding, and what is wrong with it. Whoever gave an answer still does."""
     deadline_s = time.monotonic() + SHRINKING_S
+    finding = verdict.finding
+    assert finding is not None
     told = finding.detail
 
     def shows(tried: Case) -> bool:
@@ -182,10 +184,14 @@ def made_smaller(worker: Worker, case: Case, finding: Finding, stop: threading.E
         left_s = deadline_s - time.monotonic()
         if left_s <= 0 or stop.is_set():
             return False
-        found = worker.judged(tried, min(LIMIT_S, max(left_s, 5.0))).verdict.finding
-        if found is None or not _same(found, finding):
+        found = worker.judged(tried, min(LIMIT_S, max(left_s, 5.0))).verdict
+        if (
+            found.finding is None
+            or not _same(found.finding, finding)
+            or not set(verdict.answered) <= set(found.answered)
+        ):
             return False
-        told = found.detail
+        told = found.finding.detail
         return True
 
     return shrunk(case, shows, worker.values), told

@@ -36,8 +36,8 @@ STEPS = frozenset({
 })  # fmt: skip
 """Ops that make a step of the smallest difference."""
 
-CANCELLING = frozenset({"Celu", "Elu", "HardSigmoid", "Selu"})
-"""Curves whose formulas take about 1 away, or add it: they are as far off as that is rounded."""
+CANCELLING = frozenset({"Celu", "Elu", "GRU", "HardSigmoid", "LSTM", "LogSoftmax", "RNN", "Selu"})
+"""Ops whose formulas take about 1 away, or add it: they are as far off as that is rounded."""
 
 CANCELLING_BY_OPERAND = frozenset({"Gelu", "HardSwish"})
 """Curves that are a product of the operand with something that does."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, numpy_helper
 
 from tunewright.graph.ir import Array, Node
@@ -32,14 +33,15 @@ class Program:
         """What is known before the first node."""
         return {**self.constants, **feeds}
 
-    def made_by(self, tensor: str) -> list[Node]:
-        """The nodes that a tensor depends on, the last first."""
-        wanted, nodes = {tensor}, []
+    def only(self, output: int) -> Program:
+        """What one of the outputs takes."""
+        wanted, nodes = {self.outputs[output]}, []
         for node in reversed(self.nodes):
             if wanted.intersection(node.outputs):
                 wanted.update(node.inputs)
                 nodes.append(node)
-        return nodes
+        constants = {name: array for name, array in self.constants.items() if name in wanted or name in self.outputs}
+        return Program(nodes[::-1], constants, [self.outputs[output]])
 
 
 def program(model: ModelProto) -> Program:
@@ -130,12 +132,20 @@ def _node(
     versions: Mapping[str, int],
     called: Mapping[str, str],
 ) -> Node:
-    attrs = {name: plain(attribute) for name, attribute in attributes.items()}
+    attrs = _defaults(proto, versions[proto.domain])
+    attrs |= {name: plain(attribute) for name, attribute in attributes.items()}
     captured = sorted({name for a in proto.attribute if a.HasField("g") for name in _free(a.g)})
     if any(attribute.HasField("g") for attribute in proto.attribute):
         attrs[CAPTURES] = tuple(captured)
     operands = (*inputs, *(called.get(name, name) for name in captured))
     return Node(proto.op_type, operands, outputs, attrs, proto.domain, versions[proto.domain])
+
+
+def _defaults(proto: NodeProto, version: int) -> dict[str, Any]:
+    """The attributes that a node has where it doesn't say so."""
+    schema: Any = onnx.defs.get_schema(proto.op_type, version, proto.domain)
+    defaults = {name: attribute.default_value for name, attribute in schema.attributes.items()}
+    return {name: plain(value) for name, value in defaults.items() if value.type != AttributeProto.UNDEFINED}
 
 
 def _free(graph: GraphProto) -> Iterator[str]:

@@ -146,9 +146,10 @@ def smaller_extents(case: Case) -> Iterator[Case]:
                 yield _resized(case, extent, smaller)
     for name, array in arrays.items():
         for axis, extent in enumerate(array.shape):
-            for fewer in dict.fromkeys((1, extent // 2)):
-                if 0 < fewer < extent:
-                    yield _sliced(case, name, axis, fewer)
+            half = extent // 2
+            for part in (slice(half), slice(half, extent), slice(extent - 1), slice(1, extent)):
+                if extent > 1:
+                    yield _sliced(case, name, axis, part)
 
 
 def simpler_values(case: Case) -> Iterator[Case]:
@@ -258,13 +259,9 @@ def _resized(case: Case, extent: int, smaller: int) -> Case:
     return _mapped(case, lambda name, array: cut_all(array))
 
 
-def _sliced(case: Case, name: str, axis: int, fewer: int) -> Case:
+def _sliced(case: Case, name: str, axis: int, part: slice) -> Case:
     def cut_one(found: str, array: Array) -> Array:
-        return (
-            array[tuple(slice(fewer) if k == axis else slice(None) for k in range(array.ndim))]
-            if found == name
-            else array
-        )
+        return array[(*[slice(None)] * axis, part)] if found == name else array
 
     return _mapped(case, cut_one)
 

@@ -15,6 +15,7 @@ from .idioms import IDIOMS
 from .movement import MOVEMENT
 from .products import PRODUCTS
 from .recipes import Recipe, Recipes
+from .signals import SIGNALS
 from .windows import WINDOWS
 
 FAMILIES: Mapping[str, tuple[Recipes, float]] = {
@@ -26,6 +27,7 @@ FAMILIES: Mapping[str, tuple[Recipes, float]] = {
     "idioms": (IDIOMS, 0.14),
     "flow": (FLOW, 0.03),
     "calls": (CALLS, 0.03),
+    "signals": (SIGNALS, 0.01),
 }
 """With how often each is drawn."""
 

@@ -1,0 +1,338 @@
+"""The differential fuzzer: what a seed stands for, who is right, and planted faults that are found and made smaller."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tunewright.bench import differential
+from tunewright.bench.fuzzing.answers import EVALUATOR, OURS, RUNTIME, Answer, answers, evaluated
+from tunewright.bench.fuzzing.bounds import Bound, Leeway, bound
+from tunewright.bench.fuzzing.case import Case, Plan
+from tunewright.bench.fuzzing.crew import Result, Worker
+from tunewright.bench.fuzzing.drawing import drawn
+from tunewright.bench.fuzzing.drawn.table import FAMILIES, UNDRAWN, drawable
+from tunewright.bench.fuzzing.exactness import CURVES, EXACT, STEPS
+from tunewright.bench.fuzzing.explained import EXPLANATIONS
+from tunewright.bench.fuzzing.judging import Finding, Verdict, judge
+from tunewright.bench.fuzzing.program import program
+from tunewright.bench.fuzzing.report import Report, keep, keep_seeds, kept_seeds
+from tunewright.bench.fuzzing.shrinking import shrunk
+from tunewright.bench.fuzzing.worker import Judged
+from tunewright.graph.ir import Array, Graph, Node
+from tunewright.graph.rewrites import rewrite
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+DOCS = Path(__file__).parents[2] / "docs" / "bench.md"
+
+
+def case_of(
+    nodes: list[onnx.NodeProto], feeds: dict[str, Array], constants: dict[str, Any] | None = None, opset: int = 17,
+    outputs: tuple[str, ...] = ("y",), **more: Any,
+) -> Case:  # fmt: skip
+    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in feeds.items()}
+    inputs = [helper.make_tensor_value_info(name, kinds[name], array.shape) for name, array in feeds.items()]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info(o) for o in outputs], tensors)
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid("own", 1)] if more else [])]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10, **more)
+    return Case(0, model.SerializeToString(), (feeds,), Plan(0))
+
+
+def bound_of(case: Case, leeway: Leeway = Leeway()) -> Bound:  # noqa: B008 - a frozen value
+    found = bound(program(case.proto()), case.feeds[0], leeway)
+    assert found is not None
+    return found
+
+
+node = helper.make_node
+
+
+# What is drawn
+
+
+def test_drawn_models_are_valid_and_most_of_them_run_in_onnx_runtime():
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    refused: Counter[str] = Counter()
+    count = 120
+    for seed in range(count):
+        case = drawn(seed)
+        model = case.proto()
+        known = all(value.type.tensor_type.HasField("shape") for value in model.graph.output)
+        if known:  # what only running tells has no shape, which the checker wants
+            onnx.checker.check_model(model, skip_opset_compatibility_check=True)  # functions of older opsets are wanted
+        try:
+            onnxruntime.InferenceSession(case.model, options)
+        except Exception as error:  # noqa: BLE001 - it has classes of its own
+            refused[str(error)[:60]] += 1
+    assert sum(refused.values()) < 0.3 * count, refused
+
+
+def test_a_seed_is_the_same_case_in_every_process():
+    def digest() -> str:
+        command = (
+            "import hashlib; from tunewright.bench.fuzzing.drawing import drawn;"
+            "cases = [drawn(seed) for seed in range(12)];"
+            "print(hashlib.sha256(b''.join(c.model for c in cases)).hexdigest(), [c.plan for c in cases],"
+            " [float(sum(np.nansum(np.abs(a.astype(float))) for a in f.values())) for c in cases for f in c.feeds])"
+        )
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        run = [sys.executable, "-P", "-W", "ignore", "-c", f"import numpy as np; {command}"]
+        return subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert digest() == digest()
+
+
+def test_every_op_of_the_opsets_has_a_recipe_or_a_reason():
+    recipes = {name for table, _ in FAMILIES.values() for name in table}
+    within = {"Constant", "OptionalGetElement", "OptionalHasElement"}  # drawn by the recipes of others
+    assert drawable() - set(UNDRAWN) - recipes - within == set()
+
+
+def test_ops_are_judged_by_names_that_onnx_has():
+    known = {schema.name for schema in onnx.defs.get_all_schemas_with_history()} | {"Silu"}
+    assert known >= EXACT | CURVES | STEPS
+    assert not EXACT & CURVES
+
+
+def test_every_reason_is_told_in_the_docs():
+    text = DOCS.read_text()
+    assert all(f"| {reason} |" in text for reason in EXPLANATIONS)
+
+
+# Programs
+
+
+def test_a_program_has_functions_put_in_with_their_attributes_and_defaults():
+    leaky = node("LeakyRelu", ["a"], ["b"])
+    linked = onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    leaky.attribute.append(linked)
+    function = helper.make_function(
+        "own", "F", ["a"], ["b"], [leaky], [helper.make_opsetid("", 17)],
+        attribute_protos=[helper.make_attribute("slope", 0.7)],
+    )  # fmt: skip
+    calls = [node("F", ["x"], ["h"], domain="own"), node("F", ["h"], ["y"], domain="own", slope=0.5)]
+    case = case_of(calls, {"x": np.array([-2.0, 3.0], np.float32)}, functions=[function])
+    values = evaluated(program(case.proto()), case.feeds[0])
+    np.testing.assert_allclose(values["y"], [-0.7, 3.0], rtol=1e-6)
+
+
+# Bounds
+
+
+def test_a_quotient_has_one_right_floor():
+    x = np.arange(0, 2000, dtype=np.float32)
+    case = case_of([node("Div", ["x", "c"], ["q"]), node("Floor", ["q"], ["y"])], {"x": x}, {"c": np.float32(41)})
+    found = bound_of(case)
+    assert found.allows(np.floor(x / np.float32(41))).all()
+    assert not found.allows(np.floor(x * np.float32(1 / 41))).all()
+
+
+def test_a_floor_of_a_sum_at_a_step_may_go_either_way_but_no_further():
+    x = np.array([0.1] * 10, np.float32)  # its sum is 1, or just below
+    case = case_of([node("ReduceSum", ["x"], ["s"], keepdims=0), node("Floor", ["s"], ["y"])], {"x": x}, opset=11)
+    found = bound_of(case)
+    assert found.allows(np.array(0.0)) and found.allows(np.array(1.0))
+    assert not found.allows(np.array(20.0))
+
+
+def test_what_cancels_has_the_room_of_its_operands():
+    x = np.full((1, 64), 1e4, np.float32)
+    w = np.concatenate([np.full((32, 1), 0.1), np.full((32, 1), -0.1)]).astype(np.float32)
+    found = bound_of(case_of([node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": w}))
+    assert found.allows(np.array([[1e-3]]))
+    assert not found.allows(np.array([[1.0]]))
+
+
+def test_a_large_constant_added_and_taken_away_rounds():
+    x = np.array([0.3, 1.7], np.float32)
+    big = np.float32(12582912)
+    case = case_of([node("Add", ["x", "c"], ["a"]), node("Sub", ["a", "c"], ["y"])], {"x": x}, {"c": big})
+    assert list(bound_of(case).allows(x)) == [False, False]
+    assert bound_of(case, Leeway(regrouped=True)).allows(np.array([0.0, 2.0])).all()
+    assert not bound_of(case, Leeway(regrouped=True)).allows(x).any()
+
+
+def test_two_small_factors_may_not_be_joined():
+    x = np.array([1e20], np.float32)
+    small, large = np.float32(1e-25), np.float32(1e20)
+    nodes = [node("Mul", ["x", "s"], ["a"]), node("Mul", ["a", "s"], ["b"]), node("Mul", ["b", "l"], ["y"])]
+    case = case_of(nodes, {"x": x}, {"s": small, "l": large})
+    assert not bound_of(case, Leeway(regrouped=True)).allows(np.zeros(1)).any()
+
+
+def test_narrow_floats_may_stay_wide_but_not_before_a_step():
+    x = np.array([300.0], np.float16)
+    nodes = [node("Mul", ["x", "x"], ["a"]), node("Div", ["a", "x"], ["y"])]  # 90000 is beyond float16
+    wide = np.array([300.0], np.float16)
+    assert not bound_of(case_of(nodes, {"x": x})).allows(wide).any()
+    assert bound_of(case_of(nodes, {"x": x}), Leeway(wide=True)).allows(wide).all()
+    stepped = [*nodes[:1], node("Div", ["a", "x"], ["q"]), node("Floor", ["q"], ["y"])]
+    assert not bound_of(case_of(stepped, {"x": x}), Leeway(wide=True)).allows(wide).any()
+
+
+def test_where_a_sum_overflows_on_the_way_both_are_right():
+    x = np.array([[3e38, 3e38, -3e38]], np.float32)
+    found = bound_of(case_of([node("ReduceSum", ["x"], ["y"], keepdims=0)], {"x": x}, opset=11))
+    assert found.allows(np.array(np.inf)) and found.allows(np.array(3e38))
+
+
+# Verdicts
+
+
+def planted(graph: Graph, **options: Any) -> Graph:
+    """What was wrong once: a quotient by a constant as a product."""
+    constants, nodes, types = dict(graph.constants), [], dict(graph.types)
+    for one in graph.nodes:
+        if one.op == "Div" and one.inputs[1] in constants:
+            name = f"{one.outputs[0]}0000"
+            constants[name] = np.reciprocal(constants[one.inputs[1]].astype(np.float32))
+            types[name] = graph.types[one.inputs[1]]
+            one = Node("Mul", (one.inputs[0], name), one.outputs, {}, "", one.version)
+        nodes.append(one)
+    return rewrite(Graph(graph.inputs, graph.outputs, tuple(nodes), constants, types), **options)
+
+
+def steps_of_41() -> Case:
+    x = np.arange(40, 50, dtype=np.float32).reshape(2, 1, 5)
+    nodes = [
+        node("Relu", ["x"], ["a"]),
+        node("Div", ["a", "c"], ["b"]),
+        node("Floor", ["b"], ["f"]),
+        node("Transpose", ["f"], ["t"], perm=[0, 2, 1]),
+        node("Softmax", ["x"], ["s"], axis=1),
+        node("Tanh", ["t"], ["y"]),
+    ]
+    case = case_of(nodes, {"x": x}, {"c": np.array([41], np.float32)}, outputs=("s", "y"))
+    return replace(case, feeds=({"x": np.ones_like(x)}, {"x": x}), plan=Plan(3, is_random=True, threads=2))
+
+
+def test_a_sound_model_is_answered_alike_on_random_schedules():
+    case = steps_of_41()
+    verdict = judge(case, answers(case))
+    assert verdict == Verdict(None, (), (OURS, RUNTIME, EVALUATOR))
+
+
+def test_a_wrong_rewrite_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tunewright.tuner.models.model.rewrite", planted)
+
+    def finding(case: Case) -> Finding | None:
+        return judge(case, answers(case)).finding
+
+    case = steps_of_41()
+    found = finding(case)
+    assert found is not None and found.kind == "values (ours)"
+    smaller = shrunk(
+        case,
+        lambda tried: (other := finding(tried)) is not None and other.signature == found.signature,
+        lambda tried: evaluated(program(tried.proto()), tried.feeds[0]),
+    )
+    assert sorted(smaller.ops()) == ["Div", "Floor"]
+    [feeds] = smaller.feeds
+    assert sum(array.size for array in feeds.values()) <= 4
+    assert smaller.plan == Plan(3)
+    assert any("Floor(" in line for line in smaller.lines())
+
+
+def test_a_refusal_of_what_others_run_is_a_finding_and_so_is_a_traceback():
+    case = steps_of_41()
+    found = answers(case)
+    refused = replace(found, ours=Answer(error="ModelError: no 'x7' [2, 3]", is_clear=True))
+    assert judge(case, refused).finding == Finding(f"refused, but {RUNTIME} runs it", "ModelError: no 'x7' [2, 3]")
+    failed = replace(found, ours=Answer(error="KeyError in a/b.py:f: 3", text="Traceback"))
+    first = judge(case, failed).finding
+    assert first is not None and first.kind == "traceback (ours)"
+    other = replace(found, ours=Answer(error="KeyError in a/b.py:f: 15", text="Traceback"))
+    second = judge(case, other).finding
+    assert second is not None and second.signature == first.signature
+    nobody = replace(refused, runtime=Answer(error="no", is_clear=True), evaluator=Answer(error="no", is_clear=True))
+    assert judge(case, nobody).finding is None
+
+
+@pytest.mark.parametrize(("who", "kind"), [(OURS, "values (ours)"), (RUNTIME, "values (onnxruntime)")])
+def test_who_is_wrong_is_named(who: str, kind: str):
+    case = steps_of_41()
+    found = answers(case)
+    wrong = tuple(tuple(array + np.float32(0.01) for array in outputs) for outputs in found.ours.outputs)
+    spoiled = replace(found, ours=Answer(wrong)) if who == OURS else replace(found, runtime=Answer(wrong))
+    finding = judge(case, spoiled).finding
+    assert finding is not None and finding.kind == kind
+
+
+def test_another_shape_is_a_finding():
+    case = steps_of_41()
+    found = answers(case)
+    turned = tuple(tuple(array.ravel() for array in outputs) for outputs in found.ours.outputs)
+    finding = judge(case, replace(found, ours=Answer(turned))).finding
+    assert finding is not None and finding.kind == "shape (ours)"
+
+
+# Processes
+
+
+def test_a_process_that_dies_or_hangs_is_a_finding_and_the_next_goes_on(tmp_path: Path):
+    worker = Worker(tmp_path)
+    try:
+        assert worker.judged(steps_of_41()).verdict.finding is None
+        process = worker._process
+        assert process is not None and process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        dead = worker.judged(steps_of_41()).verdict.finding
+        assert dead is not None and dead.kind.startswith("dies with code -9")
+        hung = worker.judged(steps_of_41(), limit_s=0.0).verdict.finding
+        assert hung is not None and hung.kind.startswith("hangs")
+        assert worker.judged(steps_of_41()).verdict.finding is None
+    finally:
+        worker.close()
+
+
+def test_a_run_reports_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    options = ["--models", "4", "--first", "0", "--workers", "1", "--seeds", str(tmp_path / "seeds.json")]
+    monkeypatch.setattr(sys, "argv", ["differential", *options, "--keep", str(tmp_path / "kept")])
+    differential.main()
+    assert "4 models in " in capsys.readouterr().out
+
+
+# Reports
+
+
+def test_findings_are_grouped_by_what_the_smaller_ones_are_made_of(tmp_path: Path):
+    report = Report()
+    smaller = case_of([node("Exp", ["x"], ["y"])], {"x": np.zeros(3, np.float32)})
+    for seed in (5, 6, 9):
+        judged = Judged(Verdict(Finding("values (ours)", f"at {seed}"), (), (OURS, RUNTIME)), ("Exp", "Add"))
+        report.hear(Result(seed, judged, smaller if seed < 9 else None, "0 not 1"))
+    report.hear(Result(7, Judged(Verdict(None, ("an order with NaN",), (OURS, RUNTIME)), ("Exp",))))
+    text = "\n".join(report.lines())
+    assert "2 x values (ours) of Exp; seeds 5, 6" in text
+    assert "y = Exp(x)" in text
+    assert report.findings == 3
+    assert report.drawn["Exp"] == 4
+    assert "Softmax" in report.undrawn() and "RandomNormal" not in report.undrawn()
+
+    keep(report, tmp_path)
+    assert onnx.load(tmp_path / "00" / "model.onnx").graph.node[0].op_type == "Exp"
+    with np.load(tmp_path / "00" / "inputs.npz") as arrays:
+        assert arrays["x"].shape == (3,)
+
+    path = tmp_path / "seeds.json"
+    keep_seeds(path, report)
+    assert kept_seeds(path) == {5: "values (ours) of Exp", 6: "values (ours) of Exp", 9: "values (ours)"}
+    keep_seeds(path, Report())
+    assert len(kept_seeds(path)) == 3
