@@ -26,6 +26,7 @@ from .exactness import (
     COARSE,
     CURVES,
     REGROUPED,
+    TURNING,
     is_exact,
     unread_by_steps,
 )
@@ -78,6 +79,13 @@ class Bound:
             near = np.abs(wide - self.centre) <= self.tolerance
         same = (wide == self.centre) | (np.isnan(wide) & np.isnan(self.centre))
         return np.asarray(near | same | self.is_open)
+
+
+def varies(flat: Program, feeds: Feeds) -> bool:
+    """Whether rounding decides of the shape of the output. Raises EvaluationError."""
+    first = _Run(flat, feeds, 0, STRICT, {})
+    shape = np.shape(first.output())
+    return any(np.shape(_Run(flat, feeds, n, STRICT, first.types()).output()) != shape for n in range(1, RUNS + 1))
 
 
 def bound(flat: Program, feeds: Feeds, leeway: Leeway = STRICT) -> Bound | None:
@@ -172,13 +180,13 @@ class _Run:
         if self._is_wide and node.op in ("Cast", "CastLike") and self._types.get(node.outputs[0]) in NARROW:
             return [arrays[0].astype(np.float32)]
         floats = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.name in FLOATS]
-        if not floats or is_exact(node):
+        if is_exact(node) or not (floats or node.op in CURVES):
             results = fallback.evaluate(node, arrays)
             is_moved = self._leeway.regrouped and node.op in REGROUPED and node.outputs[0] in self._free
             return [self._moved(value) for value in results] if is_moved else results
         is_curve = node.op in CURVES
         own = fallback.evaluate(node, arrays) if self._number % 2 == 0 else None
-        if own is not None and self._number and not is_curve and _may_overflow(floats):
+        if own is not None and self._number and not is_curve and may_overflow(floats):
             return own
         try:
             results = fallback.evaluate(node, [self._widened(a, moved=not is_curve) for a in arrays])
@@ -195,7 +203,9 @@ class _Run:
             return COARSE_SCALE
         if node.op in CANCELLING:
             return 1.0
-        return np.abs(_wide(arrays[0])) if node.op in CANCELLING_BY_OPERAND else 0.0
+        if node.op in CANCELLING_BY_OPERAND:
+            return np.abs(_wide(arrays[0]))
+        return np.nansum(np.abs(_wide(arrays[0]))) if node.op in TURNING else 0.0
 
     def _widened(self, array: Any, *, moved: bool) -> Any:
         if not isinstance(array, np.ndarray) or array.dtype.name not in FLOATS:
@@ -234,12 +244,12 @@ class _Run:
         return rounded
 
 
-def _may_overflow(arrays: Sequence[Array]) -> bool:
+def may_overflow(arrays: Sequence[Array]) -> bool:
     """Whether squares and products of what is read, summed up, may leave the range of their type on the way."""
     name = "float64" if any(array.dtype.name == "float64" for array in arrays) else "float32"
     largest, normal, _ = limits(name)
     with np.errstate(all="ignore"):
-        sizes = np.concatenate([np.abs(_wide(array)).ravel() for array in arrays])
+        sizes = np.concatenate([np.zeros(0), *(np.abs(_wide(array)).ravel() for array in arrays)])
         finite = sizes[np.isfinite(sizes) & (sizes > 0)]
         if not finite.size:
             return False

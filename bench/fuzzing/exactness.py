@@ -23,9 +23,9 @@ EXACT = frozenset({
 """Ops whose result is a matter of definition."""
 
 CURVES = frozenset({
-    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu",
-    "HardSigmoid", "HardSwish", "Log", "Mish", "Pow", "Selu", "Sigmoid", "Silu", "Sin", "Sinh", "Softplus",
-    "Softsign", "Swish", "Tan", "Tanh",
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BlackmanWindow", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp",
+    "Gelu", "HammingWindow", "HannWindow", "HardSigmoid", "HardSwish", "Log", "Mish", "Pow", "Selu", "Sigmoid",
+    "Silu", "Sin", "Sinh", "Softplus", "Softsign", "Swish", "Tan", "Tanh",
 })  # fmt: skip
 """Ops on each element by itself that are off by a few units in the last place of what they give."""
 
@@ -36,11 +36,17 @@ STEPS = frozenset({
 })  # fmt: skip
 """Ops that make a step of the smallest difference."""
 
-CANCELLING = frozenset({"Celu", "Elu", "GRU", "HardSigmoid", "LSTM", "LogSoftmax", "RNN", "Selu"})
+CANCELLING = frozenset({
+    "BlackmanWindow", "Celu", "Elu", "GRU", "HammingWindow", "HannWindow", "HardSigmoid", "LSTM", "LogSoftmax", "RNN",
+    "Selu",
+})  # fmt: skip
 """Ops whose formulas take about 1 away, or add it: they are as far off as that is rounded."""
 
 CANCELLING_BY_OPERAND = frozenset({"Gelu", "HardSwish"})
 """Curves that are a product of the operand with something that does."""
+
+TURNING = frozenset({"DFT", "STFT"})
+"""Sums whose factors are sines, which are off by as much where they are 0: relative to all that is summed up."""
 
 COARSE = frozenset(
     {"Celu", "Elu", "Erf", "GRU", "Gelu", "LSTM", "Mish", "RNN", "Selu", "Sigmoid", "Softplus", "Swish", "Tanh"}

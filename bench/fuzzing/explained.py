@@ -12,9 +12,9 @@ from tunewright.graph.fallback import EvaluationError
 from tunewright.graph.ir import Array, Node
 
 from .answers import EVALUATOR, OURS, RUNTIME, Answers
-from .bounds import Bound, Leeway, bound
+from .bounds import Bound, Leeway, bound, may_overflow
 from .case import Case
-from .exactness import COARSE, CURVES
+from .exactness import COARSE, CURVES, is_exact
 from .program import Program
 from .values import FLOATS, NARROW
 
@@ -23,7 +23,10 @@ MAXIMA = frozenset(
 )
 """Ops in which a NaN passes, by our word (`docs/numerics.md`); ONNX has none on it."""
 
-ORDERS = frozenset({"ArgMax", "ArgMin", "Cast", "Hardmax", "QuantizeLinear", "Sign", "TopK", "Unique"})
+ORDERS = frozenset({
+    "ArgMax", "ArgMin", "Cast", "DynamicQuantizeLinear", "Hardmax", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
+    "Sign", "TopK", "Unique",
+})  # fmt: skip
 """Ops of which ONNX does not say what they make of a NaN, or which number that is."""
 
 FLUSHING = CURVES | {"GRU", "LSTM", "LogSoftmax", "RNN", "Softmax"}
@@ -80,14 +83,15 @@ def orders_nan(difference: Difference) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    is_float = isinstance(value, np.ndarray) and value.dtype.name in FLOATS
-    return not is_float or bool(np.isfinite(value.astype(np.float64)).all())
+    return not _is_float(value) or bool(np.isfinite(value.astype(np.float64)).all())
 
 
 def _has_nan(value: Any) -> bool:
-    return (
-        isinstance(value, np.ndarray) and value.dtype.name in FLOATS and bool(np.isnan(value.astype(np.float64)).any())
-    )
+    return _is_float(value) and bool(np.isnan(value.astype(np.float64)).any())
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.name in FLOATS
 
 
 def stays_wide(difference: Difference) -> bool:
@@ -132,6 +136,16 @@ def pads_with_products(difference: Difference) -> bool:
     )
 
 
+def overflows(difference: Difference) -> bool:
+    """ONNX Runtime's formula leaves the range of the type on the way to a result within it."""
+    if difference.who != RUNTIME or difference.bound is None:
+        return False
+    wrong = np.logical_not(difference.right)
+    is_lost = not np.isfinite(difference.arrays[RUNTIME][wrong].astype(np.float64)).any()
+    read = [difference.read(node) for node in difference.upstream() if not is_exact(node)]
+    return is_lost and any(may_overflow([a for a in arrays if _is_float(a)]) for arrays in read)
+
+
 def is_coarse(difference: Difference) -> bool:
     """ONNX Runtime's sigmoids and their kind are made by approximations whose error is absolute."""
     return difference.who == RUNTIME and _has(difference, COARSE) and _allowed(difference, Leeway(coarse=True))
@@ -167,6 +181,9 @@ def saturates_bytes(difference: Difference) -> bool:
     return difference.who == RUNTIME and agree and _has(difference, BYTES)
 
 
+VARYING = "rounding decides of the shape"
+"""The reason of shapes that differ where a step function made them."""
+
 EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
     "an order with NaN": orders_nan,
     "narrow floats stay wide": stays_wide,
@@ -176,6 +193,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
     "padding times what is not finite": pads_with_products,
     "the evaluator computes narrow floats narrowly": evaluates_narrowly,
     "ONNX Runtime's curves are coarse": is_coarse,
+    "ONNX Runtime overflows on the way": overflows,
     "ONNX Runtime saturates bytes": saturates_bytes,
 }
 """By the name that the table in the docs has for it; the first that holds is the reason."""

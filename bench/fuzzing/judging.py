@@ -12,9 +12,9 @@ import numpy as np
 from tunewright.graph.fallback import EvaluationError
 
 from .answers import EVALUATOR, OURS, RUNTIME, Answers, as_array
-from .bounds import Bound, bound
+from .bounds import Bound, bound, varies
 from .case import Case
-from .explained import EXPLANATIONS, Difference
+from .explained import EXPLANATIONS, VARYING, Difference
 from .values import FLOATS, epsilon, limits
 
 QUICK_ULPS = 2.0
@@ -96,7 +96,12 @@ def _differences(
         if any(array is None for array in arrays.values()):
             continue
         known = {name: array for name, array in arrays.items() if array is not None}
-        yield from _form(known, position)
+        if finding := _form(known, position):
+            if _varies(found, case, number, position):
+                reasons.append(VARYING)
+            else:
+                yield finding
+            continue
         if _agree(known):
             continue
         allowed = _bound(found, case, number, position)
@@ -112,15 +117,22 @@ def _differences(
                 reasons.append(reason)
 
 
-def _form(arrays: dict[str, Any], position: int) -> Iterator[Finding]:
-    """Types and shapes that differ."""
+def _varies(found: Answers, case: Case, number: int, position: int) -> bool:
+    try:
+        return varies(found.program.only(position), case.feeds[number])
+    except EvaluationError:
+        return False
+
+
+def _form(arrays: dict[str, Any], position: int) -> Finding | None:
+    """Types or shapes that differ."""
     shapes = {name: str(array.shape) for name, array in arrays.items()}
     types = {name: array.dtype.name for name, array in arrays.items()}
     for kind, forms in (("shape", shapes), ("type", types)):
         if len(set(forms.values())) > 1:
             told = ", ".join(f"{name} {one}" for name, one in forms.items())
-            yield Finding(f"{kind} ({_odd_one(forms)})", f"output {position}: {told}")
-            return
+            return Finding(f"{kind} ({_odd_one(forms)})", f"output {position}: {told}")
+    return None
 
 
 def _odd_one(forms: dict[str, Any]) -> str:

@@ -13,7 +13,8 @@ from .recipes import Recipes, an_axis, at_least, non_scalar, of_rank, some_axes
 
 def reduce(op: str, d: Draft) -> Tensor:
     """Along some axes or all, which are an attribute or, later, an input."""
-    x = d.pick(d.dtype_for(op), known=False)
+    of_floats = op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean")  # of integers rounding is anyone's
+    x = d.pick(d.dtype_for(op, among=FLOATS if of_floats else ()), known=False)
     rank = max(x.rank, 0)
     axes = some_axes(d, rank) if rank and d.chance(0.8) else None
     if axes is not None and d.opset < 11:
