@@ -23,7 +23,6 @@ from .corrections import CORRECTIONS
 from .ir import Array, Node
 from .onnx_form import CAPTURES, dtype_name, element_type, model_of
 from .recurrent import evaluate_recurrence
-from .resize import COORDINATES, resize
 
 MAX_PREPARED = 4096
 """Most evaluators kept."""
@@ -105,16 +104,9 @@ def _constant_of_shape(node: Node, shape: Array) -> Array:
     return np.broadcast_to(value, tuple(map(int, shape)))
 
 
-def _resize(node: Node, *arrays: Array) -> Array | None:
-    attrs = node.attrs
-    known = attrs.get("mode") in ("linear", "cubic") and attrs.get("coordinate_transformation_mode") in COORDINATES
-    return resize(arrays[0], attrs) if known and len(arrays) == 1 else None
-
-
 _OWN: dict[str, Callable[..., Array | None]] = {
     "ConstantOfShape": _constant_of_shape,
     "Reshape": _reshape,
-    "Resize": _resize,
     "Silu": _silu,
 }
 """Ops computed here: those that ONNX does not have, that must be cheap, or whose normal form the evaluator spoils.

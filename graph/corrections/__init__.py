@@ -14,6 +14,7 @@
 - LRN: normalises as many channels as there are samples, and only images.
 - Pad: no negative pads.
 - GridSample: no modes of opset 16 but "nearest", fails with nothing in the batch, and takes seconds.
+- Resize, Upsample: err where a coordinate is whole but for rounding, go pixel by pixel, and Resize fails in opset 10.
 - AffineGrid: float32 alone, and fails for aligned corners of an axis of one element.
 - NonMaxSuppression: fails for thresholds that are scalars, and for those that are absent.
 - CastLike: fails from opset 25 on.
@@ -43,6 +44,7 @@ from .pooling import GlobalAveragePool, GlobalLpPool, MaxPool
 from .quantisation import Saturating
 from .recurrence import Recurrent
 from .reduction import LRN, REDUCTIONS, SOFTMAXES, LayerNormalization, LpNormalization, Reduction, Softmax
+from .resizing import RESIZING, Resizing
 from .sampling import AffineGrid, GridSample
 
 __all__ = ["CORRECTIONS"]
@@ -73,6 +75,7 @@ CORRECTIONS: list[type[OpRun]] = [
     SequenceMap,
     *alike(Recurrent, *sorted(RECURRENT_OPS)),
     *alike(Reduction, *REDUCTIONS),
+    *alike(Resizing, *RESIZING),
     *alike(Softmax, *SOFTMAXES),
     mended("DequantizeLinear"),  # that of the newest opset: older ones have fewer types and attributes
     mended("QuantizeLinear", Saturating),

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from onnx import TypeProto, helper
 
 from tunewright.graph.ir import Array, Node
+from tunewright.graph.resize import resized
+from tunewright.graph.windows import explicit, places
 
 Shape = tuple[int, ...]
 
@@ -36,15 +38,19 @@ def _pool(node: Node, shape: Shape, values: Sequence[Array | None]) -> Shape | N
         return None
     if len(kernel) != len(shape) - 2:
         return None
-    count = len(kernel)
-    strides, dilations = (node.attrs.get(name) or (1,) * count for name in ("strides", "dilations"))
-    pads = node.attrs.get("pads") or (0,) * 2 * count
-    extents = []
-    for i, extent in enumerate(shape[2:]):
-        slack = extent + pads[i] + pads[count + i] - (kernel[i] - 1) * dilations[i] - 1
-        made = -(-slack // strides[i]) + 1
-        extents.append(made - ((made - 1) * strides[i] >= extent + pads[i]))
-    return None if min(extents) < 0 else (*shape[:2], *extents)
+    extents = places(explicit(node.attrs, shape[2:], kernel), shape[2:], ceil=True)
+    return (*shape[:2], *extents)
+
+
+def _resize(node: Node, shape: Shape, values: Sequence[Array | None]) -> Shape | None:
+    """Inference multiplies extents and scales in double precision, where ONNX Runtime and exporters do in single."""
+    place = 1 if node.op == "Upsample" or node.version < 11 else 2
+    given = node.attrs.get("scales", values[place] if place < len(values) else None)
+    axes = [axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))]
+    if given is None or len(given) != len(axes):
+        return None
+    scales = dict(zip(axes, given, strict=True))
+    return tuple(resized(extent, float(scales.get(axis, 1.0))) for axis, extent in enumerate(shape))
 
 
 _COMPLETIONS: Mapping[str, Callable[[Node, Shape, Sequence[Array | None]], Shape | None]] = {
@@ -52,4 +58,6 @@ _COMPLETIONS: Mapping[str, Callable[[Node, Shape, Sequence[Array | None]], Shape
     "LpPool": _pool,
     "MaxPool": _pool,
     "OneHot": _one_hot,
+    "Resize": _resize,
+    "Upsample": _resize,
 }

@@ -20,7 +20,7 @@ ONNX has it (only running it tells, so it has no native kernel anyway).
 - `Softmax`, `LogSoftmax`, `Hardmax`: over one axis, as since opset 13; the older flattening is done by Reshapes.
 - `TopK(k, axis, largest, sorted)`, `CumSum(axis, exclusive, reverse)`, `Trilu(k, upper)`.
 - `Resize`: either `scales` (of every axis) or `sizes` (the shape of the result; a scale is then result / extent).
-  `Upsample` and the Resize of opset 10 are Resizes with "asymmetric" coordinates and "floor".
+  `Upsample` and the Resize of opset 10 are Resizes with "asymmetric" coordinates and "floor", or "ceil" to shrink.
 - `BatchNormalization(epsilon)` is the one of inference. `Dropout` is an Identity. `Swish` is `Silu`: x * sigmoid(x).
   `CastLike` is a `Cast`. `LayerNormalization(axis, epsilon)`.
 """
@@ -306,8 +306,6 @@ def _resize(draft: Draft, node: Node) -> Node | None:
         return None
     if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
-    if old:
-        attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     shape, result = _shape(draft, node.inputs[0]), _shape(draft, node.outputs[0])
     place = _input(node, 1 if old else 2)
     given = np.asarray(attrs.pop("scales")) if "scales" in attrs else draft.array(place) if place else None
@@ -316,13 +314,17 @@ def _resize(draft: Draft, node: Node) -> Node | None:
     axes = [axis % len(shape) for axis in attrs.pop("axes", None) or range(len(shape))]
     if 0 in shape or 0 in result:
         return None
+    scales = [1.0] * len(shape)
     if given is not None and given.size:
-        scales = [1.0] * len(shape)
         for axis, scale in zip(axes, given.reshape(-1), strict=True):
             scales[axis] = float(scale)
-        attrs["scales"] = tuple(scales)
-    else:
-        attrs["sizes"] = result
+    inferred = tuple(int(extent * scale) for extent, scale in zip(shape, scales, strict=True))
+    attrs |= {"scales": tuple(scales)} if inferred == result else {"sizes": result}
+    if old:
+        if attrs["mode"] == "nearest" and min(scales) < 1 < max(scales):
+            return None  # rounds one way along some axes, and the other way along others
+        rounding = "ceil" if min(scales) < 1 else "floor"
+        attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
     attrs = {"antialias": 0, "cubic_coeff_a": -0.75, "exclude_outside": 0, "extrapolation_value": 0.0, **attrs}
     attrs.pop("keep_aspect_ratio_policy", None)
     return _node(node, attrs, "Resize", node.inputs[:1])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, const, op
 
+from ..resize import ROUNDINGS
 from ..task import Tensor
 from .definition import Definition, Index, OpDef, View, axis_of, clamped, load
 from .window import Layout, padding
@@ -279,15 +280,6 @@ def _nearest(extent: int, factor: int, transformation: str, rounding: str) -> ND
         case _:
             return None
     return np.clip(ROUNDINGS[rounding](source), 0, extent - 1)
-
-
-ROUNDINGS: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-}
-"""Resize's ways to choose between two neighbours."""
 
 
 MOVEMENT: Mapping[str, OpDef] = {
