@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from .arena import Storage, arranged, live_bytes
 from .memory import ALIGN_BYTES, room_bytes
 
 
@@ -114,34 +115,16 @@ class Plan:
     live_bytes: int
 
 
-@dataclass(slots=True)
-class _Storage:
-    """Memory that one root after the other takes, in steps `first` to `last`; `roots` is empty for scratch."""
-
-    size_bytes: int
-    first: int
-    last: int
-    roots: list[str]
-
-    def meets(self, other: _Storage) -> bool:
-        return self.first <= other.last and other.first <= self.last
-
-
 def plan(memory: Memory) -> Plan:
-    """A small arena for the tensors; the same for the same memory. Quadratic in the number of tensors.
-
-    Greedy: one storage after the other goes to the smallest gap that fits among those placed that live when it does.
-    Two orders are tried, largest first, and the steps with most alive first (Pisarchyk and Lee 2020).
-    """
+    """A small arena for the tensors; the same for the same memory. Time grows as the number of tensors does."""
     storages = _storages(memory)
     scratch = [
-        [_Storage(room_bytes(size_bytes), number, number, []) for size_bytes in step.scratch_bytes]
+        [Storage(room_bytes(size_bytes), number, number, {}) for size_bytes in step.scratch_bytes]
         for number, step in enumerate(memory.steps)
     ]
     everything = [*storages, *(part for parts in scratch for part in parts)]
-    live = [sum(s.size_bytes for s in everything if s.first <= n <= s.last) for n in range(len(memory.steps))]
-    tries = [_placed(everything, order) for order in (_by_size(everything), _by_breadth(everything, live))]
-    size_bytes, places = min(tries, key=lambda tried: tried[0])
+    live = live_bytes(everything, len(memory.steps))
+    size_bytes, places = arranged(everything, live)
     of_root = {root: place for storage, place in zip(storages, places, strict=False) for root in storage.roots}
     rest = iter(places[len(storages) :])
     return Plan(
@@ -157,22 +140,22 @@ def _located(memory: Memory) -> Iterator[tuple[str, str, int]]:
         yield name, *memory.locate(name)
 
 
-def _storages(memory: Memory) -> list[_Storage]:
+def _storages(memory: Memory) -> list[Storage]:
     """One storage a root, but one for both where a step may and can work in place."""
     spans = memory.lifetimes()
-    own = {root: _Storage(room_bytes(memory.sizes_bytes[root]), *span, [root]) for root, span in spans.items()}
+    own = {root: Storage(room_bytes(memory.sizes_bytes[root]), *span, {root: None}) for root, span in spans.items()}
     for number, step in enumerate(memory.steps):
         for write, read in step.in_place:
             target, source = own.get(write), own.get(memory.locate(read)[0])
             if target is None or source is None or not _can_share(memory, number, write, read, target, source):
                 continue
             source.last = target.last
-            source.roots += target.roots
+            source.roots |= target.roots
             own[write] = source
     return list({id(storage): storage for storage in own.values()}.values())
 
 
-def _can_share(memory: Memory, number: int, write: str, read: str, target: _Storage, source: _Storage) -> bool:
+def _can_share(memory: Memory, number: int, write: str, read: str, target: Storage, source: Storage) -> bool:
     """Whether `target`, which is that of `write`, may take over `source`, in which `read` lies, in step `number`."""
     dying = source.last == number == target.first and source is not target
     alone = not any(root in source.roots or root in target.roots for root in _others(memory, number, write, read))
@@ -183,41 +166,6 @@ def _others(memory: Memory, number: int, write: str, read: str) -> list[str]:
     """The roots that a step touches under other names than these two."""
     step = memory.steps[number]
     return memory.roots([name for name in [*step.reads, *step.writes] if name not in (write, read)])
-
-
-def _by_size(storages: Sequence[_Storage]) -> list[int]:
-    return sorted(range(len(storages)), key=lambda n: (-storages[n].size_bytes, storages[n].first, n))
-
-
-def _by_breadth(storages: Sequence[_Storage], live: Sequence[int]) -> list[int]:
-    largest = _by_size(storages)
-    steps = sorted(range(len(live)), key=lambda number: (-live[number], number))
-    return list(dict.fromkeys(n for s in steps for n in largest if storages[n].first <= s <= storages[n].last))
-
-
-def _placed(storages: Sequence[_Storage], order: Sequence[int]) -> tuple[int, list[int]]:
-    """Size of the arena and the offset of each storage, placed in this order."""
-    offsets = [0] * len(storages)
-    done: list[int] = []
-    for number in order:
-        storage = storages[number]
-        near = sorted((offsets[n], storages[n].size_bytes) for n in done if storages[n].meets(storage))
-        offsets[number] = _best_gap(near, storage.size_bytes)
-        if storage.size_bytes:
-            done.append(number)
-    return max((o + s.size_bytes for o, s in zip(offsets, storages, strict=True)), default=0), offsets
-
-
-def _best_gap(near: Sequence[tuple[int, int]], size_bytes: int) -> int:
-    """Start of the smallest gap that fits between areas (offset, size) in order of offset, or the end of them all."""
-    best: tuple[int, int] | None = None
-    end = 0
-    for offset, area_bytes in near:
-        gap_bytes = offset - end
-        if gap_bytes >= size_bytes and (best is None or gap_bytes < best[0]):
-            best = gap_bytes, end
-        end = max(end, offset + area_bytes)
-    return end if best is None else best[1]
 
 
 def check(memory: Memory, planned: Plan) -> None:

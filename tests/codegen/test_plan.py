@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunewright.codegen.runtime import arena
 from tunewright.codegen.runtime.memory import ALIGN_BYTES
 from tunewright.codegen.runtime.plan import Access, Memory, View, check, plan
+
+from ..calls import calls
 
 SIZES = st.sampled_from([0, 1, 64, 100, 128, 128, 128, 200, 256, 1000])
 
@@ -181,6 +185,42 @@ def chain(count, size=1024, *, in_place):
         Access((f"t{n}",), (f"t{n + 1}",), (), ((f"t{n + 1}", f"t{n}"),) if in_place else ()) for n in range(count)
     ]
     return Memory(tuple(steps), {f"t{n}": size for n in range(count + 1)}, {"t0", f"t{count}"}, {})
+
+
+def far_apart(count):
+    """The second half reads what the first has made, the last first."""
+    half = count // 2
+    first = [Access((f"t{n}",), (f"t{n + 1}",)) for n in range(half)]
+    reads = [(f"t{n}", f"t{count - n}") for n in range(half, count)]
+    second = [Access(pair, (f"t{n + 1}",), (), ((f"t{n + 1}", pair[1]),)) for n, pair in enumerate(reads, half)]
+    return Memory((*first, *second), dict.fromkeys((f"t{n}" for n in range(count + 1)), 64), {"t0"}, {})
+
+
+def all_at_once(count):
+    made = [Access((), (f"t{n}",)) for n in range(count)]
+    read = [Access((f"t{n}",), (f"out{n}",), (64,)) for n in range(count)]
+    sizes = {f"t{n}": 64 * (n % 7) for n in range(count)} | {f"out{n}": 64 for n in range(count)}
+    return Memory((*made, *read), sizes, {f"out{n}" for n in range(count)}, {})
+
+
+@given(memories())
+def test_very_many_at_once_are_placed_in_turn(memory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arena, "MOST_MEETINGS", -1)
+        planned = plan(memory)
+    check(memory, planned)
+    assert planned.live_bytes <= planned.size_bytes
+    assert planned.live_bytes == plan(memory).live_bytes
+
+
+@pytest.mark.parametrize(
+    "memory_of", [partial(chain, in_place=True), partial(chain, in_place=False), far_apart, all_at_once]
+)
+def test_planning_grows_as_the_program_does(memory_of):
+    small, large = memory_of(200), memory_of(400)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arena, "MOST_MEETINGS", 2000)
+        assert calls(lambda: plan(large)) < 2.3 * calls(lambda: plan(small))
 
 
 def test_a_chain_needs_two_buffers_or_one_in_place():
