@@ -184,6 +184,9 @@ DIVISIONS = frozenset({"div", "floordiv", "mod"})
 TRANSCENDENTAL = frozenset({"exp", "log", "erf", "tanh", "sigmoid", "pow"})
 """Ops that no instruction computes: `codegen.math` expands them before emission."""
 
+TRANSCENDENTAL_OPS = 12
+"""Operations that one of them stands for."""
+
 HORIZONTAL = frozenset({"hsum", "hmax", "hmin", "hprod"})
 """Ops that reduce the lanes of one vector to a scalar."""
 
@@ -386,8 +389,8 @@ class Substitution:
     __slots__ = ("_done", "_names", "_values")
 
     def __init__(self, values: Mapping[str, Expr]) -> None:
-        self._values = values
-        self._names = frozenset(values)
+        self._values = {name: value for name, value in values.items() if value is not Var(name)}
+        self._names = frozenset(self._values)
         self._done: dict[Expr, Expr] = {}
 
     def __call__(self, node: Expr) -> Expr:

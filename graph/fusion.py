@@ -19,6 +19,7 @@ from .collapse import collapse
 from .decisive import decisive
 from .groups import Group, factored, followed, inlined, is_affine, merged, reshaped
 from .ir import Graph, Node
+from .limits import MAX_STAGES
 from .ops import Compute, NotNative, Place, Rounds, View, define
 from .task import Stage, Task, canonical, in_order_of_use
 
@@ -95,10 +96,10 @@ class _Fusion:
         self.groups: dict[int, Group] = {}  # unit at whose place a group runs -> group
         self.members: dict[int, set[int]] = {}  # likewise -> units of the group
         self.wholes: dict[str, str] = {}  # output of a group that stores a part of a tensor -> the tensor
-        read = {name for node in graph.nodes for name in node.inputs}
         self.results = {value.tensor for value in graph.outputs}
+        wanted = self.results.union(*(node.inputs for node in graph.nodes))
         for number, node in enumerate(graph.nodes):
-            self._add(number, node, read | self.results)
+            self._add(number, node, wanted)
         self.decisive = decisive(graph)
         self.kept = {self._root(name) for name in self.results}
 
@@ -150,10 +151,26 @@ class _Fusion:
         if isinstance(meaning, View):
             self.roots[meaning.output] = self._root(meaning.input)
             return
-        for group in _separate(self._group(number, needed, meaning)):
-            for name in group.inputs:
-                self.readers.setdefault(name, set()).add(len(self.units))
-            self.units.append(group)
+        for whole in _separate(self._group(number, needed, meaning)):
+            for group in self._pieces(whole):
+                for name in group.inputs:
+                    self.readers.setdefault(name, set()).add(len(self.units))
+                self.units.append(group)
+
+    def _pieces(self, group: Group) -> list[Group]:
+        """A group that puts together more parts than a group may have as several, each of which stores some."""
+        if len(group.stages) <= MAX_STAGES or not _puts_together(group):
+            return [group]
+        (whole,) = group.outputs
+        return [
+            self._part(group, group.stages[k : k + MAX_STAGES], whole) for k in range(0, len(group.stages), MAX_STAGES)
+        ]
+
+    def _part(self, group: Group, stages: Sequence[Stage], whole: str) -> Group:
+        """Some stages of a group as one that stores a part of a tensor of the graph."""
+        name = f"{whole}#{len(self.wholes)}"
+        self.wholes[name] = whole
+        return _part_of(group, stages, name)
 
     def _add_alone(self, node: Node, unit: Fallback | _Repeated) -> None:
         """A node that is fused with no other."""
@@ -234,23 +251,22 @@ class _Fusion:
         Where one can't, nothing is gained but tasks: the rest is still copied.
         """
         group = self.groups[number]
-        whole = group.outputs[0]
-        if len(group.stages) < 2 or any(s.reduce or s.output != whole for s in group.stages):
+        if len(group.stages) < 2 or not _puts_together(group):
             return
+        (output,) = group.outputs
         spread: dict[int, Group] = {}
         for stage in group.stages:
             maker = self._maker_of(stage, self.members[number])
             if maker is None or maker in spread:
                 return
             made = self.groups[maker]
-            both = followed(made, _part_of(group, [stage], whole), made.outputs[0])
+            both = followed(made, _part_of(group, [stage], output), made.outputs[0])
             if both is None:
                 return
             spread[maker] = both.unrounded()
+        whole = self.wholes.get(output, output)
         for maker, both in spread.items():
-            name = f"{whole}#{len(self.wholes)}"
-            self.wholes[name] = whole
-            self.groups[maker] = _part_of(both, both.stages, name)
+            self.groups[maker] = self._part(both, both.stages, whole)
         del self.groups[number], self.members[number]
 
     def _maker_of(self, stage: Stage, members: set[int]) -> int | None:
@@ -308,6 +324,11 @@ def _separate(group: Group) -> list[Group]:
         )
         for stage in group.stages
     ]
+
+
+def _puts_together(group: Group) -> bool:
+    """Whether each stage makes a part, or all, of the only output."""
+    return len(group.outputs) == 1 and all(not s.reduce and s.output == group.outputs[0] for s in group.stages)
 
 
 def _part_of(group: Group, stages: Sequence[Stage], output: str) -> Group:

@@ -13,6 +13,7 @@ from math import prod
 
 from tunewright.codegen.expr import (
     TRANSCENDENTAL,
+    TRANSCENDENTAL_OPS,
     Const,
     Expr,
     Load,
@@ -29,12 +30,10 @@ from tunewright.codegen.expr import (
 )
 from tunewright.codegen.index import linear
 
+from .limits import fit, outgrows
 from .narrow import unrounded
 from .reindex import reindex
 from .task import Axis, Stage, Tensor
-
-MAX_BODY = 400
-"""Nodes of a body, written out as a tree, beyond which nothing more is put into it."""
 
 RECOMPUTED_OPS = 4
 """Operations an element that may be done again to save writing a tensor and reading it back."""
@@ -44,9 +43,6 @@ MODERATE = (2.0**-16, 2.0**16)
 overflow, or have too few digits, where those with it don't. (Attention's is one over the root of a row's length.)"""
 
 COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "eq", "ne"})
-
-TRANSCENDENTAL_OPS = 12
-"""Operations that a transcendental function stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +131,14 @@ def inlined(first: Group, then: Group, tensor: str, is_exact: bool) -> Group | N
         return None
     (stage,) = first.stages
     reading = [s for s in reader.stages if _reads(s, tensor)]
+    if any(outgrows(s.body, tensor, stage.body) for s in reading):
+        return None
     products = [s for s in reading if is_product(s)]
     body, factor = factored(stage.body) if products and not is_exact else (stage.body, None)
     if not is_affine(body) and (products or not _cheap([stage], reading, tensor)):
         return None
     stages = [_with_element(s, tensor, places, body if s in products else stage.body) for s in reader.stages]
-    if any(_tree_size(s.body) > MAX_BODY for s in stages):
+    if not fit(stages):
         return None
     tensors = {**first.tensors, **reader.tensors}
     del tensors[tensor]
@@ -240,6 +238,8 @@ def followed(first: Group, then: Group, tensor: str) -> Group | None:
     makers = [s for s in first.stages if s.output == tensor]
     if len(makers) > 1 and any(s.reduce for s in makers):
         return None
+    if any(not made.reduce and outgrows(stage.body, tensor, made.body) for made in makers):
+        return None
     tensors = {**then.tensors, **first.tensors}
     shape, seen_as = first.tensors[tensor].shape, then.tensors[tensor].shape
     flat = shape != seen_as and _is_flat(stage, then.tensors)
@@ -254,7 +254,7 @@ def followed(first: Group, then: Group, tensor: str) -> Group | None:
         if moved is None:
             return None
         stages += _joined(made, replace(moved, body=_led(moved.body, tensor)), tensor)
-    if any(_tree_size(s.body) > MAX_BODY for s in stages):
+    if not fit(stages):
         return None
     if any(s.output == tensor for s in stages):
         (maker,) = makers
@@ -366,7 +366,7 @@ def divided(first: Group, then: Group, tensor: str) -> Group | None:
         if stage.reduce or len(parts) < len(first.stages) or not _cheap(first.stages, [stage], tensor):
             return None
         stages += parts
-    if any(_tree_size(s.body) > MAX_BODY for s in stages):
+    if not fit(stages):
         return None
     tensors = {**first.tensors, **reader.tensors}
     del tensors[tensor]
@@ -422,8 +422,10 @@ def prefixed(first: Group, then: Group, tensor: str) -> Group | None:
     passes = len(reading) > 1 and any(s.reduce and s.points == stage.points for s in reading)
     if not windows and (not passes or any(is_product(s) for s in reading)):
         return None
-    tensors = {**pair[0].tensors, **reader.tensors}
-    return Group(first.nodes | then.nodes, tensors, (*pair[0].stages, *reader.stages), then.outputs)
+    stages = (*pair[0].stages, *reader.stages)
+    if not fit(stages):
+        return None
+    return Group(first.nodes | then.nodes, {**pair[0].tensors, **reader.tensors}, stages, then.outputs)
 
 
 # Groups one after the other
@@ -496,15 +498,3 @@ def _reads(stage: Stage, tensor: str) -> bool:
 
 def _extents(stage: Stage) -> dict[str, int]:
     return {axis.name: axis.extent for axis in stage.axes + stage.reduce}
-
-
-def _tree_size(body: Expr) -> int:
-    """How many nodes a body has when its shared parts are written out."""
-    sizes: dict[int, int] = {}
-
-    def go(node: Expr) -> int:
-        if id(node) not in sizes:
-            sizes[id(node)] = 1 + sum(map(go, node.children))
-        return sizes[id(node)]
-
-    return go(body)
