@@ -99,9 +99,12 @@ class _Compiler:
         self._packed_bytes = 0
         self._kept: dict[str, int] = {}  # constant -> its number
         self._inputs = {value.tensor: number for number, value in enumerate(self._graph.inputs)}
-        roots = [self._memory.locate(value.tensor)[0] for value in self._graph.outputs]
         apart = self._memory.pinned - self._inputs.keys() - self._graph.constants.keys()
-        self._outputs = {root: roots.index(root) for root in roots if root in apart}
+        self._outputs: dict[str, int] = {}  # root of outputs -> the number of the first of them
+        for number, value in enumerate(self._graph.outputs):
+            root, _ = self._memory.locate(value.tensor)
+            if root in apart:
+                self._outputs.setdefault(root, number)
 
     def image(self, packers: int) -> Image:
         graph = self._graph

@@ -292,10 +292,13 @@ class InferenceSession:
         if isinstance(wanted, str):
             raise InputError(f"outputs are named in a list, [{wanted!r}], or None for all")
         labels = [port.label for port in self._model.image.outputs]
-        unknown = ", ".join(repr(name) for name in wanted or () if name not in labels)
+        if wanted is None:
+            return list(range(len(labels)))
+        numbers = {label: number for number, label in enumerate(labels)}
+        unknown = ", ".join(repr(name) for name in wanted if not isinstance(name, str) or name not in numbers)
         if unknown:
             raise InputError(f"the model has no output {unknown}; its outputs are {', '.join(map(repr, labels))}")
-        return [labels.index(name) for name in (labels if wanted is None else wanted)]
+        return [numbers[name] for name in wanted]
 
     def close(self) -> None:
         """Unload the code."""
