@@ -341,3 +341,22 @@ def test_values_that_may_be_absent() -> None:
     with _opened(nodes, y=TensorProto.FLOAT, there=TensorProto.BOOL) as session:
         y, there = session.run(None, {"x": np.array([2, 3], np.float32)})
     assert y.tolist() == [2, 3] and there
+
+
+def test_a_chain_of_thousands_of_nodes_runs() -> None:
+    ops = {"Neg": np.negative, "Tanh": np.tanh, "Abs": np.abs, "Sqrt": np.sqrt}
+    names = [list(ops)[n % len(ops)] for n in range(2000)]
+    nodes = [helper.make_node(op, [f"t{n}"], [f"t{n + 1}"]) for n, op in enumerate(names)]
+    given = [helper.make_tensor_value_info("t0", TensorProto.FLOAT, (3, 5))]
+    made = [helper.make_tensor_value_info("t2000", TensorProto.FLOAT, (3, 5))]
+    model = helper.make_model(
+        helper.make_graph(nodes, "deep", given, made), opset_imports=[helper.make_opsetid("", 18)]
+    )
+    x = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    right = x
+    for op in names:
+        right = ops[op](right)
+    with InferenceSession.of(open_model(model.SerializeToString()), detect(1), {}) as session:
+        assert session.coverage().fallback == {}
+        [result] = session.run(None, {"t0": x})
+    np.testing.assert_allclose(result, right, rtol=1e-5)
