@@ -16,6 +16,9 @@ from tunewright.graph.ir import Graph, Node
 
 from .edit import Edit, apply
 
+MAX_PARTS = 256
+"""Operands of a Concat up to which it takes those of others."""
+
 
 def identities(graph: Graph) -> Graph:
     """Without nodes that change nothing, in the forms that later rewrites look for.
@@ -208,13 +211,18 @@ def _pad(edit: Edit, node: Node) -> bool:
 
 
 def _concat(edit: Edit, node: Node) -> bool:
-    """Without empty parts; of one part: nothing. A Concat whose parts are Concats along the same axis takes theirs."""
+    """Without empty parts; of one part: nothing. A Concat whose parts are Concats along the same axis takes theirs.
+
+    It has MAX_PARTS then at most: each of a chain of Concats would else be written anew with all parts before it.
+    """
     axis = node.attrs["axis"]
     parts: list[str] = []
+    room = MAX_PARTS - len(node.inputs)
     for name in node.inputs:
         inner = edit.made_by(name, "Concat")
-        if inner is not None and inner.attrs["axis"] == axis and edit.single(name):
+        if inner is not None and inner.attrs["axis"] == axis and edit.single(name) and room >= len(inner.inputs) - 1:
             parts += inner.inputs
+            room -= len(inner.inputs) - 1
         elif 0 not in (edit.shape(name) or ()) or len(node.inputs) == 1:
             parts.append(name)
     if len(parts) == 1:

@@ -14,6 +14,7 @@ from tunewright.graph.ir import Graph
 from tunewright.graph.limits import fit
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
+from tunewright.graph.rewrites.identities import MAX_PARTS
 from tunewright.graph.segments import chains
 
 from ..calls import calls
@@ -104,7 +105,10 @@ KINDS: Mapping[str, Callable[[int], tuple[Nodes, Constants]]] = {
 
 
 def model(kind: str, count: int) -> bytes:
-    nodes, known = KINDS[kind](count)
+    return serialized(*KINDS[kind](count))
+
+
+def serialized(nodes: Nodes, known: Constants) -> bytes:
     constants = [
         numpy_helper.from_array(
             np.asarray(value, np.int64 if np.asarray(value).dtype.kind == "i" else np.float32), name
@@ -144,3 +148,12 @@ def test_work_grows_as_the_model_does(kind: str) -> None:
 
     work(40)  # imports, and what is kept between models
     assert work(300) < 2.3 * work(150)
+
+
+def test_concats_are_joined_up_to_a_limit(runs) -> None:
+    """Each of a chain would else be written anew with all parts before it."""
+    chain = [helper.make_node("Concat", [f"t{n}", "t0"], [f"t{n + 1}"], axis=0) for n in range(300)]
+    graph = opened(serialized(chain, {}))
+    assert {node.op: len(node.inputs) <= MAX_PARTS for node in graph.nodes} == {"Concat": True}
+    assert len(graph.nodes) == 2
+    runs.agree(graph, {graph.inputs[0].tensor: np.ones((3, 7), np.float32)})
