@@ -78,7 +78,7 @@ def our_answer(case: Case) -> Answer:
     try:
         target = target_of(case.plan)
         for given in {frozenset(weights.intersection(feeds)) for feeds in case.feeds}:
-            model, schedules = planned(open_model(case.model, given=given), case.plan, target)
+            model, schedules = planned(open_model(case.model, case.dims(), given=given), case.plan, target)
             with InferenceSession.of(model, target, schedules) as session:
                 for number, feeds in enumerate(case.feeds):
                     if weights.intersection(feeds) == given:

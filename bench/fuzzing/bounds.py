@@ -25,6 +25,9 @@ from .exactness import (
     CANCELLING_BY_OPERAND,
     COARSE,
     CURVES,
+    GATED,
+    LINEAR,
+    NORMS,
     REGROUPED,
     TURNING,
     is_exact,
@@ -41,6 +44,9 @@ ULPS = 4.0
 
 SPREAD = 8.0
 """How many times the largest distance that was seen is allowed."""
+
+WINOGRAD = 256.0
+"""How much larger sums may be on the way than their terms, as in Winograd's convolutions."""
 
 COARSE_SCALE = 4.0
 """What errors of coarse curves are relative to."""
@@ -187,7 +193,7 @@ class _Run:
         is_curve = node.op in CURVES
         own = fallback.evaluate(node, arrays) if self._number % 2 == 0 else None
         if own is not None and self._number and not is_curve and may_overflow(floats):
-            return own
+            return self._overflown(node, arrays, own)
         try:
             results = fallback.evaluate(node, [self._widened(a, moved=not is_curve) for a in arrays])
         except fallback.EvaluationError:  # an op that does not have float64, or is made of others that don't
@@ -200,15 +206,37 @@ class _Run:
     def _scale(self, node: Node, arrays: Sequence[Any]) -> Any:
         """What the errors of an op are relative to, beside its result: what is taken away in its formula."""
         if self._leeway.coarse and node.op in COARSE:
-            return COARSE_SCALE
+            return COARSE_SCALE * self._coarse_scale(node, arrays)
         if node.op in CANCELLING:
             return 1.0
         if node.op in CANCELLING_BY_OPERAND:
             return np.abs(_wide(arrays[0]))
         return np.nansum(np.abs(_wide(arrays[0]))) if node.op in TURNING else 0.0
 
+    def _coarse_scale(self, node: Node, arrays: Sequence[Any]) -> float:
+        """Of gates the size of the states that they move on, of norms that of what is taken away."""
+        if node.op in NORMS:
+            read, weight = _largest(arrays[:1]), _largest(arrays[1:2])
+            return max(1.0, read) * max(1.0, weight) / float(np.sqrt(max(node.attrs.get("epsilon", 1e-5), 1e-12)))
+        return max(1.0, _largest(arrays[5:7])) if node.op in GATED else 1.0
+
+    def _overflown(self, node: Node, arrays: Sequence[Any], own: list[Any]) -> list[Any]:
+        """Results in the type itself; where another order of the sum would leave its range, anything."""
+        if node.op not in LINEAR and node.op != "ReduceProd":
+            return own
+        sizes = [np.abs(_wide(a)) if _is_float(a) else a for a in arrays]
+        if node.op == "ReduceProd":
+            sizes = [np.maximum(sizes[0], 1), *sizes[1:]]
+        [most] = fallback.evaluate(node, [np.nan_to_num(a, nan=0.0) if _is_float(a) else a for a in sizes])
+        count = max(a.size for a in sizes if _is_float(a))
+        limit = limits(own[0].dtype.name)[0] / (count if "Pool" in node.op or "Mean" in node.op else WINOGRAD)
+        instead = (np.inf, -np.inf, np.nan)[self._number // 2 % 3]
+        return (
+            [np.where(_wide(most) > limit, instead, own[0]).astype(own[0].dtype)] if most.shape == own[0].shape else own
+        )
+
     def _widened(self, array: Any, *, moved: bool) -> Any:
-        if not isinstance(array, np.ndarray) or array.dtype.name not in FLOATS:
+        if not _is_float(array):
             return array
         wide = _wide(array)
         return wide + self._noise(array) if moved and self._number else wide
@@ -218,7 +246,7 @@ class _Run:
         return np.where(np.isfinite(_wide(array)), spacing * self._rng.uniform(-ULPS, ULPS, array.shape), 0.0)
 
     def _moved(self, value: Any) -> Any:
-        if not self._number or not isinstance(value, np.ndarray) or value.dtype.name not in FLOATS:
+        if not self._number or not _is_float(value):
             return value
         with np.errstate(all="ignore"):
             return (_wide(value) + self._noise(value)).astype(value.dtype)
@@ -242,6 +270,17 @@ class _Run:
             if self._leeway.flushed:
                 rounded = np.where(np.abs(_wide(rounded)) < limits(kind.name)[1], 0, rounded).astype(kind)
         return rounded
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.name in FLOATS
+
+
+def _largest(arrays: Sequence[Any]) -> float:
+    """The largest size of a finite element; 0 where there is none."""
+    with np.errstate(all="ignore"):
+        sizes = [np.abs(_wide(array)).ravel() for array in arrays if _is_float(array)]
+        return max((float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes), default=0.0)
 
 
 def may_overflow(arrays: Sequence[Array]) -> bool:

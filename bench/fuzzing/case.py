@@ -42,6 +42,16 @@ class Case:
         parsed: onnx.ModelProto = onnx.ModelProto.FromString(self.model)
         return parsed
 
+    def dims(self) -> dict[str, int]:
+        """What binds the open extents of the model, by name."""
+        found = {}
+        for value in self.proto().graph.input:
+            if self.feeds and value.name in self.feeds[0]:
+                extents = self.feeds[0][value.name].shape
+                dims = value.type.tensor_type.shape.dim
+                found.update({d.dim_param: e for d, e in zip(dims, extents, strict=False) if d.dim_param})
+        return found
+
     def ops(self) -> list[str]:
         """The ops of the model, those in bodies and functions too, each as often as it is there."""
         model = self.proto()

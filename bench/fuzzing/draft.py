@@ -31,6 +31,9 @@ MAX_RANK = 6
 MAX_KNOWN = 64
 """Elements of a constant whose values inference may have to know."""
 
+PREFIXES = ("v", "a b/", "é:0.", "<b>'\"", "%s;\\", "node")
+"""What names may begin with: hostile ones, and those that look like ours."""
+
 Shape = tuple[int, ...]
 
 
@@ -87,6 +90,7 @@ class Draft:
         self.content = Content()
         self.drawn: list[str] = []  # ops, in the order in which they were added, those in bodies too
         self._count = 0
+        self._prefix = rng.choice(PREFIXES) if rng.random() < 0.1 else ""
         self._apart = 0  # how many bodies deep, where nothing is an input or initialiser
 
     # Chance
@@ -131,7 +135,7 @@ class Draft:
     def name(self, letter: str) -> str:
         """A fresh one."""
         self._count += 1
-        return f"{letter}{self._count}"
+        return f"{self._prefix}{letter}{self._count}"
 
     def dtypes(self, op: str, position: int = 0, domain: str = "") -> list[str]:
         """The element types that an operand may have in this opset."""

@@ -10,6 +10,7 @@ from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 from .case import Case, Feeds, Plan
 from .draft import OPSETS, Content, Draft, Tensor, Unfit, tensor_kind
 from .drawn.table import choices
+from .dressing import dress
 from .values import ANY, ordinary, special
 
 GENERATOR = 1
@@ -43,6 +44,7 @@ def drawn(seed: int) -> Case:
     if not draft.content.nodes:
         draft.op("Identity", draft.pick("float32"))
     model = _model(draft)
+    dress(model, rng)
     arrays = np.random.default_rng([GENERATOR, seed])
     feeds = (_feeds(draft, arrays, ordinary), _feeds(draft, arrays, ordinary), _feeds(draft, arrays, special))
     plan = Plan(

@@ -48,13 +48,35 @@ CANCELLING_BY_OPERAND = frozenset({"Gelu", "HardSwish"})
 TURNING = frozenset({"DFT", "STFT"})
 """Sums whose factors are sines, which are off by as much where they are 0: relative to all that is summed up."""
 
-COARSE = frozenset(
-    {"Celu", "Elu", "Erf", "GRU", "Gelu", "LSTM", "Mish", "RNN", "Selu", "Sigmoid", "Softplus", "Swish", "Tanh"}
-)
-"""Curves, and what is made of them, that are made by approximations with an absolute error elsewhere."""
+
+LINEAR = frozenset({
+    "AveragePool", "Col2Im", "Conv", "ConvTranspose", "CumSum", "DFT", "Einsum", "Gemm", "GlobalAveragePool", "MatMul",
+    "Mean", "ReduceL1", "ReduceMean", "ReduceSum", "STFT", "Sum",
+})  # fmt: skip
+"""Sums whose terms can be bounded by the sizes of what is read."""
+
+NORMS = frozenset({
+    "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization",
+    "MeanVarianceNormalization",
+})  # fmt: skip
+"""Ops that take a mean away and divide by a deviation."""
+
+GATED = frozenset({"GRU", "LSTM", "RNN"})
+"""Steps that are moved on by sigmoids and their kind."""
+
+COARSE = NORMS | GATED | {"Celu", "Elu", "Erf", "Gelu", "Mish", "Selu", "Sigmoid", "Softplus", "Swish", "Tanh"}
+"""What is made elsewhere by approximations with an absolute error, or by formulas that cancel."""
 
 REGROUPED = frozenset({"Mul", "Div", "Reciprocal", "LeakyRelu", "PRelu"})
 """Products, which rewrites may take together where no step function reads what becomes of them."""
+
+MOVING = frozenset({
+    "CenterCropPad", "Compress", "Concat", "ConcatFromSequence", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten",
+    "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "ReverseSequence", "Scatter",
+    "ScatterElements", "ScatterND", "SequenceAt", "SequenceConstruct", "SequenceErase", "SequenceInsert", "Slice",
+    "SpaceToDepth", "Split", "SplitToSequence", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze",
+})  # fmt: skip
+"""Ops that put elements elsewhere."""
 
 INDEXED: Mapping[str, Sequence[int]] = {
     "Gather": (1,),
@@ -89,3 +111,8 @@ def unread_by_steps(nodes: Sequence[Node]) -> frozenset[str]:
         for position in INDEXED.get(node.op, ()):
             read.update(node.inputs[position : position + 1])
     return frozenset(name for node in nodes for name in node.outputs if name and name not in read)
+
+
+def is_moving(node: Node) -> bool:
+    """Whether a node does nothing with its elements but put them elsewhere."""
+    return node.op in MOVING

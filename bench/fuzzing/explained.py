@@ -14,14 +14,12 @@ from tunewright.graph.ir import Array, Node
 from .answers import EVALUATOR, OURS, RUNTIME, Answers
 from .bounds import Bound, Leeway, bound, may_overflow
 from .case import Case
-from .exactness import COARSE, CURVES, is_exact
+from .exactness import COARSE, CURVES, is_exact, is_moving
 from .program import Program
-from .values import FLOATS, NARROW
+from .values import FLOATS, INTEGERS, NARROW, limits
 
-MAXIMA = frozenset(
-    {"Clip", "GlobalMaxPool", "HardSigmoid", "HardSwish", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Relu"}
-)
-"""Ops in which a NaN passes, by our word (`docs/numerics.md`); ONNX has none on it."""
+QUANTISING = frozenset({"DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"})
+"""Ops of which ONNX does not say what they make of infinities and of scales that are none."""
 
 ORDERS = frozenset({
     "ArgMax", "ArgMin", "Cast", "DynamicQuantizeLinear", "Hardmax", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
@@ -76,10 +74,42 @@ class Difference:
         return self.found.seen[self.number : self.number + 1]
 
 
-def orders_nan(difference: Difference) -> bool:
-    """An op reads a NaN that ONNX does not say its result for: in ours a maximum of NaN is NaN."""
-    ops = ORDERS if difference.who == OURS else ORDERS | MAXIMA
-    return any(_has_nan(value) for node in difference.upstream() if node.op in ops for value in difference.read(node))
+def meets_nan(difference: Difference) -> bool:
+    """An op reads what is no number, and ONNX does not say its result for that: in ours a maximum of NaN is NaN."""
+    for node in difference.upstream():
+        read = difference.read(node)
+        if any(map(_has_nan, read)) and (node.op in ORDERS or (difference.who == RUNTIME and not is_moving(node))):
+            return True
+        if node.op in QUANTISING and not (all(map(_is_finite, read)) and all(map(_has_size, read[1:2]))):
+            return True
+    return False
+
+
+def _has_size(scale: Any) -> bool:
+    return not _is_float(scale) or bool((np.abs(scale.astype(np.float64)) > limits(scale.dtype.name)[1]).all())
+
+
+def overflows_integers(difference: Difference) -> bool:
+    """Whole numbers leave the range of their type, which numpy, and ours, take as arithmetic modulo."""
+    if difference.who != RUNTIME:
+        return False
+    read = [value for node in difference.upstream() for value in difference.read(node)]
+    whole = [a for a in read if isinstance(a, np.ndarray) and a.dtype.name in INTEGERS and a.size]
+    return any(float(np.abs(a.astype(np.float64)).max()) >= np.iinfo(a.dtype).max / (2 * a.size) for a in whole)
+
+
+def computes_in_float32(difference: Difference) -> bool:
+    """ONNX Runtime has attributes, and some results of float64, in float32."""
+    found = difference.arrays[difference.who]
+    if difference.who != RUNTIME or difference.bound is None or found.dtype.name != "float64":
+        return False
+    return bool(np.isclose(found, difference.bound.centre, rtol=1e-5, atol=1e-6, equal_nan=True).all())
+
+
+def leaves_out_empty(difference: Difference) -> bool:
+    """ONNX Runtime gives the wrong shape for folds of empty tensors."""
+    read = [value for node in difference.upstream() for value in difference.read(node)]
+    return difference.who == RUNTIME and any(isinstance(array, np.ndarray) and not array.size for array in read)
 
 
 def _is_finite(value: Any) -> bool:
@@ -107,21 +137,18 @@ def is_recognised(difference: Difference) -> bool:
 
 
 def stays_finite(difference: Difference) -> bool:
-    """Such a rewrite gives the number where its pieces overflow."""
+    """Such a rewrite gives the number where its pieces overflow, or overflows elsewhere."""
     if difference.who != OURS or difference.bound is None:
         return False
     wrong = np.logical_not(difference.right)
-    ours = difference.arrays[OURS]
-    is_finite = (
-        np.isfinite(ours[wrong].astype(np.float64)).all() and not np.isfinite(difference.bound.centre[wrong]).any()
-    )
+    is_lost = not np.isfinite(difference.bound.centre[wrong]).any()
     overflows = any(
         node.op in RECOGNISED | {"Exp", "Pow", "Mul"}
         and all(_is_finite(value) for value in difference.read(node))
         and not all(_is_finite(value) for value in difference.made(node))
         for node in difference.upstream()
     )
-    return bool(is_finite and overflows)
+    return bool(is_lost and overflows)
 
 
 def flushes(difference: Difference) -> bool:
@@ -184,15 +211,23 @@ def saturates_bytes(difference: Difference) -> bool:
 VARYING = "rounding decides of the shape"
 """The reason of shapes that differ where a step function made them."""
 
+OF_SHAPES: Mapping[str, Callable[[Difference], bool]] = {
+    "what is no number": meets_nan,
+    "ONNX Runtime and empty tensors": leaves_out_empty,
+}
+"""Reasons of shapes that differ."""
+
 EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
-    "an order with NaN": orders_nan,
+    "what is no number": meets_nan,
     "narrow floats stay wide": stays_wide,
     "subnormal results of curves": flushes,
     "recognised and joined": is_recognised,
     "finite where pieces overflow": stays_finite,
     "padding times what is not finite": pads_with_products,
     "the evaluator computes narrow floats narrowly": evaluates_narrowly,
+    "whole numbers overflow": overflows_integers,
     "ONNX Runtime's curves are coarse": is_coarse,
+    "ONNX Runtime computes in float32": computes_in_float32,
     "ONNX Runtime overflows on the way": overflows,
     "ONNX Runtime saturates bytes": saturates_bytes,
 }

@@ -14,7 +14,7 @@ from tunewright.graph.fallback import EvaluationError
 from .answers import EVALUATOR, OURS, RUNTIME, Answers, as_array
 from .bounds import Bound, bound, varies
 from .case import Case
-from .explained import EXPLANATIONS, VARYING, Difference
+from .explained import EXPLANATIONS, OF_SHAPES, VARYING, Difference
 from .values import FLOATS, epsilon, limits
 
 QUICK_ULPS = 2.0
@@ -96,17 +96,23 @@ def _differences(
         if any(array is None for array in arrays.values()):
             continue
         known = {name: array for name, array in arrays.items() if array is not None}
-        if finding := _form(known, position):
-            if _varies(found, case, number, position):
-                reasons.append(VARYING)
+        if told := _form(known):
+            kind, who, line = told
+            nowhere = np.zeros(known[who].shape, np.bool_)
+            difference = Difference(case, found, number, position, who, known, nowhere, None)
+            reason = next((name for name, holds in OF_SHAPES.items() if holds(difference)), None)
+            if reason is None and _varies(found, case, number, position):
+                reason = VARYING
+            if reason is None:
+                yield Finding(f"{kind} ({who})", f"output {position}: {line}")
             else:
-                yield finding
+                reasons.append(reason)
             continue
         if _agree(known):
             continue
         allowed = _bound(found, case, number, position)
         judged = dict(_judged(known, allowed))
-        if {OURS, RUNTIME} <= judged.keys() and _close(known[OURS], known[RUNTIME]):
+        if {OURS, RUNTIME} <= judged.keys() and bool(_near(known[OURS], known[RUNTIME]).all()):
             judged = {EVALUATOR: judged[OURS]}  # two who have nothing in common agree: float64 was not asked right
         for who, right in judged.items():
             difference = Difference(case, found, number, position, who, known, right, allowed)
@@ -124,14 +130,14 @@ def _varies(found: Answers, case: Case, number: int, position: int) -> bool:
         return False
 
 
-def _form(arrays: dict[str, Any], position: int) -> Finding | None:
-    """Types or shapes that differ."""
+def _form(arrays: dict[str, Any]) -> tuple[str, str, str] | None:
+    """Whether types or shapes differ: which of them, whose is odd, and a line on it."""
     shapes = {name: str(array.shape) for name, array in arrays.items()}
     types = {name: array.dtype.name for name, array in arrays.items()}
     for kind, forms in (("shape", shapes), ("type", types)):
         if len(set(forms.values())) > 1:
             told = ", ".join(f"{name} {one}" for name, one in forms.items())
-            return Finding(f"{kind} ({_odd_one(forms)})", f"output {position}: {told}")
+            return kind, _odd_one(forms), told
     return None
 
 
@@ -178,14 +184,18 @@ def _judged(arrays: dict[str, Any], allowed: Bound | None) -> Iterator[tuple[str
         return
     for other in (EVALUATOR, RUNTIME):
         if other in arrays and arrays[OURS].dtype.kind not in "OUS":
-            a, b = arrays[OURS].astype(np.float64), arrays[other].astype(np.float64)
-            scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
-            name = arrays[OURS].dtype.name
-            near = max(LOOSE, 8 * epsilon(name)) if name in FLOATS else 0.0
-            right = np.isclose(a, b, rtol=near, atol=near * float(scale), equal_nan=True)
+            right = _near(arrays[OURS], arrays[other])
             if not right.all():
                 yield OURS, right
                 return
+
+
+def _near(a: Any, b: Any) -> Any:
+    """Which elements are the same up to what is usual."""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    scale = float(np.abs(y[np.isfinite(y)]).max(initial=0.0))
+    near = max(LOOSE, 8 * epsilon(a.dtype.name)) if a.dtype.name in FLOATS else 0.0
+    return np.isclose(x, y, rtol=near, atol=near * scale, equal_nan=True)
 
 
 def _told(difference: Difference) -> str:

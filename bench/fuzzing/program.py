@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, numpy_helper
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, numpy_helper
 
 from tunewright.graph.ir import Array, Node
 from tunewright.graph.onnx_form import CAPTURES, plain
@@ -48,10 +48,25 @@ def program(model: ModelProto) -> Program:
     """The program of a model."""
     made = Program(outputs=[value.name for value in model.graph.output])
     made.constants.update((tensor.name, numpy_helper.to_array(tensor)) for tensor in model.graph.initializer)
+    made.constants.update((sparse.values.name, _dense(sparse)) for sparse in model.graph.sparse_initializer)
     functions = {(function.domain, function.name): function for function in model.functions}
-    versions = {opset.domain: opset.version for opset in model.opset_import}
+    versions = {_standard(opset.domain): opset.version for opset in model.opset_import}
     _Flattening(made, functions).add(model.graph.node, versions, {}, {})
     return made
+
+
+def _standard(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _dense(sparse: SparseTensorProto) -> Array:
+    values, places = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    array = np.zeros(tuple(sparse.dims), values.dtype)
+    if places.ndim == 1:
+        array.reshape(-1)[places] = values
+    else:
+        array[tuple(places.T)] = values
+    return array
 
 
 class _Flattening:

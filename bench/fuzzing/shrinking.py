@@ -226,6 +226,9 @@ def _cleaned(case: Case, model: ModelProto) -> Case:
             wanted |= _reads(node)
     del graph.node[:]
     graph.node.extend(nodes)
+    for sparse in list(graph.sparse_initializer):
+        if sparse.values.name not in wanted:
+            graph.sparse_initializer.remove(sparse)
     for field in (graph.initializer, graph.input):
         kept = [one for one in field if one.name in wanted]
         del field[:]

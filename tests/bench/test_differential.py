@@ -23,8 +23,8 @@ from tunewright.bench.fuzzing.case import Case, Plan
 from tunewright.bench.fuzzing.crew import Result, Worker
 from tunewright.bench.fuzzing.drawing import drawn
 from tunewright.bench.fuzzing.drawn.table import FAMILIES, UNDRAWN, drawable
-from tunewright.bench.fuzzing.exactness import CURVES, EXACT, STEPS
-from tunewright.bench.fuzzing.explained import EXPLANATIONS, VARYING
+from tunewright.bench.fuzzing.exactness import COARSE, CURVES, EXACT, LINEAR, MOVING, STEPS
+from tunewright.bench.fuzzing.explained import EXPLANATIONS, OF_SHAPES, VARYING
 from tunewright.bench.fuzzing.judging import Finding, Verdict, judge
 from tunewright.bench.fuzzing.program import program
 from tunewright.bench.fuzzing.report import Report, keep, keep_seeds, kept_seeds
@@ -105,13 +105,13 @@ def test_every_op_of_the_opsets_has_a_recipe_or_a_reason():
 
 def test_ops_are_judged_by_names_that_onnx_has():
     known = {schema.name for schema in onnx.defs.get_all_schemas_with_history()} | {"Silu"}
-    assert known >= EXACT | CURVES | STEPS
+    assert known >= EXACT | CURVES | STEPS | LINEAR | COARSE | MOVING
     assert not EXACT & CURVES
 
 
 def test_every_reason_is_told_in_the_docs():
     text = DOCS.read_text()
-    assert all(f"| {reason} |" in text for reason in (*EXPLANATIONS, VARYING))
+    assert all(f"| {reason} |" in text for reason in (*EXPLANATIONS, *OF_SHAPES, VARYING))
 
 
 # Programs
@@ -318,7 +318,7 @@ def test_findings_are_grouped_by_what_the_smaller_ones_are_made_of(tmp_path: Pat
     for seed in (5, 6, 9):
         judged = Judged(Verdict(Finding("values (ours)", f"at {seed}"), (), (OURS, RUNTIME)), ("Exp", "Add"))
         report.hear(Result(seed, judged, smaller if seed < 9 else None, "0 not 1"))
-    report.hear(Result(7, Judged(Verdict(None, ("an order with NaN",), (OURS, RUNTIME)), ("Exp",))))
+    report.hear(Result(7, Judged(Verdict(None, ("what is no number",), (OURS, RUNTIME)), ("Exp",))))
     text = "\n".join(report.lines())
     assert "2 x values (ours) of Exp; seeds 5, 6" in text
     assert "y = Exp(x)" in text
