@@ -39,8 +39,8 @@ from .values import FLOATS, NARROW, dtype_of, epsilon, limits
 RUNS = 6
 """Computations with something moved, beside the one without."""
 
-ULPS = 4.0
-"""By how many units in the last place operands and results are moved at most."""
+LEAST_ULPS, ULPS = 1.5, 4.0
+"""By how many units in the last place operands and results are moved at least and at most: never by nothing."""
 
 SPREAD = 8.0
 """How many times the largest distance that was seen is allowed."""
@@ -193,7 +193,7 @@ class _Run:
         is_curve = node.op in CURVES
         own = fallback.evaluate(node, arrays) if self._number % 2 == 0 else None
         if own is not None and self._number and not is_curve and may_overflow(floats):
-            return self._overflown(node, arrays, own)
+            return [self._moved(value) for value in self._overflown(node, arrays, own)]
         try:
             results = fallback.evaluate(node, [self._widened(a, moved=not is_curve) for a in arrays])
         except fallback.EvaluationError:  # an op that does not have float64, or is made of others that don't
@@ -222,6 +222,8 @@ class _Run:
 
     def _overflown(self, node: Node, arrays: Sequence[Any], own: list[Any]) -> list[Any]:
         """Results in the type itself; where another order of the sum would leave its range, anything."""
+        if node.op in NORMS and _largest(arrays[:1]) ** 2 * arrays[0].size > limits(own[0].dtype.name)[0]:
+            return [np.full_like(value, (np.inf, np.nan, 0)[self._number // 2 % 3]) for value in own]
         if node.op not in LINEAR and node.op != "ReduceProd":
             return own
         sizes = [np.abs(_wide(a)) if _is_float(a) else a for a in arrays]
@@ -242,8 +244,8 @@ class _Run:
         return wide + self._noise(array) if moved and self._number else wide
 
     def _noise(self, array: Array) -> Any:
-        spacing = _spacing(array)
-        return np.where(np.isfinite(_wide(array)), spacing * self._rng.uniform(-ULPS, ULPS, array.shape), 0.0)
+        size = _spacing(array) * self._rng.uniform(LEAST_ULPS, ULPS, array.shape)
+        return np.where(np.isfinite(_wide(array)), size * self._rng.choice((-1, 1), array.shape), 0.0)
 
     def _moved(self, value: Any) -> Any:
         if not self._number or not _is_float(value):

@@ -72,9 +72,9 @@ REGROUPED = frozenset({"Mul", "Div", "Reciprocal", "LeakyRelu", "PRelu"})
 
 MOVING = frozenset({
     "CenterCropPad", "Compress", "Concat", "ConcatFromSequence", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten",
-    "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "ReverseSequence", "Scatter",
-    "ScatterElements", "ScatterND", "SequenceAt", "SequenceConstruct", "SequenceErase", "SequenceInsert", "Slice",
-    "SpaceToDepth", "Split", "SplitToSequence", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze",
+    "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "ReverseSequence", "SequenceAt",
+    "SequenceConstruct", "SequenceErase", "SequenceInsert", "Slice", "SpaceToDepth", "Split", "SplitToSequence",
+    "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze",
 })  # fmt: skip
 """Ops that put elements elsewhere."""
 

@@ -14,7 +14,7 @@ from tunewright.graph.ir import Array, Node
 from .answers import EVALUATOR, OURS, RUNTIME, Answers
 from .bounds import Bound, Leeway, bound, may_overflow
 from .case import Case
-from .exactness import COARSE, CURVES, is_exact, is_moving
+from .exactness import COARSE, CURVES, GATED, NORMS, is_exact, is_moving
 from .program import Program
 from .values import FLOATS, INTEGERS, NARROW, limits
 
@@ -104,6 +104,21 @@ def computes_in_float32(difference: Difference) -> bool:
     if difference.who != RUNTIME or difference.bound is None or found.dtype.name != "float64":
         return False
     return bool(np.isclose(found, difference.bound.centre, rtol=1e-5, atol=1e-6, equal_nan=True).all())
+
+
+def runs_rare_activations(difference: Difference) -> bool:
+    """ONNX Runtime has other defaults for the numbers of some activations, and overflows in others."""
+    nodes = [node for node in difference.upstream() if node.op in GATED]
+    named = {name for node in nodes for name in node.attrs.get("activations", ())}
+    return difference.who == RUNTIME and not named <= {"Sigmoid", "Tanh", "Relu"}
+
+
+def divides_by_nothing(difference: Difference) -> bool:
+    """ONNX Runtime's norms of rows that are all the same are 0 by 0."""
+    wrong = np.logical_not(difference.right)
+    if difference.who != RUNTIME or not np.isnan(difference.arrays[RUNTIME][wrong].astype(np.float64)).all():
+        return False
+    return _has(difference, NORMS | {"LpNormalization"})
 
 
 def leaves_out_empty(difference: Difference) -> bool:
@@ -227,6 +242,8 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
     "the evaluator computes narrow floats narrowly": evaluates_narrowly,
     "whole numbers overflow": overflows_integers,
     "ONNX Runtime's curves are coarse": is_coarse,
+    "ONNX Runtime's rarer activations": runs_rare_activations,
+    "ONNX Runtime's norms of equal numbers": divides_by_nothing,
     "ONNX Runtime computes in float32": computes_in_float32,
     "ONNX Runtime overflows on the way": overflows,
     "ONNX Runtime saturates bytes": saturates_bytes,
