@@ -5,6 +5,10 @@
 - Scan: only along axis 0 and forwards, and without batches in opset 8.
 - SequenceMap: bodies see nothing around them, and no items make no output.
 - MaxPool: mixes up the pads of different axes unless beginning and end are equal; indices start anew in each channel.
+- AveragePool, LpPool: pass over NaN, and count what lies behind the padding with `ceil_mode`.
+- GlobalMaxPool: for images alone.
+- BatchNormalization of opsets 9 to 13: learns from the batch.
+- Gemm: multiplies integers as floats.
 - ConvTranspose: fails with groups, and with nothing in the batch.
 - Col2Im, Flatten, GatherND, GlobalAveragePool: fail with nothing in the batch.
 - Reduce*: fails or overflows for infinities (LogSumExp), integers, scalars; gives other types than it takes.
@@ -16,6 +20,7 @@
 - GridSample: no modes of opset 16 but "nearest", fails with nothing in the batch, and takes seconds.
 - Resize, Upsample: err where a coordinate is whole but for rounding, go pixel by pixel, and Resize fails in opset 10.
 - AffineGrid: float32 alone, and fails for aligned corners of an axis of one element.
+- RoiAlign before opset 16: shifted by half a pixel.
 - NonMaxSuppression: fails for thresholds that are scalars, and for those that are absent.
 - CastLike: fails from opset 25 on.
 - GatherElements: fails where more than 64 elements lie along the axis.
@@ -24,7 +29,8 @@
 - DequantizeLinear before opset 19: missing. (It means what 19 means for the types that it takes.)
 - QuantizeLinear: what is beyond 32 bits, such as the lowest float of a mask, wraps instead of saturating.
 - MatMulInteger: fails with a zero point for each row.
-- GlobalLpPool, Scatter: missing.
+- QLinearConv: a scale for each channel for images alone.
+- GlobalLpPool, MaxRoiPool, Scatter: missing.
 
 `fallback.is_computed` tells what is missing after that. The modules are those of `graph.ops`, as far as there are such.
 """
@@ -34,14 +40,15 @@ from __future__ import annotations
 from onnx.reference.op_run import OpRun
 
 from ..recurrent import RECURRENT_OPS
-from .contraction import Col2Im, ConvTranspose, MatMulInteger
+from .contraction import Col2Im, ConvTranspose, Gemm, MatMulInteger
 from .control_flow import Loop, Scan, SequenceMap
 from .corrected import alike, mended
-from .detection import NonMaxSuppression
+from .detection import HalfPixelFrom16, MaxRoiPool, NonMaxSuppression
 from .movement import CastLike, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter
+from .normalisation import Inference
 from .optional import Optional
-from .pooling import GlobalAveragePool, GlobalLpPool, MaxPool
-from .quantisation import Saturating
+from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool
+from .quantisation import QLinearConv, Saturating
 from .recurrence import Recurrent
 from .reduction import LRN, REDUCTIONS, SOFTMAXES, LayerNormalization, LpNormalization, Reduction, Softmax
 from .resizing import RESIZING, Resizing
@@ -51,25 +58,31 @@ __all__ = ["CORRECTIONS"]
 
 CORRECTIONS: list[type[OpRun]] = [
     AffineGrid,
+    AveragePool,
     CastLike,
     Col2Im,
     ConvTranspose,
     Flatten,
     GatherElements,
     GatherND,
+    Gemm,
     GlobalAveragePool,
     GlobalLpPool,
+    GlobalMaxPool,
     GridSample,
     LRN,
     LayerNormalization,
     Loop,
     LpNormalization,
+    LpPool,
     MatMulInteger,
     MaxPool,
+    MaxRoiPool,
     NonMaxSuppression,
     OneHot,
     Optional,
     Pad,
+    QLinearConv,
     Scan,
     Scatter,
     SequenceMap,
@@ -77,7 +90,9 @@ CORRECTIONS: list[type[OpRun]] = [
     *alike(Reduction, *REDUCTIONS),
     *alike(Resizing, *RESIZING),
     *alike(Softmax, *SOFTMAXES),
+    mended("BatchNormalization", Inference),
     mended("DequantizeLinear"),  # that of the newest opset: older ones have fewer types and attributes
     mended("QuantizeLinear", Saturating),
+    mended("RoiAlign", HalfPixelFrom16),
 ]
 """For the evaluator's `new_ops`, so that they hold inside bodies as well."""

@@ -66,6 +66,21 @@ def _cropped(x: Any, pads: Sequence[int]) -> Any:
     return x[(slice(None), slice(None), *kept)]
 
 
+class Gemm(Corrected):
+    """alpha * A B + beta * C; integers are not multiplied by a 1 that is a float."""
+
+    def _run(self, a: Any, b: Any, c: Any = None, **_: Any) -> tuple[Array]:
+        given = self._attrs()
+        alpha, beta = given.get("alpha", 1.0), given.get("beta", 1.0)
+        left, right = (x.T if given.get(name, 0) else x for x, name in ((a, "transA"), (b, "transB")))
+        total = left @ right
+        if alpha != 1:
+            total = total * alpha
+        if c is not None and beta != 0:
+            total = total + (c if beta == 1 else c * beta)
+        return (np.asarray(total).astype(a.dtype),)
+
+
 class MatMulInteger(Corrected):
     """A product of integers less their zero points."""
 

@@ -10,6 +10,41 @@ from ..ir import Array
 from .corrected import Corrected
 
 
+class HalfPixelFrom16:
+    """Ahead of the evaluator's RoiAlign among the bases of a class: opset 16 brought the shift by half a pixel."""
+
+    def _run(self, *operands: Any, coordinate_transformation_mode: str | None = None, **attrs: Any) -> Any:
+        is_old = self.run_params["opsets"][""] < 16  # type: ignore[attr-defined]
+        mode = "output_half_pixel" if is_old else coordinate_transformation_mode
+        return super()._run(*operands, coordinate_transformation_mode=mode, **attrs)  # type: ignore[misc]
+
+
+class MaxRoiPool(Corrected):
+    """The largest of each cell of a grid over a box: `rois [boxes, 5]` has rows of image and corners, ends included."""
+
+    def _run(self, x: Any, rois: Any, **_: Any) -> tuple[Array]:
+        given = self._attrs()
+        grid = given["pooled_shape"]
+        result = np.zeros((len(rois), x.shape[1], *grid), x.dtype)
+        corners = np.floor(np.asarray(rois[:, 1:], np.float64) * given.get("spatial_scale", 1.0) + 0.5).astype(np.int64)
+        for box, (left, top, right, bottom) in enumerate(corners):
+            image = x[int(rois[box, 0])]
+            rows = _cells(top, bottom, grid[0], x.shape[2])
+            columns = _cells(left, right, grid[1], x.shape[3])
+            for i, j in np.ndindex(*grid):
+                cell = image[:, rows[i], columns[j]]
+                if cell.size:
+                    result[box, :, i, j] = cell.max(axis=(1, 2))
+        return (result,)
+
+
+def _cells(first: int, last: int, count: int, extent: int) -> list[slice]:
+    """A range cut into `count` parts, which may share elements, as far as they are in 0 to `extent`."""
+    step = max(last - first + 1, 1) / count
+    ends = [(np.floor(k * step) + first, np.ceil((k + 1) * step) + first) for k in range(count)]
+    return [slice(*(int(np.clip(end, 0, extent)) for end in pair)) for pair in ends]
+
+
 class NonMaxSuppression(Corrected):
     """The best boxes of each class, none of which lies much over a better one.
 

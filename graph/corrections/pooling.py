@@ -17,11 +17,7 @@ class MaxPool(Corrected):
     """The largest of each window, and where in the tensor it is."""
 
     def _run(self, x: Any, **_: Any) -> tuple[Array, ...]:
-        given = self._attrs()
-        extents = x.shape[2:]
-        attrs = windows.explicit(given, extents, given["kernel_shape"])
-        counts = windows.places(attrs, extents, ceil=bool(given.get("ceil_mode", 0)))
-        inner = tuple(range(2 + len(extents), x.ndim + len(extents)))
+        attrs, counts, inner = _plan(self._attrs(), x)
         lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
         values = _windows(x, attrs, counts, lowest)
         largest = values.max(axis=inner, initial=lowest)
@@ -31,7 +27,39 @@ class MaxPool(Corrected):
         found |= values != values  # a NaN is the largest
         found &= _windows(np.ones_like(x, np.bool_), attrs, counts, False)
         first = found.reshape(*largest.shape, prod(attrs["kernel_shape"])).argmax(axis=-1)
-        return largest, _flat(first, attrs, x.shape, columns_first=bool(given.get("storage_order", 0)))
+        return largest, _flat(first, attrs, x.shape, columns_first=bool(self._attrs().get("storage_order", 0)))
+
+
+class AveragePool(Corrected):
+    """The mean of each window, of the elements in the tensor or, on demand, of those in its padding too."""
+
+    def _run(self, x: Any, **_: Any) -> tuple[Array]:
+        attrs, counts, inner = _plan(self._attrs(), x)
+        before, after = np.reshape(attrs["pads"], (2, -1)) * int(bool(self._attrs().get("count_include_pad", 0)))
+        around = [(0, 0), (0, 0), *zip(before, after, strict=True)]
+        counted = np.pad(np.ones((1, 1, *x.shape[2:]), np.bool_), around, constant_values=True)
+        own = {**attrs, "pads": tuple(pad - more for pad, more in zip(attrs["pads"], (*before, *after), strict=True))}
+        wide = np.asarray(x, np.result_type(x.dtype, np.float32))
+        total = _windows(wide, attrs, counts, 0).sum(axis=inner)
+        return (np.asarray(total / _windows(counted, own, counts, False).sum(axis=inner)).astype(x.dtype),)
+
+
+class LpPool(Corrected):
+    """The norm of each window."""
+
+    def _run(self, x: Any, **_: Any) -> tuple[Array]:
+        attrs, counts, inner = _plan(self._attrs(), x)
+        p = self._attrs().get("p", 2)
+        wide = np.abs(np.asarray(x, np.result_type(x.dtype, np.float32))) ** p
+        return (np.asarray(_windows(wide, attrs, counts, 0).sum(axis=inner) ** (1 / p)).astype(x.dtype),)
+
+
+def _plan(given: Mapping[str, Any], x: Any) -> tuple[dict[str, Any], list[int], tuple[int, ...]]:
+    """Explicit attributes of a pool, how many windows there are along each axis, and the axes within a window."""
+    extents = x.shape[2:]
+    attrs = windows.explicit(given, extents, given["kernel_shape"])
+    counts = windows.places(attrs, extents, ceil=bool(given.get("ceil_mode", 0)))
+    return attrs, counts, tuple(range(2 + len(extents), x.ndim + len(extents)))
 
 
 def _windows(x: Any, attrs: Mapping[str, Any], counts: Sequence[int], outside: Any) -> Any:
@@ -76,6 +104,13 @@ class GlobalAveragePool(Corrected):
         wide = np.asarray(x, np.result_type(x.dtype, np.float32))
         total = np.sum(wide, axis=tuple(range(2, x.ndim)), keepdims=True)
         return (np.asarray(total / np.float32(prod(x.shape[2:]))).astype(x.dtype),)
+
+
+class GlobalMaxPool(Corrected):
+    """The largest of each channel."""
+
+    def _run(self, x: Any, **_: Any) -> tuple[Array]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
 class GlobalLpPool(Corrected):

@@ -6,6 +6,33 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from onnx.reference import ops
+
+from ..ir import Array
+from .corrected import Corrected
+
+_convolution = ops.load_op("", "Conv").eval
+
+
+class QLinearConv(Corrected):
+    """A convolution of bytes: sums are exact, scaled and rounded once."""
+
+    def _run(
+        self, x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, scale: Any, zero: Any,
+        bias: Any = None, **_: Any,
+    ) -> tuple[Array]:  # fmt: skip
+        def along(values: Any, axis: int) -> Any:
+            values = np.asarray(values)
+            return values.reshape([-1 if k == axis else 1 for k in range(w.ndim)])
+
+        left = x.astype(np.float64) - x_zero.astype(np.float64)
+        right = w.astype(np.float64) - along(w_zero, 0).astype(np.float64)
+        total = _convolution(left, right, **self._attrs())
+        if bias is not None:
+            total = total + along(bias, 1)
+        steps = np.rint(total.astype(np.float32) * (x_scale * along(w_scale, 1) / scale)) + zero.astype(np.float32)
+        low, high = _BOUNDS[zero.dtype.name]
+        return (np.clip(steps, low, high).astype(zero.dtype),)
 
 
 class Saturating:

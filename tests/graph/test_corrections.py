@@ -579,3 +579,76 @@ def test_softmax_over_no_rows(op: str, version: int):
     for shape in ((0,), (0, 3), (2, 0), (0, 0), (2, 0, 3), (2, 3, 0)):
         for axis in range(-len(shape), len(shape)):
             assert computed(op, [empty(*shape)], version, axis=axis)[0].shape == shape
+
+
+# Found by `./dev bench differential`
+
+POOLS: list[dict[str, Any]] = [
+    {"kernel_shape": (3, 2)},
+    {"kernel_shape": (3, 4), "strides": (2, 3), "pads": (1, 2, 0, 1)},
+    {"kernel_shape": (2, 3), "strides": (3, 2), "pads": (0, 1, 1, 1), "ceil_mode": 1},
+    {"kernel_shape": (2, 2), "auto_pad": "SAME_UPPER", "strides": (2, 2)},
+]
+
+
+@pytest.mark.parametrize("attrs", POOLS)
+def test_pools(attrs: dict[str, Any]):
+    x = normal(2, 3, 7, 5)
+    for include in (0, 1):
+        agree("AveragePool", [x], 19, 1, count_include_pad=include, **attrs)
+    agree("LpPool", [x], 18, 1, p=3, **attrs)
+    x[0, 0, 3, 2] = np.nan
+    for op in ("AveragePool", "LpPool"):
+        [found] = computed(op, [x], 19, 1, kernel_shape=(3, 3))
+        assert np.isnan(found).sum() == 9
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_global_max_pool(rank: int):
+    agree("GlobalMaxPool", [normal(2, 3, *(5, 4, 3)[:rank])])
+
+
+@pytest.mark.parametrize("version", [7, 9, 13, 14, 15])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_batch_normalization_learns_nothing(version: int, dtype: Any):
+    parameters = [np.abs(normal(3, dtype=dtype)) + np.asarray(0.1, dtype) for _ in range(4)]
+    agree("BatchNormalization", [normal(2, 3, 4, dtype=dtype), *parameters], version, 1, epsilon=0.01, momentum=0.8)
+
+
+def test_a_product_of_integers_is_exact():
+    most = 2**61 - 1
+    [found] = computed("Gemm", [np.array([[most, 3]]), np.array([[2], [5]]), np.array([[7]])], 13)
+    assert found.tolist() == [[2 * most + 22]]
+    two, three, four = (np.full((1, 1), value, np.float32) for value in (2, 3, 4))
+    [halved] = computed("Gemm", [two, three, four], 13, 1, alpha=0.5, beta=0.25)
+    assert halved.tolist() == [[4]]
+
+
+@pytest.mark.parametrize("version", [10, 16])
+def test_roi_align(version: int):
+    boxes = np.array([[0.5, 1, 3, 4.5], [0, 0, 2, 2]], np.float32)
+    sizes = {"output_height": 2, "output_width": 3, "sampling_ratio": 2}
+    agree("RoiAlign", [normal(2, 3, 6, 5), boxes, ints(0, 1)], version, 1, **sizes)
+
+
+def test_max_roi_pool():
+    boxes = np.array([[0, 0, 1, 4, 5], [1, 2, 2, 2, 2], [1, 1, 0, 3, 4]], np.float32)
+    for scale in (1.0, 0.5):
+        agree("MaxRoiPool", [normal(2, 3, 7, 6), boxes], 13, 1, pooled_shape=(2, 3), spatial_scale=scale)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("scales", [1, 4])
+def test_quantised_convolution(rank: int, scales: int):
+    x, w = (
+        RNG.integers(0, 40, shape).astype(np.uint8) for shape in ((2, 3, *(6, 5, 4)[:rank]), (4, 3, *(3, 2, 2)[:rank]))
+    )
+    zeros = np.full(scales, 20, np.uint8)
+    x_scale, scale = (np.full((), value, np.float32) for value in (0.1, 0.9))
+    x_zero, zero = (np.full((), value, np.uint8) for value in (17, 100))
+    weights = [w, np.linspace(0.1, 0.3, scales, dtype=np.float32), zeros]
+    operands = [x, x_scale, x_zero, *weights, scale, zero, RNG.integers(-50, 50, 4).astype(np.int32)]
+    [found] = computed("QLinearConv", operands, 13, 1, pads=(1,) * 2 * rank)
+    [right] = by_peer("QLinearConv", operands, 13, 1, pads=(1,) * 2 * rank)
+    assert found.shape == right.shape and found.dtype == right.dtype
+    assert np.abs(found.astype(int) - right.astype(int)).max() <= 1
