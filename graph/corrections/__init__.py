@@ -25,6 +25,7 @@
 - CastLike: fails from opset 25 on.
 - GatherElements: fails where more than 64 elements lie along the axis.
 - OneHot: fails if the depth is a vector of one element.
+- Softsign: fails for scalars.
 - Optional: makes a sequence of its operand.
 - DequantizeLinear before opset 19: missing. (It means what 19 means for the types that it takes.)
 - QuantizeLinear: what is beyond 32 bits, such as the lowest float of a mask, wraps instead of saturating.
@@ -44,6 +45,7 @@ from .contraction import Col2Im, ConvTranspose, Gemm, MatMulInteger
 from .control_flow import Loop, Scan, SequenceMap
 from .corrected import alike, mended
 from .detection import HalfPixelFrom16, MaxRoiPool, NonMaxSuppression
+from .elementwise import Softsign
 from .movement import CastLike, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter
 from .normalisation import Inference
 from .optional import Optional
@@ -86,6 +88,7 @@ CORRECTIONS: list[type[OpRun]] = [
     Scan,
     Scatter,
     SequenceMap,
+    Softsign,
     *alike(Recurrent, *sorted(RECURRENT_OPS)),
     *alike(Reduction, *REDUCTIONS),
     *alike(Resizing, *RESIZING),

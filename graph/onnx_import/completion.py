@@ -13,13 +13,15 @@ from tunewright.graph.windows import explicit, places
 Shape = tuple[int, ...]
 
 
-def completed(node: Node, proto: TypeProto, shape: Shape | None, values: Sequence[Array | None]) -> TypeProto:
-    """The type of the first output. `shape` is the first input's, `values` are those of the inputs that are known."""
+def completed(
+    node: Node, protos: Sequence[TypeProto], shape: Shape | None, values: Sequence[Array | None]
+) -> list[TypeProto]:
+    """The types of the outputs. `shape` is the first input's, `values` are those of the inputs that are known."""
     complete = _COMPLETIONS.get(node.op) if not node.domain else None
     extents = complete(node, shape, values) if complete and shape is not None else None
     if extents is None:
-        return proto
-    return helper.make_tensor_type_proto(proto.tensor_type.elem_type, extents)
+        return list(protos)
+    return [helper.make_tensor_type_proto(proto.tensor_type.elem_type, extents) for proto in protos]
 
 
 def _one_hot(node: Node, shape: Shape, values: Sequence[Array | None]) -> Shape | None:

@@ -32,7 +32,7 @@ _GELU = {
 
 
 def _gelu(edit: Edit, node: Node) -> bool:
-    if node.op not in ("Mul", "Div") or node.domain or edit.is_decisive(node.outputs[0]):
+    if node.op not in ("Mul", "Div") or node.domain or not edit.may_round(node.outputs[0]):
         return False
     parts = list(operands(edit, node.inputs[0])) + list(operands(edit, node.inputs[1])) + list(node.inputs)
     for gate in parts:
@@ -81,7 +81,7 @@ def _gate(edit: Edit, node: Node) -> bool:
         return False
     if node.op == "Mul" and _silu(edit, node):
         return True
-    if edit.is_decisive(node.outputs[0]):
+    if not edit.may_round(node.outputs[0]):
         return False
     return _hard_sigmoid(edit, node) or (node.op != "Clip" and _hard_swish(edit, node))
 

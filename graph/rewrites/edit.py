@@ -66,11 +66,13 @@ class Edit(Draft):
         """Whether the tensor holds floating-point numbers."""
         return self.types[name].dtype in ("float16", "float32", "float64")
 
-    def is_decisive(self, name: str) -> bool:
-        """Whether the last bit of a tensor of the graph before counts, so that it may not be rounded in another way."""
+    def may_round(self, name: str) -> bool:
+        """Whether a tensor of the graph before may be rounded in another way: it is no double, and not decisive."""
+        if self.types[name].dtype == "float64":
+            return False
         if self._decisive is None:
             self._decisive = decisive(self._before)
-        return name in self._decisive
+        return name not in self._decisive
 
     def rank(self, name: str) -> int:
         """The number of dimensions; -1 if it is not known."""

@@ -28,7 +28,7 @@ def _rule(edit: Edit, node: Node) -> bool:
         b = edit.emit("Transpose", b, perm=(1, 0))
     alpha, beta = node.attrs["alpha"], node.attrs["beta"]
     is_in_weights = alpha == 1.0
-    if alpha != 1.0 and not edit.is_decisive(node.outputs[0]):
+    if alpha != 1.0 and edit.may_round(node.outputs[0]):
         for place, name in ((1, b), (0, a)):
             scaled = _scaled(edit, name, alpha)
             if scaled is not None:

@@ -27,7 +27,7 @@ def softmaxes(graph: Graph) -> Graph:
 
 def _softmax(edit: Edit, node: Node) -> bool:
     quotient = _quotient(edit, node)
-    if quotient is None or edit.is_decisive(node.outputs[0]):
+    if quotient is None or not edit.may_round(node.outputs[0]):
         return False
     top, bottom = quotient
     power, total = edit.made_by(top, "Exp"), edit.made_by(bottom, "ReduceSum")
@@ -71,7 +71,7 @@ def layer_norms(graph: Graph) -> Graph:
 
 
 def _norm(edit: Edit, node: Node) -> bool:
-    if edit.is_decisive(node.outputs[0]):
+    if not edit.may_round(node.outputs[0]):
         return False
     return _affine(edit, node) or _whitened(edit, node) or _folded_moments(edit, node)
 

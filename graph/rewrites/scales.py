@@ -99,7 +99,7 @@ def batch_norms(graph: Graph) -> Graph:
 
 
 def _batch_norm(edit: Edit, node: Node) -> bool:
-    if node.op != "BatchNormalization" or node.domain or len(node.outputs) > 1 or edit.is_decisive(node.outputs[0]):
+    if node.op != "BatchNormalization" or node.domain or len(node.outputs) > 1 or not edit.may_round(node.outputs[0]):
         return False
     arrays = [edit.array(name) for name in node.inputs[1:]]
     rank = edit.rank(node.inputs[0])
@@ -176,7 +176,7 @@ def _scale_rule(edit: Edit, node: Node) -> bool:
         return False
     if node.op == "Add":
         return _shifted(edit, node, array)
-    if edit.is_decisive(node.outputs[0]) or not _leads_to_weights(edit, x, array):
+    if not edit.may_round(node.outputs[0]) or not _leads_to_weights(edit, x, array):
         return False
     inner = edit.producers[x]
     return _SCALED.get(inner.op, _scaled_sum)(edit, node, inner, array)

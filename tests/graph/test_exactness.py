@@ -391,3 +391,20 @@ def test_what_is_narrow_is_rounded_before_a_step(runs: Any):
         graph = rewrite(model(*nodes, one=np.float16(1)), widen=widen)
         (y,) = runs.steps(graph, {"v0": np.full((ROWS, WIDTH), 2048, np.float32)})
         np.testing.assert_array_equal(y, np.full((ROWS, WIDTH), 2048))
+
+
+def test_doubles_keep_their_digits():
+    """Not even the epsilon of a norm, an attribute in float32, is worth them."""
+    inputs = [helper.make_tensor_value_info("x", TensorProto.DOUBLE, [ROWS, WIDTH])]
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("ReduceSum", ["e", "last"], ["s"]),
+        helper.make_node("Div", ["e", "s"], ["a"]),
+        helper.make_node("MatMul", ["a", "w"], ["b"]),
+        helper.make_node("Mul", ["b", "third"], ["y"]),
+    ]
+    weights = {"last": np.array([-1]), "w": np.ones((WIDTH, 4)), "third": np.array(1 / 3)}
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info("y")], tensors)
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+    assert [node.op for node in rewrite(load(data)).nodes] == ["Exp", "ReduceSum", "Div", "MatMul", "Mul"]
