@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def our_answer(case: Case) -> Answer:
     weights = {tensor.name for tensor in case.proto().graph.initializer}
     outputs: dict[int, tuple[Any, ...]] = {}
     try:
-        target = target_of(case.plan)
+        target = target_of(case.plan.threads, case.plan.vector_bits)
         for given in {frozenset(weights.intersection(feeds)) for feeds in case.feeds}:
             model, schedules = planned(open_model(case.model, case.dims(), given=given), case.plan, target)
             with InferenceSession.of(model, target, schedules) as session:
@@ -90,12 +91,11 @@ def our_answer(case: Case) -> Answer:
         return _failed(error)
 
 
-def target_of(plan: Plan) -> Target:
+@cache
+def target_of(threads: int, vector_bits: int) -> Target:
     """This machine, or one like it with narrower vectors."""
-    target = detect(plan.threads)
-    if 0 < plan.vector_bits < target.vector_bits:
-        target = replace(target, vector_bits=plan.vector_bits)
-    return target
+    target = detect(threads)
+    return replace(target, vector_bits=vector_bits) if 0 < vector_bits < target.vector_bits else target
 
 
 def planned(model: Model, plan: Plan, target: Target) -> tuple[Model, dict[str, Schedule]]:

@@ -180,7 +180,7 @@ class Draft:
     def fresh(self, dtype: str, shape: Shape, domain: Domain = ANY, constant: float = 0.35) -> Tensor:
         """A new input, or a constant that often."""
         if self._apart or self.chance(constant) or len(self.content.inputs) >= 6:
-            return self.constant(self._values(dtype, shape, domain))
+            return self.constant(self._values(dtype, shape, domain), plain=domain is not ANY)
         tensor = Tensor(self.name("x"), dtype, shape, tensor_kind(dtype, shape), domain)
         self.content.inputs[tensor.name] = tensor
         self.content.tensors.append(tensor)

@@ -140,9 +140,10 @@ def max_unpool(d: Draft) -> Tensor:
     x, shape = _image(d, "MaxPool", 2, "float32")
     if min(shape[2:]) < 2:
         raise Unfit("small")
+    is_even = not any(extent % 2 for extent in shape[2:])
     attrs: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     y, index = d.ops("MaxPool", x, outputs=2, **attrs)
-    return d.op("MaxUnpool", y, index, **attrs)
+    return d.op("MaxUnpool", y, index, None if is_even and d.chance(0.7) else d.ints(list(shape)), **attrs)
 
 
 def conv_integer(d: Draft) -> Tensor:
