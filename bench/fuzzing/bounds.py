@@ -222,8 +222,13 @@ class _Run:
 
     def _overflown(self, node: Node, arrays: Sequence[Any], own: list[Any]) -> list[Any]:
         """Results in the type itself; where another order of the sum would leave its range, anything."""
-        if node.op in NORMS and _largest(arrays[:1]) ** 2 * arrays[0].size > limits(own[0].dtype.name)[0]:
-            return [np.full_like(value, (np.inf, np.nan, 0)[self._number // 2 % 3]) for value in own]
+        if node.op in NORMS | GATED:
+            factors = arrays[:2] if node.op in GATED else [arrays[0], arrays[0]]
+            with np.errstate(over="ignore"):
+                most = np.prod([np.float64(_largest([a])) for a in factors]) * arrays[0].size
+            if most > limits(own[0].dtype.name)[0]:
+                return [np.full_like(value, (np.inf, np.nan, 0)[self._number // 2 % 3]) for value in own]
+            return own
         if node.op not in LINEAR and node.op != "ReduceProd":
             return own
         sizes = [np.abs(_wide(a)) if _is_float(a) else a for a in arrays]

@@ -80,6 +80,8 @@ def meets_nan(difference: Difference) -> bool:
         read = difference.read(node)
         if any(map(_has_nan, read)) and (node.op in ORDERS or (difference.who == RUNTIME and not is_moving(node))):
             return True
+        if difference.who == RUNTIME and node.op in GATED and not all(map(_is_finite, read)):
+            return True
         if node.op in QUANTISING and not (all(map(_is_finite, read)) and all(map(_has_size, read[1:2]))):
             return True
     return False
@@ -127,6 +129,11 @@ def leaves_out_empty(difference: Difference) -> bool:
     return difference.who == RUNTIME and any(isinstance(array, np.ndarray) and not array.size for array in read)
 
 
+def _lost(value: Any) -> int:
+    """How many elements are not finite."""
+    return int(np.count_nonzero(~np.isfinite(value.astype(np.float64)))) if _is_float(value) else 0
+
+
 def _is_finite(value: Any) -> bool:
     return not _is_float(value) or bool(np.isfinite(value.astype(np.float64)).all())
 
@@ -141,7 +148,7 @@ def _is_float(value: Any) -> bool:
 
 def stays_wide(difference: Difference) -> bool:
     """Narrow floats were not rounded from node to node, which may also keep them from overflow."""
-    return difference.who == OURS and _is_narrow(difference) and _allowed(difference, Leeway(wide=True))
+    return difference.who != EVALUATOR and _is_narrow(difference) and _allowed(difference, Leeway(wide=True))
 
 
 def is_recognised(difference: Difference) -> bool:
@@ -159,8 +166,7 @@ def stays_finite(difference: Difference) -> bool:
     is_lost = not np.isfinite(difference.bound.centre[wrong]).any()
     overflows = any(
         node.op in RECOGNISED | {"Exp", "Pow", "Mul"}
-        and all(_is_finite(value) for value in difference.read(node))
-        and not all(_is_finite(value) for value in difference.made(node))
+        and sum(map(_lost, difference.made(node))) > sum(map(_lost, difference.read(node)))
         for node in difference.upstream()
     )
     return bool(is_lost and overflows)
@@ -172,10 +178,13 @@ def flushes(difference: Difference) -> bool:
 
 
 def pads_with_products(difference: Difference) -> bool:
-    """Zeros around the operand are multiplied by weights that are not finite: what is left out elsewhere is NaN."""
-    return any(
-        node.op in SUMS and not all(map(_is_finite, difference.read(node)[1:2])) for node in difference.upstream()
-    )
+    """Zeros around or within what slides are multiplied by what is not finite: NaN where others leave that out."""
+    reads = [difference.read(node)[:2] for node in difference.upstream() if node.op in ("Conv", "ConvTranspose")]
+    if difference.bound is None or all(_is_finite(array) for read in reads for array in read):
+        return False
+    wrong = np.logical_not(difference.right)
+    found = difference.arrays[difference.who][wrong].astype(np.float64)
+    return bool((np.isnan(found) | np.isnan(difference.bound.centre[wrong])).all())
 
 
 def overflows(difference: Difference) -> bool:
