@@ -7,6 +7,7 @@
 - MaxPool: mixes up the pads of different axes unless beginning and end are equal; indices start anew in each channel.
 - AveragePool, LpPool: pass over NaN, and count what lies behind the padding with `ceil_mode`.
 - GlobalMaxPool: for images alone.
+- MaxUnpool: takes no larger shape than the least.
 - BatchNormalization of opsets 9 to 13: learns from the batch.
 - Gemm: multiplies integers as floats.
 - ConvTranspose: fails with groups, and with nothing in the batch.
@@ -49,7 +50,7 @@ from .elementwise import Softsign
 from .movement import CastLike, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter
 from .normalisation import Inference
 from .optional import Optional
-from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool
+from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool, MaxUnpool
 from .quantisation import QLinearConv, Saturating
 from .recurrence import Recurrent
 from .reduction import LRN, REDUCTIONS, SOFTMAXES, LayerNormalization, LpNormalization, Reduction, Softmax
@@ -80,6 +81,7 @@ CORRECTIONS: list[type[OpRun]] = [
     MatMulInteger,
     MaxPool,
     MaxRoiPool,
+    MaxUnpool,
     NonMaxSuppression,
     OneHot,
     Optional,

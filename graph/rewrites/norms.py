@@ -20,7 +20,7 @@ def softmaxes(graph: Graph) -> Graph:
     """Softmax from exponentials over their sum.
 
     Before: `m = ReduceMax(x) axes=(1,); a = Sub(x, m); e = Exp(a); s = ReduceSum(e) axes=(1,); y = Div(e, s)`.
-    After: `y = Softmax(x) axis=1`. Without the maximum as well.
+    After: `y = Softmax(x) axis=1`. Not without the maximum: then large operands overflow, as the model says.
     """
     return apply(graph, _softmax)
 
@@ -36,12 +36,11 @@ def _softmax(edit: Edit, node: Node) -> bool:
     axes = total.attrs["axes"]
     if len(axes) != 1:
         return False
-    x = power.inputs[0]
-    shifted = edit.made_by(x, "Sub")
+    shifted = edit.made_by(power.inputs[0], "Sub")
     highest = edit.made_by(shifted.inputs[1], "ReduceMax") if shifted else None
-    if shifted and highest and highest.inputs == shifted.inputs[:1] and highest.attrs == total.attrs:
-        x = shifted.inputs[0]
-    edit.emit("Softmax", x, to=node.outputs[0], axis=axes[0])
+    if not shifted or not highest or highest.inputs != shifted.inputs[:1] or highest.attrs != total.attrs:
+        return False
+    edit.emit("Softmax", shifted.inputs[0], to=node.outputs[0], axis=axes[0])
     return True
 
 

@@ -666,3 +666,11 @@ def test_the_indices_of_a_pool_have_its_shape(runs: Any):
 def test_softsign_of_a_scalar():
     [found] = computed("Softsign", [np.full((), -3, np.float32)])
     assert found == np.float32(-0.75) and found.shape == ()
+
+
+@pytest.mark.parametrize("shape", [None, (1, 3, 5, 7)])
+def test_max_unpool(shape: tuple[int, ...] | None):
+    x = normal(1, 3, 4, 6)
+    attrs = {"kernel_shape": (2, 3), "strides": (2, 3)}
+    values, places = computed("MaxPool", [x], 13, 2, **attrs)
+    agree("MaxUnpool", [values, places, *([] if shape is None else [ints(*shape)])], 13, 1, **attrs)

@@ -332,8 +332,7 @@ def test_gates(nodes: str, op: str, rewritten: Callable[..., Graph]):
 
 SOFTMAXES = [
     "m = ReduceMax(x, a) d = Sub(x, m) e = Exp(d) s = ReduceSum(e, a) y = Div(e, s)",
-    "e = Exp(x) s = ReduceSum(e, a) y = Div(e, s)",
-    "e = Exp(x) s = ReduceSum(e, a) r = Reciprocal(s) y = Mul(r, e)",
+    "m = ReduceMax(x, a) d = Sub(x, m) e = Exp(d) s = ReduceSum(e, a) r = Reciprocal(s) y = Mul(r, e)",
 ]
 
 
@@ -342,6 +341,11 @@ def test_softmax(nodes: str, rewritten: Callable[..., Graph]):
     body = f"g (float[2,5,3] x) => (float y) <int64[1] a = {{-2}}> {{ {nodes} }}"
     graph = rewritten(body, identities, softmaxes)
     assert ops(graph) == ["Softmax"] and graph.nodes[0].attrs["axis"] == 1
+
+
+def test_a_softmax_without_the_maximum_may_overflow(rewritten: Callable[..., Graph]):
+    body = "g (float[2,5,3] x) => (float y) <int64[1] a = {-2}> { e = Exp(x) s = ReduceSum(e, a) y = Div(e, s) }"
+    assert ops(rewritten(body, identities, softmaxes)) == ["Exp", "ReduceSum", "Div"]
 
 
 CENTRED = "m = ReduceMean(x, a) d = Sub(x, m)"
