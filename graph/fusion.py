@@ -312,18 +312,17 @@ class _Fusion:
 def _separate(group: Group) -> list[Group]:
     """One group an output, where each stage makes a whole output by itself."""
     made = [stage.output for stage in group.stages]
+    read = {x.tensor for stage in group.stages for x in loads(stage.body)}
     alone = all(not stage.reduce for stage in group.stages) and sorted(made) == sorted(group.outputs)
-    if len(made) < 2 or not alone or any(x.tensor in made for stage in group.stages for x in loads(stage.body)):
+    if len(made) < 2 or not alone or not read.isdisjoint(made):
         return [group]
-    return [
-        Group(
-            group.nodes,
-            {name: t for name, t in group.tensors.items() if name == stage.output or name not in made},
-            (stage,),
-            (stage.output,),
-        )
-        for stage in group.stages
-    ]
+    return [_only(group, stage) for stage in group.stages]
+
+
+def _only(group: Group, stage: Stage) -> Group:
+    """One of the stages of a group, which makes a whole output from outside alone."""
+    used = dict.fromkeys([*(x.tensor for x in loads(stage.body)), stage.output])
+    return Group(group.nodes, {name: group.tensors[name] for name in used}, (stage,), (stage.output,))
 
 
 def _puts_together(group: Group) -> bool:
