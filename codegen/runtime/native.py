@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
@@ -76,24 +76,48 @@ class _Cells:
         return _readable_at(array)
 
 
+class Code:
+    """The code of artifacts in this process, that of equal ones once. Raises RuntimeError if it can't be loaded."""
+
+    def __init__(self, artifacts: Iterable[Artifact]) -> None:
+        symbols: dict[tuple[bytes, ...], dict[str, None]] = {}
+        for artifact in artifacts:
+            symbols.setdefault(artifact.objects, {}).update((phase.symbol, None) for phase in artifact.phases)
+        self._library = Library([(objects, list(names)) for objects, names in symbols.items()])
+        self._addresses = dict(zip(symbols, self._library.addresses, strict=True))
+
+    def addresses(self, artifact: Artifact) -> Mapping[str, int]:
+        """Where the functions of one of the artifacts begin, by symbol."""
+        return self._addresses[artifact.objects]
+
+    def close(self) -> None:
+        """Unload it. Closing twice is harmless."""
+        self._library.close()
+
+
 class Program:
     """Calls of kernels in order, in native code: a run goes through all of them without Python.
 
     `calls` pairs each artifact with the memory of its params and, if the caller plans it, of its scratch. Scratch that
     is not given is allocated here, one block that all calls share. Arrays are kept alive; they must be C-contiguous,
-    aligned to their elements, and have their buffer's dtype and size (the shape may differ).
+    aligned to their elements, and have their buffer's dtype and size (the shape may differ). `code` has that of all
+    artifacts, and is closed by who made it; without it, the program loads its own.
 
     Raises ValueError on operands that don't match, RuntimeError on object code that can't be loaded.
     """
 
-    def __init__(self, calls: Sequence[tuple[Artifact, Sequence[Operand]]], pool: ThreadPool) -> None:
+    def __init__(
+        self, calls: Sequence[tuple[Artifact, Sequence[Operand]]], pool: ThreadPool, code: Code | None = None
+    ) -> None:
         artifacts = [artifact for artifact, _ in calls]
         self._pool = pool
         self._native = pool_functions()
         self._kept: list[object] = []
         self._names: dict[str, _Cells] = {}
         self._arguments, starts = self._lay_out(calls)
-        self._library, addresses = _load(artifacts)
+        self._owns_code = code is None
+        self._code = code or Code(artifacts)
+        addresses = [self._code.addresses(artifact) for artifact in artifacts]
         self._steps, self._firsts = _steps(artifacts, addresses, starts)
         self._steps_at, self._count = self._steps.ctypes.data, len(self._steps)
         self._parallel = pool.threads > 1 and bool((self._steps[:, 2] > 1).any())
@@ -199,10 +223,11 @@ class Program:
             cells.fill(self._arguments, bindings[name])
 
     def close(self) -> None:
-        """Unload the code, once the current run is over. Closing twice is harmless."""
+        """Unload its own code, once the current run is over. Closing twice is harmless."""
         with self._pool.lock:
             self._closed = True
-            self._library.close()
+            if self._owns_code:
+                self._code.close()
             self._kept.clear()
 
     def __enter__(self) -> Self:
@@ -210,18 +235,6 @@ class Program:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _load(artifacts: Sequence[Artifact]) -> tuple[Library, list[Mapping[str, int]]]:
-    """The code of all artifacts, that of equal ones once, and the functions' addresses in each."""
-    numbers: dict[tuple[bytes, ...], int] = {}
-    for artifact in artifacts:
-        numbers.setdefault(artifact.objects, len(numbers))
-    symbols: list[dict[str, None]] = [{} for _ in numbers]
-    for artifact in artifacts:
-        symbols[numbers[artifact.objects]].update((phase.symbol, None) for phase in artifact.phases)
-    library = Library([(objects, list(symbols[number])) for objects, number in numbers.items()])
-    return library, [library.addresses[numbers[artifact.objects]] for artifact in artifacts]
 
 
 def _steps(

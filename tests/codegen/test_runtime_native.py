@@ -9,7 +9,7 @@ import pytest
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.runtime.memory import guarded_empty
-from tunewright.codegen.runtime.native import Part, Program
+from tunewright.codegen.runtime.native import Code, Part, Program
 from tunewright.codegen.runtime.pool import ThreadPool
 
 from .phases import COUNTING, LOOP, MIXED, NEIGHBOUR, THERE_AND_BACK, artifact, integers, there_and_back
@@ -105,13 +105,31 @@ def test_calls_of_many_artifacts_with_the_same_symbols():
     a, b = integers(), integers()
     forward = artifact(LOOP.format(symbol="f", body=NEIGHBOUR.format(source="%a", target="%b")), [("f", 64)])
     back = artifact(LOOP.format(symbol="f", body=NEIGHBOUR.format(source="%b", target="%a")), [("f", 64)])
-    with ThreadPool(2) as pool, Program([(forward, [a, b]), (back, [a, b])] * 3, pool) as program:
+    code = Code([forward, back] * 3)
+    assert len(code._library.addresses) == 2
+    with ThreadPool(2) as pool, Program([(forward, [a, b]), (back, [a, b])] * 3, pool, code) as program:
         program.run()
-        assert len(program._library.addresses) == 2
     expected = np.zeros(64, np.int64)
     for _ in range(3):
         expected = there_and_back(expected)
     assert (a == expected).all()
+
+
+def test_programs_share_code_until_it_is_closed():
+    a, b = integers(), integers()
+    kernels = [
+        artifact(LOOP.format(symbol="f", body=NEIGHBOUR.format(source=f"%{x}", target=f"%{y}")), [("f", 64)])
+        for x, y in ("ab", "ba")
+    ]
+    code = Code(kernels)
+    with ThreadPool(2) as pool:
+        first, then = (Program([(kernel, [a, b])], pool, code) for kernel in kernels)
+        first.run()
+        first.close()
+        then.run()
+        then.close()
+    code.close()
+    assert (a == there_and_back(np.zeros(64, np.int64))).all()
 
 
 def test_scratch_is_found_or_given():

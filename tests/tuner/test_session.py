@@ -15,6 +15,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tunewright.codegen.host import detect
+from tunewright.codegen.runtime import native
+from tunewright.codegen.runtime.library import Library
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
@@ -359,4 +361,26 @@ def test_a_chain_of_thousands_of_nodes_runs() -> None:
     with InferenceSession.of(open_model(model.SerializeToString()), detect(1), {}) as session:
         assert session.coverage().fallback == {}
         [result] = session.run(None, {"t0": x})
+    np.testing.assert_allclose(result, right, rtol=1e-5)
+
+
+def test_kernels_between_nodes_without_one_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+
+    def counted(groups: Any) -> Library:
+        loaded.append(groups)
+        return Library(groups)
+
+    monkeypatch.setattr(native, "Library", counted)
+    nodes = [helper.make_node(("Asinh", "Tanh")[n % 2], [f"t{n}"], [f"t{n + 1}"]) for n in range(10)]
+    given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, (3, 5)) for name in ("t0", "t10"))
+    graph = helper.make_graph(nodes, "mixed", [given], [made])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    x = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    right = x
+    for _ in range(5):
+        right = np.tanh(np.arcsinh(right))
+    with InferenceSession.of(open_model(model.SerializeToString()), detect(1), {}) as session:
+        [result] = session.run(None, {"t0": x})
+    assert len(loaded) == 1
     np.testing.assert_allclose(result, right, rtol=1e-5)

@@ -13,7 +13,7 @@ import numpy as np
 from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.runtime.memory import Recycler, address_of, aligned_block, aligned_empty
-from tunewright.codegen.runtime.native import Operand, Part, Program
+from tunewright.codegen.runtime.native import Code, Operand, Part, Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.ir import TensorType
 
@@ -45,6 +45,9 @@ class CompiledModel:
         self._results = [self._whole(port.value) for port in image.outputs]
         self._turn = Lock()
         _models.add(self)
+        called = (step.artifact for step in image.steps if isinstance(step, KernelCall))
+        kernels = [artifact for artifact in called if isinstance(artifact, Artifact)]
+        self._code = Code(kernels) if kernels else None  # one for all programs, of which there may be very many
         self._parts: list[Program | Evaluation] = []
         calls: list[tuple[Artifact, Sequence[Operand]]] = []
         for step in image.steps:
@@ -60,7 +63,7 @@ class CompiledModel:
 
     def _close_program(self, calls: Sequence[tuple[Artifact, Sequence[Operand]]], pool: ThreadPool) -> None:
         if calls:
-            self._parts.append(Program(calls, pool))
+            self._parts.append(Program(calls, pool, self._code))
 
     def _operand(self, spot: Spot) -> Operand:
         block = self._block(spot)
@@ -172,6 +175,8 @@ class CompiledModel:
             for part in self._parts:
                 if isinstance(part, Program):
                     part.close()
+            if self._code is not None:
+                self._code.close()
 
     def renew_turn(self) -> None:
         """In the child of a fork: who holds the turn may not be here."""
