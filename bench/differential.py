@@ -8,6 +8,7 @@ compared with what, and what counts as a difference, is told in docs/bench.md. E
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
@@ -15,13 +16,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from itertools import chain, count, islice
 from pathlib import Path
 
-from tunewright.bench.files import RESULTS, stay_in_folder
+from tunewright.bench.files import RESULTS, stay_in_folder, write_whole
 from tunewright.bench.fuzzing.crew import Result, work
 from tunewright.bench.fuzzing.report import Report, keep, keep_seeds, kept_seeds
-from tunewright.codegen.host import available_cores
+from tunewright.codegen.host import available_cores, machine
 from tunewright.tuner import cli
 
 SEEDS = RESULTS / "differential_seeds.json"
@@ -67,6 +69,13 @@ def _parsed() -> argparse.Namespace:
         metavar="FILE",
         help="of earlier runs (bench/results/differential_seeds.json)",
     )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=RESULTS / "differential.json",
+        metavar="FILE",
+        help="(bench/results/differential.json)",
+    )
     given = parser.parse_args()
     if given.first is None:
         given.first = random.SystemRandom().randrange(10**9)
@@ -102,6 +111,10 @@ def _run(seeds: Iterator[int], given: argparse.Namespace, report: Report, stop: 
 
 
 def _leave(given: argparse.Namespace, report: Report) -> None:
+    """Keep what was found: counts, unless it was of one seed alone, and the smallest case of each group."""
+    if given.seed is None:
+        data = {"machine": machine(), "versions": {name: version(name) for name in ("onnx", "onnxruntime", "numpy")}}
+        write_whole(given.results, f"{json.dumps(data | report.to_json(), indent=1)}\n".encode())
     if not report.groups:
         return
     folder = given.keep or Path(tempfile.mkdtemp(prefix="tunewright-differential-"))

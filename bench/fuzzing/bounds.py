@@ -218,6 +218,8 @@ class _Run:
         if node.op in NORMS:
             read, weight = _largest(arrays[:1]), _largest(arrays[1:2])
             return max(1.0, read) * max(1.0, weight) / float(np.sqrt(max(node.attrs.get("epsilon", 1e-5), 1e-12)))
+        if node.op == "Resize":
+            return _largest(arrays[:1])
         return max(1.0, _largest(arrays[5:7])) if node.op in GATED else 1.0
 
     def _overflown(self, node: Node, arrays: Sequence[Any], own: list[Any]) -> list[Any]:

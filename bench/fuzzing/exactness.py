@@ -64,7 +64,9 @@ NORMS = frozenset({
 GATED = frozenset({"GRU", "LSTM", "RNN"})
 """Steps that are moved on by sigmoids and their kind."""
 
-COARSE = NORMS | GATED | {"Celu", "Elu", "Erf", "Gelu", "Mish", "Selu", "Sigmoid", "Softplus", "Swish", "Tanh"}
+COARSE = NORMS | GATED | {
+    "Celu", "Elu", "Erf", "Gelu", "Mish", "Resize", "Selu", "Sigmoid", "Softplus", "Swish", "Tanh",
+}  # fmt: skip
 """What is made elsewhere by approximations with an absolute error, or by formulas that cancel."""
 
 REGROUPED = frozenset({"Mul", "Div", "Reciprocal", "LeakyRelu", "PRelu"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -304,9 +305,11 @@ def test_a_process_that_dies_or_hangs_is_a_finding_and_the_next_goes_on(tmp_path
 def test_a_run_reports_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
     options = ["--models", "4", "--first", "0", "--workers", "1", "--seeds", str(tmp_path / "seeds.json")]
+    options += ["--results", str(tmp_path / "results.json")]
     monkeypatch.setattr(sys, "argv", ["differential", *options, "--keep", str(tmp_path / "kept")])
     differential.main()
     assert "4 models in " in capsys.readouterr().out
+    assert json.loads((tmp_path / "results.json").read_text())["models"] == 4
 
 
 # Reports
