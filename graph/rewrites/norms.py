@@ -70,7 +70,7 @@ def layer_norms(graph: Graph) -> Graph:
 
 
 def _norm(edit: Edit, node: Node) -> bool:
-    if not edit.may_round(node.outputs[0]):
+    if node.domain or node.op not in ("Add", "Div", "Mul") or not edit.may_round(node.outputs[0]):
         return False
     return _affine(edit, node) or _whitened(edit, node) or _folded_moments(edit, node)
 
