@@ -29,6 +29,7 @@ from .exactness import (
     LINEAR,
     NORMS,
     REGROUPED,
+    SQUARING,
     TURNING,
     is_exact,
     unread_by_steps,
@@ -224,8 +225,8 @@ class _Run:
 
     def _overflown(self, node: Node, arrays: Sequence[Any], own: list[Any]) -> list[Any]:
         """Results in the type itself; where another order of the sum would leave its range, anything."""
-        if node.op in NORMS | GATED:
-            factors = arrays[:2] if node.op in GATED else [arrays[0], arrays[0]]
+        if node.op in SQUARING:
+            factors = arrays[:2] if node.op in GATED | {"Attention"} else [arrays[0], arrays[0]]
             with np.errstate(over="ignore"):
                 most = np.prod([np.float64(_largest([a])) for a in factors]) * arrays[0].size
             if most > limits(own[0].dtype.name)[0]:
@@ -258,7 +259,8 @@ class _Run:
         if not self._number or not _is_float(value):
             return value
         with np.errstate(all="ignore"):
-            return (_wide(value) + self._noise(value)).astype(value.dtype)
+            moved = (_wide(value) + self._noise(value)).astype(value.dtype)
+        return self._flushed(moved)
 
     def _rounded(self, name: str, value: Any, own: Any, scale: Any) -> Any:
         """A result in its own type, moved. Where that overflows on the way, half of the runs have it so."""
@@ -276,9 +278,13 @@ class _Run:
             rounded = np.asarray(value + noise).astype(kind)
             if isinstance(own, np.ndarray):
                 return np.where(np.isfinite(_wide(own)), rounded, own) if own.shape == rounded.shape else own
-            if self._leeway.flushed:
-                rounded = np.where(np.abs(_wide(rounded)) < limits(kind.name)[1], 0, rounded).astype(kind)
-        return rounded
+        return self._flushed(rounded)
+
+    def _flushed(self, array: Array) -> Array:
+        """In half of the runs what is below the smallest normal number is 0, where that is allowed."""
+        if not self._leeway.flushed or self._number % 2 == 0:
+            return array
+        return np.where(np.abs(_wide(array)) < limits(array.dtype.name)[1], 0, array).astype(array.dtype)
 
 
 def _is_float(value: Any) -> bool:

@@ -24,7 +24,7 @@ EXACT = frozenset({
 
 CURVES = frozenset({
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BlackmanWindow", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp",
-    "Gelu", "HammingWindow", "HannWindow", "HardSigmoid", "HardSwish", "Log", "Mish", "Pow", "Selu", "Sigmoid",
+    "Gelu", "HammingWindow", "HannWindow", "HardSigmoid", "HardSwish", "Log", "Mish", "Selu", "Sigmoid",
     "Silu", "Sin", "Sinh", "Softplus", "Softsign", "Swish", "Tan", "Tanh",
 })  # fmt: skip
 """Ops on each element by itself that are off by a few units in the last place of what they give."""
@@ -63,6 +63,11 @@ NORMS = frozenset({
 
 GATED = frozenset({"GRU", "LSTM", "RNN"})
 """Steps that are moved on by sigmoids and their kind."""
+
+SQUARING = (
+    NORMS | GATED | {"Attention", "GlobalLpPool", "LRN", "LpNormalization", "LpPool", "ReduceL2", "ReduceSumSquare"}
+)
+"""Ops with products of what is read, which are added up and then made smaller again."""
 
 COARSE = NORMS | GATED | {
     "Celu", "Elu", "Erf", "Gelu", "Mish", "Resize", "Selu", "Sigmoid", "Softplus", "Swish", "Tanh",

@@ -123,8 +123,16 @@ def divides_by_nothing(difference: Difference) -> bool:
     return _has(difference, NORMS | {"LpNormalization"})
 
 
+def aligns_whole_corners(difference: Difference) -> bool:
+    """ONNX Runtime aligns corners by the whole extent where a scale makes a fraction of it."""
+    resized = [n for n in difference.upstream() if n.op == "Resize"]
+    return difference.who == RUNTIME and any(
+        node.attrs.get("coordinate_transformation_mode") == "align_corners" for node in resized
+    )
+
+
 def leaves_out_empty(difference: Difference) -> bool:
-    """ONNX Runtime gives the wrong shape for folds of empty tensors."""
+    """ONNX Runtime gives the wrong shape for folds of empty tensors, and 0 for a mean of nothing."""
     read = [value for node in difference.upstream() for value in difference.read(node)]
     return difference.who == RUNTIME and any(isinstance(array, np.ndarray) and not array.size for array in read)
 
@@ -148,7 +156,9 @@ def _is_float(value: Any) -> bool:
 
 def stays_wide(difference: Difference) -> bool:
     """Narrow floats were not rounded from node to node, which may also keep them from overflow."""
-    return difference.who != EVALUATOR and _is_narrow(difference) and _allowed(difference, Leeway(wide=True))
+    if difference.who == EVALUATOR or not _is_narrow(difference):
+        return False
+    return difference.who == RUNTIME or _allowed(difference, Leeway(wide=True))  # there, before steps too
 
 
 def is_recognised(difference: Difference) -> bool:
@@ -254,6 +264,8 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
     "ONNX Runtime's rarer activations": runs_rare_activations,
     "ONNX Runtime's norms of equal numbers": divides_by_nothing,
     "ONNX Runtime computes in float32": computes_in_float32,
+    "ONNX Runtime aligns whole corners": aligns_whole_corners,
+    "ONNX Runtime and empty tensors": leaves_out_empty,
     "ONNX Runtime overflows on the way": overflows,
     "ONNX Runtime saturates bytes": saturates_bytes,
 }

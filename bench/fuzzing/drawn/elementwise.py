@@ -42,6 +42,8 @@ def bounded(op: str, d: Draft) -> Tensor:
 def with_numbers(op: str, names: dict[str, tuple[float, ...]], d: Draft) -> Tensor:
     """One operand, and attributes that are numbers, each present or not."""
     attrs: dict[str, Any] = {name: d.number(*usual) for name, usual in names.items() if d.chance(0.6)}
+    if op == "Celu" and attrs.get("alpha") == 0:  # by which is divided
+        attrs.pop("alpha")
     return d.op(op, d.pick(d.dtype_for(op)), **attrs)
 
 
