@@ -82,7 +82,11 @@ def _evaluate(node: Node, arrays: Sequence[Any]) -> list[Any]:
 
 
 def _array(value: Any) -> Any:
-    return value if isinstance(value, list) or value is None else np.asarray(value)
+    """The value as the graph has it: texts are objects, whatever length numpy's are."""
+    if isinstance(value, list) or value is None:
+        return value
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind in "UST" else array
 
 
 def _silu(node: Node, x: Any) -> Array:

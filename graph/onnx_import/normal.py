@@ -268,7 +268,7 @@ def _clip(draft: Draft, node: Node) -> Node | None:
 def _softmax(draft: Draft, node: Node) -> Node:
     shape = _shape(draft, node.inputs[0])
     axis = node.attrs["axis"] % max(len(shape), 1)
-    if node.version >= 13 or int(np.prod(shape[axis + 1 :])) == 1:
+    if node.version >= 13 or int(np.prod(shape[axis + 1 :])) == 1 or 0 in shape:
         return _node(node, {"axis": axis})
     rows, columns = (int(np.prod(part)) for part in (shape[:axis], shape[axis:]))
     flat = draft.emit("Reshape", node.inputs[0], shape=(rows, columns))

@@ -575,10 +575,21 @@ def test_nothing_in_the_batch(op: str, operands: list[Any], attrs: dict[str, Any
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
 @pytest.mark.parametrize("version", [11, 13])
-def test_softmax_over_no_rows(op: str, version: int):
+def test_softmax_over_no_rows(op: str, version: int, runs: Any):
     for shape in ((0,), (0, 3), (2, 0), (0, 0), (2, 0, 3), (2, 3, 0)):
         for axis in range(-len(shape), len(shape)):
             assert computed(op, [empty(*shape)], version, axis=axis)[0].shape == shape
+            extents = ",".join(map(str, shape))
+            graph = imported(f"g (float[{extents}] x) => (float[] y) {{ y = {op}<axis = {axis}>(x) }}", version)
+            assert runs.nodes(graph, {"v0": empty(*shape)})[0].shape == shape
+
+
+def test_texts_are_objects():
+    for found in (
+        computed("Cast", [ints(1, -20)], 13, to=8),
+        computed("OneHot", [ints(0), np.array(1), np.array(["off", "on"], object)], 13),
+    ):
+        assert found[0].dtype == object
 
 
 # Found by `./dev bench differential`
