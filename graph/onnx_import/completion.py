@@ -63,3 +63,4 @@ _COMPLETIONS: Mapping[str, Callable[[Node, Shape, Sequence[Array | None]], Shape
     "Resize": _resize,
     "Upsample": _resize,
 }
+"""The extents of an op's outputs, all of which have the same."""

@@ -307,6 +307,17 @@ def test_max_pool_tells_where(attrs: dict[str, Any], storage_order: int):
     agree("MaxPool", [RNG.integers(0, 9, (2, 3, 7, 5)).astype(np.uint8)], 12, 2, **attrs)
 
 
+def test_max_pool_rounded_up_tells_where(runs: Any):
+    body = """g (float[1,3,7,5] x) => (float[] y, int64[] at)
+        { y, at = MaxPool<kernel_shape = [3, 2], pads = [1, 0, 2, 1], strides = [4, 4], ceil_mode = 1>(x) }"""
+    x, graph = normal(1, 3, 7, 5), imported(body, 12)
+    for name, found, wanted in zip(
+        graph.outputs, runs.nodes(graph, {"v0": x}), run_by_peer(parsed(body, 12), {"x": x}), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
+        assert graph.types[name.tensor].shape == wanted.shape
+
+
 def test_max_pool_of_other_ranks():
     agree("MaxPool", [normal(2, 3, 9)], 12, 2, kernel_shape=(4,), strides=(3,), pads=(1, 2))
     agree("MaxPool", [normal(1, 2, 5, 4, 3)], 12, 2, kernel_shape=(2, 1, 3), pads=(0, 0, 1, 1, 0, 0))
