@@ -676,15 +676,6 @@ def test_quantised_convolution(rank: int, scales: int):
     assert np.abs(found.astype(int) - right.astype(int)).max() <= 1
 
 
-def test_the_indices_of_a_pool_have_its_shape(runs: Any):
-    """A window that would begin behind the padding in front is left out, whatever ONNX's inference says of it."""
-    graph = imported("""g (double[1,1,1,1] x) => (double[] y, int64[] at) {
-        y, at = MaxPool<ceil_mode = 1, kernel_shape = [2, 2], pads = [1, 0, 1, 1], strides = [3, 2]>(x) }""")
-    assert {graph.types[value.tensor].shape for value in graph.outputs} == {(1, 1, 1, 1)}
-    values = runs.nodes(graph, {"v0": np.zeros((1, 1, 1, 1))})
-    assert [value.shape for value in values] == [(1, 1, 1, 1)] * 2
-
-
 def test_softsign_of_a_scalar():
     [found] = computed("Softsign", [np.full((), -3, np.float32)])
     assert found == np.float32(-0.75) and found.shape == ()

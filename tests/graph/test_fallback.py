@@ -363,7 +363,7 @@ OPSETS = [
 ]
 """Every version of every op that a model may have, at the first opset that it counts in."""
 
-MISSING = {"CastMap", "CategoryMapper", "Gradient", "MaxRoiPool", "Multinomial", "ZipMap"}
+MISSING = {"CastMap", "CategoryMapper", "Gradient", "Multinomial", "ZipMap"}
 """What is refused when a model is opened."""
 
 

@@ -370,13 +370,9 @@ def test_nothing_external_is_left_for_run_time(folder: Path):
     fallback.evaluate(node, [np.asarray(True), np.zeros(2, np.float32)])
 
 
-@pytest.mark.parametrize("body", [
-    "g (float[2,3] x) => (int32[2,4] y) { y = Multinomial <sample_size = 4> (x) }",
-    "g (float[1,3,8,8] x, float[2,5] r) => (float[2,3,2,2] y) { y = MaxRoiPool <pooled_shape = [2, 2]> (x, r) }",
-])  # fmt: skip
-def test_an_op_that_nothing_here_runs(body: str):
-    op = "Multinomial" if "Multinomial" in body else "MaxRoiPool"
-    refused(parsed(body, 17), "node 'y'", f"op {op} of opset 17", "nothing here runs it")
+def test_an_op_that_nothing_here_runs():
+    body = "g (float[2,3] x) => (int32[2,4] y) { y = Multinomial <sample_size = 4> (x) }"
+    refused(parsed(body, 17), "node 'y'", "op Multinomial of opset 17", "nothing here runs it")
     inside = """
         g (float[2,3] x, bool c) => (int32[2,4] y) {
             y = If (c) <then_branch = t () => (int32[2,4] a) { a = Multinomial <sample_size = 4> (x) },
