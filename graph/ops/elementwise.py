@@ -80,11 +80,11 @@ def softplus(x: Expr) -> Expr:
 
 
 def exp_less_one(x: Expr) -> Expr:
-    """exp(x) - 1 of what is not positive, with all digits where it is small: Taylor's polynomial there, to 5e-8."""
+    """exp(x) - 1 with all digits where it is small: there it is Taylor's polynomial, to 5e-8."""
     near: Expr = const(1 / 5040)
     for n in (720, 120, 24, 6, 2, 1):
         near = near * x + 1 / n
-    return op("select", op("lt", x, -0.4), op("exp", x) - 1.0, near * x)
+    return op("select", op("lt", op("abs", x), 0.4), near * x, op("exp", x) - 1.0)
 
 
 def gelu(x: Expr, approximate: str) -> Expr:

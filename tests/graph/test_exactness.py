@@ -364,6 +364,12 @@ def test_small_results_have_all_digits(op: str, runs: Any):
     np.testing.assert_allclose(y, exact(x.astype(np.float64)), rtol=5e-7)
 
 
+def test_celu_may_grow_below_zero(runs: Any):
+    x = np.linspace(-9, 0, ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)
+    (y,) = runs.steps(model(helper.make_node("Celu", ["x"], ["y"], alpha=-0.5)), {"v0": x})
+    np.testing.assert_allclose(y, -0.5 * np.expm1(x.astype(np.float64) / -0.5), rtol=1e-6)
+
+
 def test_the_scale_of_a_product_stays_where_a_step_follows():
     def calls(factor: float, *after: str) -> int:
         nodes = [
