@@ -8,6 +8,7 @@
 - AveragePool, LpPool: pass over NaN, and count what lies behind the padding with `ceil_mode`.
 - GlobalMaxPool: for images alone.
 - MaxUnpool: takes no larger shape than the least.
+- MeanVarianceNormalization: of float32 alone.
 - BatchNormalization of opsets 9 to 13: learns from the batch.
 - Gemm: multiplies integers as floats.
 - ConvTranspose: fails with groups, and with nothing in the batch.
@@ -48,7 +49,7 @@ from .corrected import alike, mended
 from .detection import HalfPixelFrom16, MaxRoiPool, NonMaxSuppression
 from .elementwise import Softsign
 from .movement import CastLike, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter
-from .normalisation import Inference
+from .normalisation import Inference, MeanVarianceNormalization
 from .optional import Optional
 from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool, MaxUnpool
 from .quantisation import QLinearConv, Saturating
@@ -82,6 +83,7 @@ CORRECTIONS: list[type[OpRun]] = [
     MaxPool,
     MaxRoiPool,
     MaxUnpool,
+    MeanVarianceNormalization,
     NonMaxSuppression,
     OneHot,
     Optional,

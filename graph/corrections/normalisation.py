@@ -1,10 +1,24 @@
-"""Normalisation by known moments."""
+"""Normalisation by moments, known or of the operand."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+
+from ..ir import Array
+from .corrected import Corrected
+
+
+class MeanVarianceNormalization(Corrected):
+    """Moved to mean 0 and variance 1 along some axes."""
+
+    def _run(self, x: Any, **_: Any) -> tuple[Array]:
+        axes = tuple(self._attrs().get("axes", (0, 2, 3)))
+        wide = np.asarray(x, np.result_type(x.dtype, np.float32))
+        centred = wide - wide.mean(axis=axes, keepdims=True)
+        spread = np.sqrt((centred * centred).mean(axis=axes, keepdims=True))
+        return (np.asarray(centred / (spread + np.asarray(1e-9, wide.dtype))).astype(x.dtype),)
 
 
 class Inference:

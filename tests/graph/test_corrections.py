@@ -687,3 +687,14 @@ def test_max_unpool(shape: tuple[int, ...] | None):
     attrs = {"kernel_shape": (2, 3), "strides": (2, 3)}
     values, places = computed("MaxPool", [x], 13, 2, **attrs)
     agree("MaxUnpool", [values, places, *([] if shape is None else [ints(*shape)])], 13, 1, **attrs)
+
+
+@pytest.mark.parametrize("dtype", ["float", "float16", "double"])
+def test_mean_variance_normalization(dtype: str, runs: Any):
+    graph = imported(f"g ({dtype}[2,3,4,5] x) => ({dtype}[] y) {{ y = MeanVarianceNormalization(x) }}", 13)
+    x = normal(2, 3, 4, 5, dtype=graph.types["v0"].dtype)
+    [found] = runs.nodes(graph, {"v0": x})
+    wide = x.astype(np.float64)
+    right = (wide - wide.mean((0, 2, 3), keepdims=True)) / wide.std((0, 2, 3), keepdims=True)
+    assert found.dtype == x.dtype
+    np.testing.assert_allclose(found, right, rtol=1e-2 if dtype == "float16" else 1e-4, atol=1e-3)
