@@ -7,7 +7,6 @@
 - MaxPool: mixes up the pads of different axes unless beginning and end are equal; indices start anew in each channel.
 - AveragePool, LpPool: pass over NaN, and count what lies behind the padding with `ceil_mode`.
 - GlobalMaxPool: for images alone.
-- MaxUnpool: takes no larger shape than the least.
 - MeanVarianceNormalization: of float32 alone.
 - BatchNormalization of opsets 9 to 13: learns from the batch.
 - Gemm: multiplies integers as floats.
@@ -51,7 +50,7 @@ from .elementwise import Softsign
 from .movement import CastLike, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter
 from .normalisation import Inference, MeanVarianceNormalization
 from .optional import Optional
-from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool, MaxUnpool
+from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool
 from .quantisation import QLinearConv, Saturating
 from .recurrence import Recurrent
 from .reduction import LRN, REDUCTIONS, SOFTMAXES, LayerNormalization, LpNormalization, Reduction, Softmax
@@ -82,7 +81,6 @@ CORRECTIONS: list[type[OpRun]] = [
     MatMulInteger,
     MaxPool,
     MaxRoiPool,
-    MaxUnpool,
     MeanVarianceNormalization,
     NonMaxSuppression,
     OneHot,

@@ -30,20 +30,6 @@ class MaxPool(Corrected):
         return largest, _flat(first, attrs, x.shape, columns_first=bool(self._attrs().get("storage_order", 0)))
 
 
-class MaxUnpool(Corrected):
-    """Where the largest of each window were, as MaxPool tells; zero elsewhere."""
-
-    def _run(self, x: Any, places: Any, shape: Any = None, **_: Any) -> tuple[Array]:
-        given = self._attrs()
-        attrs = windows.explicit(given, x.shape[2:], given["kernel_shape"])
-        pads = np.reshape(attrs["pads"], (2, -1)).sum(axis=0)
-        whole = windows.unpadded(attrs, x.shape[2:], (0,) * len(pads))
-        extents = (*x.shape[:2], *(whole - pads)) if shape is None else shape
-        result = np.zeros(tuple(map(int, extents)), x.dtype)
-        result.reshape(-1)[places.reshape(-1)] = x.reshape(-1)
-        return (result,)
-
-
 class AveragePool(Corrected):
     """The mean of each window, of the elements in the tensor or, on demand, of those in its padding too."""
 

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 from onnx import TypeProto, helper
 
+from tunewright.graph.inference import TypeFault, check_shape
 from tunewright.graph.ir import Array, Node
 from tunewright.graph.resize import resized
 from tunewright.graph.windows import explicit, places
 
 Shape = tuple[int, ...]
 
+MOST_SCALE = 1 << 31
+"""What an axis may be scaled by is less."""
+
 
 def completed(
     node: Node, protos: Sequence[TypeProto], shape: Shape | None, values: Sequence[Array | None]
 ) -> list[TypeProto]:
-    """The types of the outputs. `shape` is the first input's, `values` are those of the inputs that are known."""
+    """The types of the outputs. `shape` is the first input's, `values` are those of the inputs that are known.
+
+    Raises TypeFault for a shape beyond the limits.
+    """
     complete = _COMPLETIONS.get(node.op) if not node.domain else None
     extents = complete(node, shape, values) if complete and shape is not None else None
     if extents is None:
         return list(protos)
+    check_shape(extents)
     return [helper.make_tensor_type_proto(proto.tensor_type.elem_type, extents) for proto in protos]
 
 
@@ -51,6 +60,8 @@ def _resize(node: Node, shape: Shape, values: Sequence[Array | None]) -> Shape |
     axes = [axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))]
     if given is None or len(given) != len(axes):
         return None
+    if not (np.abs(given) < MOST_SCALE).all():
+        raise TypeFault(f"scales {', '.join(map(str, given))[:80]} are not all below {MOST_SCALE:,}")
     scales = dict(zip(axes, given, strict=True))
     return tuple(resized(extent, float(scales.get(axis, 1.0))) for axis, extent in enumerate(shape))
 

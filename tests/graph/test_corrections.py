@@ -681,14 +681,6 @@ def test_softsign_of_a_scalar():
     assert found == np.float32(-0.75) and found.shape == ()
 
 
-@pytest.mark.parametrize("shape", [None, (1, 3, 5, 7)])
-def test_max_unpool(shape: tuple[int, ...] | None):
-    x = normal(1, 3, 4, 6)
-    attrs = {"kernel_shape": (2, 3), "strides": (2, 3)}
-    values, places = computed("MaxPool", [x], 13, 2, **attrs)
-    agree("MaxUnpool", [values, places, *([] if shape is None else [ints(*shape)])], 13, 1, **attrs)
-
-
 @pytest.mark.parametrize("dtype", ["float", "float16", "double"])
 def test_mean_variance_normalization(dtype: str, runs: Any):
     graph = imported(f"g ({dtype}[2,3,4,5] x) => ({dtype}[] y) {{ y = MeanVarianceNormalization(x) }}", 13)

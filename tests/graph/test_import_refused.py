@@ -380,3 +380,12 @@ def test_an_op_that_nothing_here_runs():
         }
     """
     refused(parsed(inside, 17), "op Multinomial of opset 17")
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"), [(1e9, "are more than"), (-3.0, "negative"), (float("nan"), "below"), (3e38, "below")]
+)
+def test_scales_that_no_tensor_has_room_for(scale: float, said: str):
+    model = parsed("g (float[1,1,9,9] x) => (float y) { y = Resize(x, , s) }", 13)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, 1, scale], np.float32), "s"))
+    refused(model, "Resize", said)
