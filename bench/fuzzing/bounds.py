@@ -59,7 +59,7 @@ class Leeway:
 
     `regrouped`: products may be taken together. `wide`: what is narrow may stay float32 from node to node. Neither
     where a step function reads what becomes of it. `coarse`: sigmoids and their kind may be off by a few units in the
-    last place of 1, however small they are. `flushed`: what curves give below the smallest normal number may be 0.
+    last place of 1, however small they are. `flushed`: what curves give below twice the smallest normal number may be 0.
     """
 
     regrouped: bool = False
@@ -281,10 +281,10 @@ class _Run:
         return self._flushed(rounded)
 
     def _flushed(self, array: Array) -> Array:
-        """In half of the runs what is below the smallest normal number is 0, where that is allowed."""
+        """In half of the runs what is below twice the smallest normal number is 0, where that is allowed."""
         if not self._leeway.flushed or self._number % 2 == 0:
             return array
-        return np.where(np.abs(_wide(array)) < limits(array.dtype.name)[1], 0, array).astype(array.dtype)
+        return np.where(np.abs(_wide(array)) < 2 * limits(array.dtype.name)[1], 0, array).astype(array.dtype)
 
 
 def _is_float(value: Any) -> bool:

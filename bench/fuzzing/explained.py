@@ -184,7 +184,7 @@ def stays_finite(difference: Difference) -> bool:
 
 
 def flushes(difference: Difference) -> bool:
-    """An exponential or a sigmoid whose exact result is below the smallest normal number is 0."""
+    """An exponential or a sigmoid whose exact result is below twice the smallest normal number is less, or 0."""
     return _has(difference, FLUSHING) and _allowed(difference, Leeway(flushed=True))
 
 

@@ -27,6 +27,7 @@
 - GatherElements: fails where more than 64 elements lie along the axis.
 - OneHot: fails if the depth is a vector of one element.
 - Softsign: fails for scalars.
+- Unsqueeze before opset 13: takes one axis after the other, negative ones too early.
 - Optional: makes a sequence of its operand.
 - DequantizeLinear before opset 19: missing. (It means what 19 means for the types that it takes.)
 - QuantizeLinear: what is beyond 32 bits, such as the lowest float of a mask, wraps instead of saturating.
@@ -47,7 +48,7 @@ from .control_flow import Loop, Scan, SequenceMap
 from .corrected import alike, mended
 from .detection import HalfPixelFrom16, MaxRoiPool, NonMaxSuppression
 from .elementwise import Softsign
-from .movement import CastLike, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter
+from .movement import CastLike, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter, Unsqueeze
 from .normalisation import Inference, MeanVarianceNormalization
 from .optional import Optional
 from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool
@@ -91,6 +92,7 @@ CORRECTIONS: list[type[OpRun]] = [
     Scatter,
     SequenceMap,
     Softsign,
+    Unsqueeze,
     *alike(Recurrent, *sorted(RECURRENT_OPS)),
     *alike(Reduction, *REDUCTIONS),
     *alike(Resizing, *RESIZING),

@@ -121,3 +121,11 @@ BORDERS: Mapping[str, Callable[[Any, int], Any]] = {
     "wrap": lambda places, extent: places % extent,
 }
 """What lies around the input: from places and the extent to the places inside that are read."""
+
+
+class Unsqueeze(Corrected):
+    """More dimensions of extent 1, counted from either end of the result."""
+
+    def _run(self, x: Any, axes: Any = None, **_: Any) -> tuple[Array]:
+        given = np.asarray(self._attrs().get("axes", axes)).reshape(-1)
+        return (np.expand_dims(x, tuple(map(int, given))),)

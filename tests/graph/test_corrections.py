@@ -690,3 +690,9 @@ def test_mean_variance_normalization(dtype: str, runs: Any):
     right = (wide - wide.mean((0, 2, 3), keepdims=True)) / wide.std((0, 2, 3), keepdims=True)
     assert found.dtype == x.dtype
     np.testing.assert_allclose(found, right, rtol=1e-2 if dtype == "float16" else 1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("axes", [(0,), (-1, 0), (1, -2), (-1, -3, 0)])
+def test_unsqueeze(axes: tuple[int, ...]):
+    agree("Unsqueeze", [normal(2, 3)], 11, 1, axes=axes)
+    agree("Unsqueeze", [normal(2, 3), ints(*axes)], 13)

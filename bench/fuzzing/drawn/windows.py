@@ -136,14 +136,13 @@ def whole_pool(op: str, d: Draft) -> Tensor:
 
 
 def max_unpool(d: Draft) -> Tensor:
-    """Back to where the maxima were."""
+    """Back to where the maxima were. With another shape, ONNX's tests and ONNX Runtime count places differently."""
     x, shape = _image(d, "MaxPool", 2, "float32")
-    if min(shape[2:]) < 2:
-        raise Unfit("small")
-    is_even = not any(extent % 2 for extent in shape[2:])
+    if min(shape[2:]) < 2 or any(extent % 2 for extent in shape[2:]):
+        raise Unfit("odd")
     attrs: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     y, index = d.ops("MaxPool", x, outputs=2, **attrs)
-    return d.op("MaxUnpool", y, index, None if is_even and d.chance(0.7) else d.ints(list(shape)), **attrs)
+    return d.op("MaxUnpool", y, index, **attrs)
 
 
 def conv_integer(d: Draft) -> Tensor:
