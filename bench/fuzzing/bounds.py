@@ -59,7 +59,8 @@ class Leeway:
 
     `regrouped`: products may be taken together. `wide`: what is narrow may stay float32 from node to node. Neither
     where a step function reads what becomes of it. `coarse`: sigmoids and their kind may be off by a few units in the
-    last place of 1, however small they are. `flushed`: what curves give below twice the smallest normal number may be 0.
+    last place of 1, however small they are. `flushed`: what curves give below twice the smallest normal number may be
+    0.
     """
 
     regrouped: bool = False
