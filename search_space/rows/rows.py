@@ -101,7 +101,10 @@ def row_group(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowG
     inside = list(parts[start:stop])
     if len(inside) == 1:
         return RowGroup((inside[0],))
-    outside = {x.tensor for p in (*parts[:start], *parts[stop:]) for x in p.reads} | {t.name for t in task.outputs}
+    others = (*parts[:start], *parts[stop:])
+    outside = {t.name for t in task.outputs} | {
+        name for p in others for name in (p.output, *(x.tensor for x in p.reads))
+    }
     made = [p.output for p in inside]
     kept = [name for name in made if name not in outside]
     passed = {x.tensor for p in inside for x in p.reads} & set(made)

@@ -111,3 +111,17 @@ def test_the_parts_of_a_long_concat_are_each_looked_at_once(monkeypatch: pytest.
     groups = rows.row_groups(task, pieces(task))
     assert len(groups) == 61 and not any(group.rows for group in groups)
     assert looked == [(number, number + 1) for number in range(61)]
+
+
+def test_what_is_written_in_parts_is_no_row_of_some_of_them() -> None:
+    """The padding of a Concat has a piece for each part: none of them may keep the tensor to itself."""
+    task = task_of(
+        "MaxPool<kernel_shape = [2, 1], dilations = [2, 1], pads = [1, 0, 1, 0]>(t)",
+        [2, 1, 1, 2],
+        ", float[2,1,1,2] z",
+        "t = Concat<axis = 1>(x, z)",
+    )
+    parts = pieces(task)
+    written = [piece.output for piece in parts]
+    assert len(set(written)) < len(written)
+    verify(lower(Candidate(task, TARGET, default_schedule(task, TARGET))))
