@@ -91,7 +91,7 @@ def _array(value: Any) -> Any:
 
 def _silu(node: Node, x: Any) -> Array:
     wide = np.asarray(x, np.result_type(x.dtype, np.float32))
-    return np.asarray(wide * (0.5 * np.tanh(0.5 * wide) + 0.5), x.dtype)
+    return np.asarray(wide * (1 / (1 + np.exp(-wide))), x.dtype)
 
 
 def _reshape(node: Node, x: Array, *shape: Array) -> Array:

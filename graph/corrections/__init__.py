@@ -27,6 +27,10 @@
 - GatherElements: fails where more than 64 elements lie along the axis.
 - OneHot: fails if the depth is a vector of one element.
 - Softsign: fails for scalars.
+- Mean: adds up in the shape of the first operand.
+- PRelu: multiplies 0 by the slope.
+- Compress: fails for conditions that are longer than the axis.
+- SoftmaxCrossEntropyLoss: takes the logarithm of a softmax that may be 0.
 - Unsqueeze before opset 13: takes one axis after the other, negative ones too early.
 - Optional: makes a sequence of its operand.
 - DequantizeLinear before opset 19: missing. (It means what 19 means for the types that it takes.)
@@ -47,14 +51,23 @@ from .contraction import Col2Im, ConvTranspose, Gemm, MatMulInteger
 from .control_flow import Loop, Scan, SequenceMap
 from .corrected import alike, mended
 from .detection import HalfPixelFrom16, MaxRoiPool, NonMaxSuppression
-from .elementwise import Softsign
-from .movement import CastLike, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter, Unsqueeze
+from .elementwise import Mean, PRelu, Softsign
+from .movement import CastLike, Compress, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter, Unsqueeze
 from .normalisation import Inference, MeanVarianceNormalization
 from .optional import Optional
 from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool
 from .quantisation import QLinearConv, Saturating
 from .recurrence import Recurrent
-from .reduction import LRN, REDUCTIONS, SOFTMAXES, LayerNormalization, LpNormalization, Reduction, Softmax
+from .reduction import (
+    LRN,
+    REDUCTIONS,
+    SOFTMAXES,
+    LayerNormalization,
+    LpNormalization,
+    Reduction,
+    Softmax,
+    SoftmaxCrossEntropyLoss,
+)
 from .resizing import RESIZING, Resizing
 from .sampling import AffineGrid, GridSample
 
@@ -65,6 +78,7 @@ CORRECTIONS: list[type[OpRun]] = [
     AveragePool,
     CastLike,
     Col2Im,
+    Compress,
     ConvTranspose,
     Flatten,
     GatherElements,
@@ -82,15 +96,18 @@ CORRECTIONS: list[type[OpRun]] = [
     MatMulInteger,
     MaxPool,
     MaxRoiPool,
+    Mean,
     MeanVarianceNormalization,
     NonMaxSuppression,
     OneHot,
     Optional,
+    PRelu,
     Pad,
     QLinearConv,
     Scan,
     Scatter,
     SequenceMap,
+    SoftmaxCrossEntropyLoss,
     Softsign,
     Unsqueeze,
     *alike(Recurrent, *sorted(RECURRENT_OPS)),

@@ -129,3 +129,13 @@ class Unsqueeze(Corrected):
     def _run(self, x: Any, axes: Any = None, **_: Any) -> tuple[Array]:
         given = np.asarray(self._attrs().get("axes", axes)).reshape(-1)
         return (np.expand_dims(x, tuple(map(int, given))),)
+
+
+class Compress(Corrected):
+    """The slices, or elements, for which a condition holds, which may be shorter than there are."""
+
+    def _run(self, x: Any, condition: Any, **_: Any) -> tuple[Array]:
+        axis = self._attrs().get("axis")
+        whole = x.reshape(-1) if axis is None else x
+        kept = np.flatnonzero(condition[: whole.shape[axis or 0]])
+        return (np.take(whole, kept, axis or 0),)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
+from onnx.reference import ops
 
 from ..ir import Array
 from .corrected import Corrected
@@ -150,3 +151,18 @@ class LayerNormalization(Corrected):
         stash = helper.tensor_dtype_to_np_dtype(attrs.get("stash_type", TensorProto.FLOAT))
         outputs = (result.astype(x.dtype), mean.astype(stash), scale.astype(stash))
         return outputs[: len(self.onnx_node.output)]
+
+
+_likelihood_loss = ops.load_op("", "NegativeLogLikelihoodLoss").eval
+
+
+class SoftmaxCrossEntropyLoss(Corrected):
+    """The likelihood loss of logarithms of a softmax, which are never those of a 0 that a power was rounded to."""
+
+    def _run(self, x: Any, target: Any, weight: Any = None, **_: Any) -> tuple[Any, ...]:
+        wide = np.asarray(x, np.result_type(x.dtype, np.float32))
+        shifted = wide - wide.max(axis=1, keepdims=True)
+        logarithms = (shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))).astype(x.dtype)
+        operands = [logarithms, target] + ([] if weight is None else [weight])
+        loss = np.asarray(_likelihood_loss(*operands, **self._attrs()))
+        return (loss, logarithms) if len(self.onnx_node.output) == 2 else (loss,)

@@ -248,15 +248,11 @@ def _reduce(draft: Draft, node: Node) -> Node | None:
     return _node(node, {"axes": chosen, "keepdims": node.attrs["keepdims"]}, inputs=node.inputs[:1])
 
 
-_HUGE = float(np.finfo(np.float32).max)
-
-
 def _clip(draft: Draft, node: Node) -> Node | None:
     limits: dict[str, Any] = {}
     for position, name in ((1, "min"), (2, "max")):
         if name in node.attrs:
-            if abs(node.attrs[name]) < _HUGE:
-                limits[name] = node.attrs[name]
+            limits[name] = node.attrs[name]
         elif _input(node, position):
             array = draft.array(node.inputs[position])
             if array is None or array.size != 1:

@@ -258,6 +258,10 @@ def resize(d: Definition) -> None:
     d.require(d.has(0) and len(d.node.inputs) == 1, "sizes known only at run time")
     d.require(all(whole % own == 0 for own, whole in zip(x.shape, y.shape, strict=True)), "a factor that is not whole")
     factors = [whole // own for own, whole in zip(x.shape, y.shape, strict=True)]
+    scales = d.attr("scales") or ()
+    axes = d.attr("axes") or range(len(scales))
+    whole = all(scale == factors[axis] for axis, scale in zip(axes, scales, strict=True))
+    d.require(whole, "a scale that is not the quotient of the extents")
     transformation = d.attr("coordinate_transformation_mode", "half_pixel")
     rounding = d.attr("nearest_mode", "round_prefer_floor")
     for own, factor in zip(x.shape, factors, strict=True):

@@ -61,7 +61,7 @@ _CLEAN = (
 
 _RECOGNISE = (
     Rewrite("gelu", gelus),
-    Rewrite("silu, hard sigmoid, hard swish", gates),
+    Rewrite("silu, hard swish", gates),
     Rewrite("softmax", softmaxes),
     Rewrite("layer norm", layer_norms),
     Rewrite("recurrences", recurrences),

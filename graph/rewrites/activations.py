@@ -12,7 +12,7 @@ import numpy as np
 
 from tunewright.graph.ir import Graph, Node
 
-from .algebra import close, factors, factors_of, near, operands, polynomial
+from .algebra import close, factors_of, near, operands, polynomial
 from .edit import Edit, apply
 
 
@@ -66,31 +66,28 @@ def _product_of(edit: Edit, node: Node, wanted: tuple[str, str], scalar: float) 
 
 
 def gates(graph: Graph) -> Graph:
-    """SiLU, HardSigmoid and HardSwish.
+    """SiLU and HardSwish.
 
     Before: `a = Sigmoid(x); y = Mul(x, a)`. After: `y = Silu(x)`.
-    Before: `a = Add(x, 3); b = Clip(a) min=0 max=6; y = Mul(b, 0.1667)`.
-    After: `y = HardSigmoid(x) alpha=0.1667 beta=0.5`.
     Before: `a = HardSigmoid(x) alpha=0.1667 beta=0.5; y = Mul(x, a)`. After: `y = HardSwish(x)`.
+    Before: `a = Add(x, 3); b = Clip(a) min=0 max=6; c = Mul(x, b); y = Div(c, 6)`. After: `y = HardSwish(x)`.
     """
     return apply(graph, _gate)
 
 
 def _gate(edit: Edit, node: Node) -> bool:
-    if node.domain or node.op not in ("Mul", "Div", "Clip"):
+    if node.domain or node.op not in ("Mul", "Div"):
         return False
-    if node.op == "Mul" and _silu(edit, node):
+    if node.op == "Mul" and _times_itself(edit, node):
         return True
-    if not edit.may_round(node.outputs[0]):
-        return False
-    return _hard_sigmoid(edit, node) or (node.op != "Clip" and _hard_swish(edit, node))
+    return edit.may_round(node.outputs[0]) and _hard_swish(edit, node)
 
 
-def _silu(edit: Edit, node: Node) -> bool:
-    """x * sigmoid(x), and HardSwish likewise."""
+def _times_itself(edit: Edit, node: Node) -> bool:
+    """x * sigmoid(x), and the same of a hard sigmoid, bit by bit; but doubles have no such op."""
     for x, gate in (node.inputs, node.inputs[::-1]):
         made = edit.made_by(gate, "Sigmoid", "HardSigmoid")
-        if made is None or made.inputs[0] != x:
+        if made is None or made.inputs[0] != x or edit.types[x].dtype == "float64":
             continue
         if made.op == "Sigmoid":
             edit.emit("Silu", x, to=node.outputs[0])
@@ -102,28 +99,6 @@ def _silu(edit: Edit, node: Node) -> bool:
 
 
 SIXTH = float(np.float32(1 / 6))
-
-
-def _hard_sigmoid(edit: Edit, node: Node) -> bool:
-    """Clip(x + b, 0, c) / c, and Clip(a * x + b, 0, 1)."""
-    scale, clip = 1.0, node
-    if node.op != "Clip":
-        scale, found = factors_of(edit, node)
-        made = edit.made_by(found[0], "Clip") if len(found) == 1 else None
-        if made is None or edit.types[found[0]] != edit.types[node.outputs[0]]:
-            return False
-        clip = made
-    low, high = clip.attrs.get("min"), clip.attrs.get("max")
-    line = edit.made_by(clip.inputs[0], "Add") if len(clip.inputs) == 1 else None
-    shift = edit.scalar(line.inputs[1]) if line else None
-    if low != 0 or high is None or line is None or shift is None or scale <= 0 or not near(high * scale, 1.0):
-        return False
-    slope, parts = factors(edit, line.inputs[0])
-    if len(parts) != 1 or slope <= 0 or edit.types[parts[0]] != edit.types[node.outputs[0]]:
-        return False
-    alpha, beta = (float(np.float32(number * scale)) for number in (slope, shift))
-    edit.emit("HardSigmoid", parts[0], to=node.outputs[0], alpha=alpha, beta=beta)
-    return True
 
 
 def _hard_swish(edit: Edit, node: Node) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import ModelProto, ValueInfoProto, helper, parser
+from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, parser
 
 from tunewright.graph.fallback import EvaluationError, evaluate
 from tunewright.graph.ir import Graph, Node
@@ -696,3 +696,52 @@ def test_mean_variance_normalization(dtype: str, runs: Any):
 def test_unsqueeze(axes: tuple[int, ...]):
     agree("Unsqueeze", [normal(2, 3)], 11, 1, axes=axes)
     agree("Unsqueeze", [normal(2, 3), ints(*axes)], 13)
+
+
+def test_mean_of_what_broadcasts():
+    agree("Mean", [normal(2, 1), normal(1, 3), normal(2, 3)], 13)
+
+
+def test_prelu_leaves_zero_alone():
+    [found] = computed("PRelu", [np.array([0, -1, 2], np.float32), np.full(1, np.inf, np.float32)])
+    assert found.tolist() == [0, -np.inf, 2]
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_compress(axis: int | None):
+    attrs = {} if axis is None else {"axis": axis}
+    for condition in ([True], [False, True, True], []):
+        agree("Compress", [normal(2, 4), np.array(condition, np.bool_)], 11, 1, **attrs)
+    [found] = computed("Compress", [empty(0), np.array([True])], 11)
+    assert found.shape == (0,)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cross_entropy(reduction: str, weighted: bool):
+    weights = [np.abs(normal(5))] if weighted else []
+    operands = [100 * normal(3, 5, 2), RNG.integers(0, 5, (3, 2)), *weights]
+    agree("SoftmaxCrossEntropyLoss", operands, 13, 2, reduction=reduction, ignore_index=2)
+
+
+@pytest.mark.parametrize("op", ["Floor", "Identity"])
+def test_clip_of_old_opsets_has_limits(op: str, runs: Any):
+    """Those are the ends of float32: what is beyond, infinities too, comes to them."""
+    body = f"g (float[4] x) => (float[] y) {{ a = Clip(x) y = {op}(a) }}"
+    x = np.array([np.inf, -np.inf, 2, 3e38], np.float32)
+    [found], [right] = runs.nodes(imported(body, 9), {"v0": x}), run_by_peer(parsed(body, 9), {"x": x})
+    np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("scale", [2.0, 2.3, 2.4])
+def test_the_nearest_is_told_by_the_scale(scale: float, runs: Any):
+    """Not by the quotient of extents: 2.3 times 2 is 4 as well."""
+    how = 'mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"'
+    model = parsed(f"g (float[1,1,2,3] x, float[4] s) => (float[] y) {{ y = Resize<{how}>(x, , s) }}")
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, scale, 1], np.float32), "s"))
+    del model.graph.input[1:]
+    x = normal(1, 1, 2, 3)
+    graph = load(model.SerializeToString())
+    [right] = run_by_peer(model, {"x": x})
+    for [found] in (runs.nodes(graph, {"v0": x}), runs.steps(graph, {"v0": x})):
+        np.testing.assert_array_equal(found, right)

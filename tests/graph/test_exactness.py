@@ -19,7 +19,7 @@ from tunewright.graph.rewrites import STEPS, rewrite
 
 ROUNDED = frozenset({
     "narrow floats", "products of floats", "products of bytes", "batch norm", "matrix products", "scales",
-    "gelu", "silu, hard sigmoid, hard swish", "softmax", "layer norm", "recurrences",
+    "gelu", "silu, hard swish", "softmax", "layer norm", "recurrences",
 })  # fmt: skip
 """The rewrites that may round in another way."""
 

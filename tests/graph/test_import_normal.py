@@ -41,7 +41,7 @@ CASES: list[tuple[int, str, str, dict[str, Any]]] = [
     (13, "y = ReduceMean<axes = [-1, 2]>(x)", "ReduceMean", {"axes": (2, 3), "keepdims": 1}),
     (13, "y = ReduceSum<keepdims = 0>(x, three)", "ReduceSum", {"axes": (3,), "keepdims": 0}),
     (18, "y = ReduceMax(x)", "ReduceMax", {"axes": (0, 1, 2, 3), "keepdims": 1}),
-    (7, "y = Clip<min = 0.0>(x)", "Clip", {"min": 0.0}),
+    (7, "y = Clip<min = 0.0>(x)", "Clip", {"min": 0.0, "max": float(np.finfo(np.float32).max)}),
     (13, "y = Clip(x, , half)", "Clip", {"max": 0.5}),
     (9, "s = ReduceMax<axes = [0]>(x) y = Squeeze<axes = [0]>(s)", "Reshape", {"shape": (3, 8, 8)}),
     (13, "y = Unsqueeze(x, minus1)", "Reshape", {"shape": (2, 3, 8, 8, 1)}),

@@ -319,8 +319,6 @@ GATES = [
     ("a = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x) y = Mul(x, a)", "HardSwish"),
     ("a = Add(x, n) b = Clip(a, zero, six) c = Mul(x, b) y = Div(c, six)", "HardSwish"),
     ("a = Add(x, n) b = Clip(a, zero, six) c = Div(b, six) y = Mul(x, c)", "HardSwish"),
-    ("a = Add(n, x) b = Clip(a, zero, six) y = Div(b, six)", "HardSigmoid"),
-    ("a = Mul(x, f) b = Add(a, h) y = Clip(b, zero, one)", "HardSigmoid"),
 ]
 
 
