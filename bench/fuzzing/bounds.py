@@ -227,10 +227,7 @@ class _Run:
     def _overflown(self, node: Node, arrays: Sequence[Any], own: list[Any]) -> list[Any]:
         """Results in the type itself; where another order of the sum would leave its range, anything."""
         if node.op in SQUARING:
-            factors = arrays[:2] if node.op in GATED | {"Attention"} else [arrays[0], arrays[0]]
-            with np.errstate(over="ignore"):
-                most = np.prod([np.float64(_largest([a])) for a in factors]) * arrays[0].size
-            if most > limits(own[0].dtype.name)[0]:
+            if _largest_product(node, arrays) > limits(own[0].dtype.name)[0]:
                 return [np.full_like(value, (np.inf, np.nan, 0)[self._number // 2 % 3]) for value in own]
             return own
         if node.op not in LINEAR and node.op != "ReduceProd":
@@ -286,6 +283,25 @@ class _Run:
         if not self._leeway.flushed or self._number % 2 == 0:
             return array
         return np.where(np.abs(_wide(array)) < 2 * limits(array.dtype.name)[1], 0, array).astype(array.dtype)
+
+
+def _largest_product(node: Node, arrays: Sequence[Any]) -> float:
+    """How large sums of products inside of an op of SQUARING can be, about."""
+    match node.op:
+        case "BatchNormalization":  # before it is divided by the deviation, or after
+            root = np.sqrt(np.abs(_wide(arrays[4])) + node.attrs.get("epsilon", 1e-5)).min(initial=1.0)
+            centred, scale = _largest(arrays[:1]) + _largest(arrays[3:4]), _largest(arrays[1:2])
+            pairs = [(centred, scale), (centred, scale / root), (1.0, scale / root)]
+        case "GRU" | "LSTM" | "RNN":
+            states = [a for a in arrays[5:7] if a is not None]
+            pairs = [(_largest(arrays[:1]), _largest(arrays[1:2])), (max(_largest(states), 1.0), _largest(arrays[2:3]))]
+        case "Attention":
+            pairs = [(_largest(arrays[:1]), _largest(arrays[1:2]))]
+        case _:
+            pairs = [(_largest(arrays[:1]), _largest(arrays[:1]))]
+    with np.errstate(over="ignore"):
+        products = [float(np.float64(a) * np.float64(b)) for a, b in pairs]
+    return max(products) * int(arrays[0].size)
 
 
 def _is_float(value: Any) -> bool:

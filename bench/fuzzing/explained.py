@@ -27,7 +27,7 @@ ORDERS = frozenset({
 })  # fmt: skip
 """Ops of which ONNX does not say what they make of a NaN, or which number that is."""
 
-FLUSHING = CURVES | {"GRU", "LSTM", "LogSoftmax", "RNN", "Softmax"}
+FLUSHING = CURVES | {"GRU", "LSTM", "LogSoftmax", "Pow", "RNN", "Softmax"}
 
 SUMS = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"})
 
@@ -81,6 +81,8 @@ def meets_nan(difference: Difference) -> bool:
         if node.op in ORDERS and any(map(_has_nan, read)):
             return True
         if difference.who == RUNTIME and not is_moving(node) and not all(map(_is_finite, read)):
+            return True
+        if node.op in GATED and not all(map(_is_finite, read)):
             return True
         if node.op in QUANTISING and not (all(map(_is_finite, read)) and all(map(_has_size, read[1:2]))):
             return True
@@ -209,6 +211,14 @@ def overflows(difference: Difference) -> bool:
     return is_lost and any(may_overflow([a for a in arrays if _is_float(a)]) for arrays in read)
 
 
+def stands_alone(difference: Difference) -> bool:
+    """Ours and the evaluator are right, and ONNX Runtime is not."""
+    if difference.who != RUNTIME or difference.bound is None:
+        return False
+    others = [difference.arrays.get(who) for who in (OURS, EVALUATOR)]
+    return all(array is not None and bool(difference.bound.allows(array).all()) for array in others)
+
+
 def is_coarse(difference: Difference) -> bool:
     """ONNX Runtime's sigmoids and their kind are made by approximations whose error is absolute."""
     return difference.who == RUNTIME and _has(difference, COARSE) and _allowed(difference, Leeway(coarse=True))
@@ -270,5 +280,6 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
     "ONNX Runtime and empty tensors": leaves_out_empty,
     "ONNX Runtime overflows on the way": overflows,
     "ONNX Runtime saturates bytes": saturates_bytes,
+    "ONNX Runtime stands alone": stands_alone,
 }
 """By the name that the table in the docs has for it; the first that holds is the reason."""

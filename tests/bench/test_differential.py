@@ -264,14 +264,20 @@ def test_a_refusal_of_what_others_run_is_a_finding_and_so_is_a_traceback():
     assert judge(case, nobody).finding is None
 
 
-@pytest.mark.parametrize(("who", "kind"), [(OURS, "values (ours)"), (RUNTIME, "values (onnxruntime)")])
-def test_who_is_wrong_is_named(who: str, kind: str):
+@pytest.mark.parametrize(
+    ("who", "kind", "reasons"),
+    [(OURS, "values (ours)", ()), (EVALUATOR, "values (evaluator)", ()), (RUNTIME, "", ("ONNX Runtime stands alone",))],
+)
+def test_who_is_wrong_is_named(who: str, kind: str, reasons: tuple[str, ...]):
     case = steps_of_41()
     found = answers(case)
-    wrong = tuple(tuple(array + np.float32(0.01) for array in outputs) for outputs in found.ours.outputs)
-    spoiled = replace(found, ours=Answer(wrong)) if who == OURS else replace(found, runtime=Answer(wrong))
-    finding = judge(case, spoiled).finding
-    assert finding is not None and finding.kind == kind
+    wrong = Answer(tuple(tuple(array + np.float32(0.01) for array in outputs) for outputs in found.ours.outputs))
+    spoiled = {
+        OURS: replace(found, ours=wrong), EVALUATOR: replace(found, evaluator=wrong), RUNTIME: replace(found, runtime=wrong)
+    }  # fmt: skip
+    verdict = judge(case, spoiled[who])
+    assert (verdict.finding.kind if verdict.finding else "") == kind
+    assert verdict.reasons == reasons
 
 
 def test_another_shape_is_a_finding():
