@@ -273,8 +273,10 @@ def test_who_is_wrong_is_named(who: str, kind: str, reasons: tuple[str, ...]):
     found = answers(case)
     wrong = Answer(tuple(tuple(array + np.float32(0.01) for array in outputs) for outputs in found.ours.outputs))
     spoiled = {
-        OURS: replace(found, ours=wrong), EVALUATOR: replace(found, evaluator=wrong), RUNTIME: replace(found, runtime=wrong)
-    }  # fmt: skip
+        OURS: replace(found, ours=wrong),
+        EVALUATOR: replace(found, evaluator=wrong),
+        RUNTIME: replace(found, runtime=wrong),
+    }
     verdict = judge(case, spoiled[who])
     assert (verdict.finding.kind if verdict.finding else "") == kind
     assert verdict.reasons == reasons
