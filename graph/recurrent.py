@@ -42,7 +42,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Any, float, float], Any], float | None, 
     "leakyrelu": (lambda x, a, b: np.where(x < 0, a * x, x), 0.01, None),
     "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
     "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), 1.0, 1.0),
-    "sigmoid": (lambda x, a, b: 0.5 * np.tanh(0.5 * x) + 0.5, None, None),  # this form can't overflow
+    "sigmoid": (lambda x, a, b: 1 / (1 + np.exp(-x)), None, None),
     "softplus": (lambda x, a, b: np.logaddexp(x, 0), None, None),
     "softsign": (lambda x, a, b: x / (1 + np.abs(x)), None, None),
     "tanh": (lambda x, a, b: np.tanh(x), None, None),

@@ -49,6 +49,9 @@ SPREAD = 8.0
 WINOGRAD = 256.0
 """How much larger sums may be on the way than their terms, as in Winograd's convolutions."""
 
+NOTHING = 256.0
+"""Times the smallest normal number: below it exponentials, and what they are multiplied by, may have come to 0."""
+
 COARSE_SCALE = 4.0
 """What errors of coarse curves are relative to."""
 
@@ -59,8 +62,7 @@ class Leeway:
 
     `regrouped`: products may be taken together. `wide`: what is narrow may stay float32 from node to node. Neither
     where a step function reads what becomes of it. `coarse`: sigmoids and their kind may be off by a few units in the
-    last place of 1, however small they are. `flushed`: what curves give below twice the smallest normal number may be
-    0.
+    last place of 1, however small they are. `flushed`: what is below NOTHING may be 0.
     """
 
     regrouped: bool = False
@@ -105,10 +107,10 @@ def bound(flat: Program, feeds: Feeds, leeway: Leeway = STRICT) -> Bound | None:
     results = [first.output()]
     types = first.types()
     results += [_Run(flat, feeds, number, leeway, types).output() for number in range(1, RUNS + 1)]
-    return _bound(results)
+    return _bound(results, is_rounded=not all(map(is_exact, flat.nodes)))
 
 
-def _bound(values: Sequence[Any]) -> Bound | None:
+def _bound(values: Sequence[Any], *, is_rounded: bool) -> Bound | None:
     if any(isinstance(value, list) or value is None for value in values):
         return None
     arrays = [np.asarray(value) for value in values]
@@ -122,9 +124,9 @@ def _bound(values: Sequence[Any]) -> Bound | None:
         for other in wide[1:]:
             is_open |= _kind(other) != _kind(centre)
             distance = np.maximum(distance, np.where(np.isfinite(other - centre), np.abs(other - centre), 0.0))
-        # Of a value that rounding moved at all, the last place of its own type is never sure.
+        # Of a value that rounding may move at all, the last place of its own type is never sure.
         ulp = _spacing(arrays[0])
-        tolerance = SPREAD * distance + np.where(distance > 0, ulp, 0.0)
+        tolerance = SPREAD * distance + (ulp if is_rounded else np.where(distance > 0, ulp, 0.0))
     return Bound(centre, tolerance, is_open)
 
 
@@ -279,10 +281,10 @@ class _Run:
         return self._flushed(rounded)
 
     def _flushed(self, array: Array) -> Array:
-        """In half of the runs what is below twice the smallest normal number is 0, where that is allowed."""
+        """In half of the runs what is next to nothing is 0, where that is allowed."""
         if not self._leeway.flushed or self._number % 2 == 0:
             return array
-        return np.where(np.abs(_wide(array)) < 2 * limits(array.dtype.name)[1], 0, array).astype(array.dtype)
+        return np.where(np.abs(_wide(array)) < NOTHING * limits(array.dtype.name)[1], 0, array).astype(array.dtype)
 
 
 def _largest_product(node: Node, arrays: Sequence[Any]) -> float:

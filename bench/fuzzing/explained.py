@@ -14,7 +14,7 @@ from tunewright.graph.ir import Array, Node
 from .answers import EVALUATOR, OURS, RUNTIME, Answers
 from .bounds import Bound, Leeway, bound, may_overflow
 from .case import Case
-from .exactness import COARSE, CURVES, GATED, NORMS, is_exact, is_moving
+from .exactness import COARSE, CURVES, GATED, LINEAR, NORMS, is_exact, is_moving
 from .program import Program
 from .values import FLOATS, INTEGERS, NARROW, limits
 
@@ -27,7 +27,7 @@ ORDERS = frozenset({
 })  # fmt: skip
 """Ops of which ONNX does not say what they make of a NaN, or which number that is."""
 
-FLUSHING = CURVES | {"GRU", "LSTM", "LogSoftmax", "Pow", "RNN", "Softmax"}
+FLUSHING = CURVES | {"Attention", "GRU", "LSTM", "LogSoftmax", "Pow", "RNN", "Softmax"}
 
 SUMS = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"})
 
@@ -36,6 +36,8 @@ RECOGNISED = SUMS | {
     "ReduceSum", "Softmax", "Tanh",
 }  # fmt: skip
 """Of these there is one at least in all that a rewrite puts something else in the place of (`docs/numerics.md`)."""
+
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 BYTES = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
 
@@ -186,15 +188,17 @@ def stays_finite(difference: Difference) -> bool:
 
 
 def flushes(difference: Difference) -> bool:
-    """An exponential or a sigmoid whose exact result is below twice the smallest normal number is less, or 0."""
+    """An exponential or a sigmoid whose exact result is next to nothing is less, or 0."""
     return _has(difference, FLUSHING) and _allowed(difference, Leeway(flushed=True))
 
 
 def pads_with_products(difference: Difference) -> bool:
-    """Zeros around or within what slides are multiplied by what is not finite: NaN where others leave that out."""
-    reads = [difference.read(node)[:2] for node in difference.upstream() if node.op in ("Conv", "ConvTranspose")]
+    """Zeros, around or within what slides too, times what is not finite: NaN where others leave that out."""
+    reads = [difference.read(node)[:2] for node in difference.upstream() if node.op in PRODUCTS]
     if difference.bound is None or all(_is_finite(array) for read in reads for array in read):
         return False
+    if not _is_float(difference.arrays[difference.who]):
+        return True  # a comparison of such
     wrong = np.logical_not(difference.right)
     found = difference.arrays[difference.who][wrong].astype(np.float64)
     return bool((np.isnan(found) | np.isnan(difference.bound.centre[wrong])).all())
@@ -215,8 +219,23 @@ def stands_alone(difference: Difference) -> bool:
     """Ours and the evaluator are right, and ONNX Runtime is not."""
     if difference.who != RUNTIME or difference.bound is None:
         return False
+    wrong = np.logical_not(difference.right)
     others = [difference.arrays.get(who) for who in (OURS, EVALUATOR)]
-    return all(array is not None and bool(difference.bound.allows(array).all()) for array in others)
+    return all(array is not None and bool(difference.bound.allows(array)[wrong].all()) for array in others)
+
+
+def adds_up_in_one_order(difference: Difference) -> bool:
+    """A sum whose terms leave the range of the type is infinite, or no number, in one order and not in another."""
+    nodes = [node for node in difference.upstream() if node.op in LINEAR | {"Resize"}]
+    return any(may_overflow([a for a in difference.read(node) if _is_float(a)]) for node in nodes)
+
+
+def agrees_in_single(difference: Difference) -> bool:
+    """Gates that cancel: ours and the evaluator have the same formulas in the same type, and agree with each other."""
+    ours, theirs = (difference.arrays.get(who) for who in (OURS, EVALUATOR))
+    if difference.who == RUNTIME or ours is None or theirs is None or not _has(difference, GATED):
+        return False
+    return bool(np.isclose(ours, theirs, rtol=1e-6, atol=1e-7, equal_nan=True).all())
 
 
 def is_coarse(difference: Difference) -> bool:
@@ -271,6 +290,8 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
     "finite where pieces overflow": stays_finite,
     "padding times what is not finite": pads_with_products,
     "the evaluator computes narrow floats narrowly": evaluates_narrowly,
+    "sums in one order": adds_up_in_one_order,
+    "gates that cancel": agrees_in_single,
     "whole numbers overflow": overflows_integers,
     "ONNX Runtime's curves are coarse": is_coarse,
     "ONNX Runtime's rarer activations": runs_rare_activations,

@@ -7,7 +7,7 @@
 - MaxPool: mixes up the pads of different axes unless beginning and end are equal; indices start anew in each channel.
 - AveragePool, LpPool: pass over NaN, and count what lies behind the padding with `ceil_mode`.
 - GlobalMaxPool: for images alone.
-- MeanVarianceNormalization: of float32 alone.
+- MeanVarianceNormalization: of float32 alone, and cancels.
 - BatchNormalization of opsets 9 to 13: learns from the batch.
 - Gemm: multiplies integers as floats.
 - ConvTranspose: fails with groups, and with nothing in the batch.
@@ -31,7 +31,7 @@
 - PRelu: multiplies 0 by the slope.
 - Compress: fails for conditions that are longer than the axis.
 - SoftmaxCrossEntropyLoss: takes the logarithm of a softmax that may be 0.
-- Unsqueeze before opset 13: takes one axis after the other, negative ones too early.
+- Squeeze, Unsqueeze before opset 13: take one axis after the other, negative ones too early.
 - Optional: makes a sequence of its operand.
 - DequantizeLinear before opset 19: missing. (It means what 19 means for the types that it takes.)
 - QuantizeLinear: what is beyond 32 bits, such as the lowest float of a mask, wraps instead of saturating.
@@ -52,7 +52,7 @@ from .control_flow import Loop, Scan, SequenceMap
 from .corrected import alike, mended
 from .detection import HalfPixelFrom16, MaxRoiPool, NonMaxSuppression
 from .elementwise import Mean, PRelu, Softsign
-from .movement import CastLike, Compress, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter, Unsqueeze
+from .movement import CastLike, Compress, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter, Squeeze, Unsqueeze
 from .normalisation import Inference, MeanVarianceNormalization
 from .optional import Optional
 from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool
@@ -109,6 +109,7 @@ CORRECTIONS: list[type[OpRun]] = [
     SequenceMap,
     SoftmaxCrossEntropyLoss,
     Softsign,
+    Squeeze,
     Unsqueeze,
     *alike(Recurrent, *sorted(RECURRENT_OPS)),
     *alike(Reduction, *REDUCTIONS),

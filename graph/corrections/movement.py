@@ -123,6 +123,14 @@ BORDERS: Mapping[str, Callable[[Any, int], Any]] = {
 """What lies around the input: from places and the extent to the places inside that are read."""
 
 
+class Squeeze(Corrected):
+    """Without some dimensions of extent 1, or without any."""
+
+    def _run(self, x: Any, axes: Any = None, **_: Any) -> tuple[Array]:
+        given = self._attrs().get("axes", axes)
+        return (np.squeeze(x, None if given is None else tuple(map(int, np.reshape(given, -1)))),)
+
+
 class Unsqueeze(Corrected):
     """More dimensions of extent 1, counted from either end of the result."""
 

@@ -41,6 +41,8 @@ class Saturating:
     def _run(self, *operands: Any, **attrs: Any) -> tuple[Any]:
         (result,) = super()._run(*operands, **attrs)  # type: ignore[misc]
         x, scale = operands[:2]
+        if not x.size:
+            return (result,)
         limit = 65504.0 if x.dtype == np.float16 else 2.0**20  # beyond all results, and held by the type of x / scale
         sizes = np.abs(np.asarray(x, np.result_type(x.dtype, np.float32)))
         largest = np.fmax.reduce(sizes, axis=None, initial=0.0)  # of what is not NaN

@@ -53,7 +53,7 @@ def check_before(node: Node, ranks: Sequence[int | None], values: Sequence[Array
         raise NeverFits("group and blocksize must be positive")
     special = _BEFORE.get(node.op)
     if special is not None:
-        special(node, reach, values)
+        special(node, rank, values)
 
 
 def _check_axes(axes: Sequence[int], rank: int) -> None:
@@ -61,7 +61,7 @@ def _check_axes(axes: Sequence[int], rank: int) -> None:
         raise NeverFits(f"axes {str(axes[:8])[1:-1]} of {rank} dimensions")
 
 
-def _split(node: Node, rank: int, values: Sequence[Array | None]) -> None:
+def _split(node: Node, rank: int | None, values: Sequence[Array | None]) -> None:
     parts = node.attrs.get("num_outputs", len(node.outputs))
     sizes = node.attrs.get("split", values[1] if len(values) > 1 else None)
     count = len(node.outputs) if sizes is None else len(np.asarray(sizes).reshape(-1))
@@ -69,21 +69,21 @@ def _split(node: Node, rank: int, values: Sequence[Array | None]) -> None:
         raise NeverFits(f"{len(node.outputs)} outputs where the attributes say {parts if sizes is None else count}")
 
 
-def _pad(node: Node, rank: int, values: Sequence[Array | None]) -> None:
+def _pad(node: Node, rank: int | None, values: Sequence[Array | None]) -> None:
     pads = node.attrs.get("pads", values[1] if len(values) > 1 else None)
     axes = values[3] if len(values) > 3 else None
     if len(node.inputs) > 3 and axes is None:
         return
     count = rank if axes is None else axes.size
-    if pads is not None and np.size(pads) != 2 * count:
+    if pads is not None and count is not None and np.size(pads) != 2 * count:
         raise NeverFits(f"{np.size(pads)} pads for {count} axes")
 
 
-def _windows(node: Node, rank: int, values: Sequence[Array | None]) -> None:
-    spatial = rank - 2
+def _windows(node: Node, rank: int | None, values: Sequence[Array | None]) -> None:
+    spatial = len(node.attrs.get("kernel_shape", ())) if rank is None else rank - 2
     for name, count in (("strides", 1), ("dilations", 1), ("kernel_shape", 1), ("pads", 2), ("output_padding", 1)):
         given = node.attrs.get(name)
-        if given is not None and len(given) != count * spatial:
+        if given is not None and len(given) != count * spatial and (spatial or rank is not None):
             raise NeverFits(f"{len(given)} {name} for {spatial} spatial dimensions")
     if any(not 0 <= item <= 2**31 for item in (*node.attrs.get("pads", ()), *node.attrs.get("output_padding", ()))):
         raise NeverFits("pads must not be negative")
@@ -94,7 +94,7 @@ _WEIGHT_AND_BIAS = {"Conv": (1, 2), "ConvInteger": (1, None), "ConvTranspose": (
 
 _WINDOWS = ("AveragePool", *_WEIGHT_AND_BIAS, "LpPool", "MaxPool")
 
-_BEFORE: Mapping[str, Callable[[Node, int, Sequence[Array | None]], None]] = {
+_BEFORE: Mapping[str, Callable[[Node, int | None, Sequence[Array | None]], None]] = {
     "Pad": _pad,
     "Split": _split,
     **dict.fromkeys(_WINDOWS, _windows),

@@ -362,6 +362,19 @@ def _layer_norm(draft: Draft, node: Node) -> Node | None:
     return Node(node.op, node.inputs, node.outputs[:1], attrs, version=max(NORMAL_VERSION, node.version))
 
 
+def _mean_variance(draft: Draft, node: Node) -> Node | None:
+    """In two passes: ONNX's own definition subtracts the square of the mean from the mean of squares, which cancels."""
+    x = node.inputs[0]
+    if draft.types[x].dtype not in ("float32", "float64"):
+        return None  # what is added to the deviation is 0 in halves
+    rank = len(_shape(draft, x))
+    axes = tuple(sorted(axis % rank for axis in node.attrs["axes"]))
+    centred = draft.emit("Sub", x, draft.emit("ReduceMean", x, axes=axes, keepdims=1))
+    variance = draft.emit("ReduceMean", draft.emit("Mul", centred, centred), axes=axes, keepdims=1)
+    deviation = draft.emit("Add", draft.emit("Sqrt", variance), draft.like(x, 1e-9))
+    return _node(node, {}, "Div", (centred, deviation))
+
+
 def _swish(draft: Draft, node: Node) -> Node:
     if node.attrs["alpha"] == 1.0:
         return _node(node, {}, "Silu")
@@ -406,6 +419,7 @@ _NORMALISERS: Mapping[str, Normaliser] = {
     "Expand": _expand,
     "Flatten": _reshape,
     "LayerNormalization": _layer_norm,
+    "MeanVarianceNormalization": _mean_variance,
     "OneHot": _one_hot,
     "Pad": _pad,
     "QLinearConv": _conv,

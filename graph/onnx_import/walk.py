@@ -41,13 +41,10 @@ from .order import free_names, ordered
 from .weights import Weights
 
 _EXPANDED = """
-Attention CausalConvWithState CenterCropPad GroupNormalization LinearAttention MeanVarianceNormalization
-NegativeLogLikelihoodLoss RotaryEmbedding SoftmaxCrossEntropyLoss SwiGLU
+Attention CausalConvWithState CenterCropPad GroupNormalization LinearAttention NegativeLogLikelihoodLoss
+RotaryEmbedding SoftmaxCrossEntropyLoss SwiGLU
 """
 EXPANDED_OPS = frozenset(_EXPANDED.split())
-
-_OF_SINGLES = frozenset({"MeanVarianceNormalization"})
-"""Of these the definition has constants in float32, and so fits no other type."""
 """Composite ops of ONNX that are replaced by their definitions, which consist of ops that have kernels."""
 
 
@@ -391,8 +388,6 @@ class Walk:
     def _expanded(self, node: Node, kinds: Sequence[TypeProto | None], scope: Scope) -> bool:
         """Add the nodes of a composite op's definition in its place, where it has one for these operands."""
         if any(self._draft.shape(name) is None for name in node.inputs if name):
-            return False
-        if node.op in _OF_SINGLES and self._draft.types[node.inputs[0]].dtype != "float32":
             return False
         model = model_of(node, kinds)
         chosen = [(node.domain, node.op)]

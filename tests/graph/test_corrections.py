@@ -745,3 +745,30 @@ def test_the_nearest_is_told_by_the_scale(scale: float, runs: Any):
     [right] = run_by_peer(model, {"x": x})
     for [found] in (runs.nodes(graph, {"v0": x}), runs.steps(graph, {"v0": x})):
         np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("axes", [(0,), (1, 3), (3, -3), None])
+def test_squeeze(axes: tuple[int, ...] | None):
+    x = normal(1, 1, 2, 1) if axes != (0,) else normal(1, 3)
+    agree("Squeeze", [x], 11, 1, **({} if axes is None else {"axes": axes}))
+    agree("Squeeze", [x, *([] if axes is None else [ints(*axes)])], 13)
+
+
+def test_quantising_nothing():
+    [found] = computed("QuantizeLinear", [empty(1, 0), empty(0)], 19, 1, axis=1)
+    assert found.shape == (1, 0) and found.dtype == np.uint8
+
+
+def test_mean_variance_normalization_does_not_cancel(runs: Any):
+    graph = imported("g (float[1,1,2,1] x) => (float[] y) { y = MeanVarianceNormalization(x) }", 13)
+    x = np.array([-1001.5, -1001.25], np.float32).reshape(1, 1, 2, 1)
+    for [found] in (runs.nodes(graph, {"v0": x}), runs.steps(graph, {"v0": x})):
+        np.testing.assert_allclose(found.reshape(-1), [-1, 1], rtol=1e-6)
+
+
+def test_a_tensor_of_unknown_rank_may_have_windows(runs: Any):
+    graph = imported("""g (float[5,1,2,7] x) => (float[] y) {
+        s = SplitToSequence<axis = 0>(x) i = Constant<value_int = 1>() t = SequenceAt(s, i)
+        y = MaxPool<kernel_shape = [1, 2], strides = [1, 3], pads = [0, 1, 0, 1]>(t) }""")
+    [found] = runs.nodes(graph, {"v0": normal(5, 1, 2, 7)})
+    assert found.shape == (1, 1, 2, 3)
