@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tunewright.codegen.dtype import BYTES
+
+from .channels import CONVOLUTIONS
 from .ir import Graph, Node
 
 SUMS = frozenset({"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN", "Recurrence"})
@@ -29,19 +32,22 @@ CONTINUOUS = frozenset(_CONTINUOUS.split())
 
 ADDITIONS = frozenset({"Add", "Sub"})
 
+BYTE_NAMES = frozenset(dtype.value for dtype in BYTES)
+
 FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
 
 
-def decisive(graph: Graph) -> frozenset[str]:
+def decisive(graph: Graph, *, bytes_are_steps: bool = True) -> frozenset[str]:
     """The tensors of floats on whose last bits a step function depends, before sums of products or after them.
 
-    Example: of `a = Conv(x, w); b = Mul(a, s); c = Relu(b); y = Floor(c)` these are a, b and c.
+    Example: of `a = Conv(x, w); b = Mul(a, s); c = Relu(b); y = Floor(c)` these are a, b and c. What only makes bytes,
+    as `QuantizeLinear` does, is no step function to those who can bear that one of 256 steps is taken for the next.
     """
     found: set[str] = set()
     rounded = set(_rounded_by_additions(graph))
     for node in reversed(graph.nodes):
         if (
-            _is_step(graph, node)
+            (_is_step(graph, node) and (bytes_are_steps or not _makes_bytes(graph, node)))
             or rounded.intersection(node.outputs)
             or (not found.isdisjoint(node.outputs) and (node.op not in SUMS or node.domain))
         ):
@@ -61,6 +67,20 @@ def _is_step(graph: Graph, node: Node) -> bool:
         case "Resize":
             return len(node.inputs) > 1  # by factors that are floats
     return node.op not in CONTINUOUS and node.op not in SUMS
+
+
+def decisive_convolutions(graph: Graph) -> frozenset[int]:
+    """The convolutions, by number, whose sums a step function other than rounding to bytes reads."""
+    found = decisive(graph, bytes_are_steps=False)
+    return frozenset(
+        number
+        for number, node in enumerate(graph.nodes)
+        if node.op in CONVOLUTIONS and not found.isdisjoint(node.outputs)
+    )
+
+
+def _makes_bytes(graph: Graph, node: Node) -> bool:
+    return all(graph.types[name].dtype in BYTE_NAMES for name in node.outputs if name)
 
 
 def _rounded_by_additions(graph: Graph) -> Iterable[str]:

@@ -16,7 +16,7 @@ from math import prod
 from tunewright.codegen.expr import Expr, Load, const, loads, transform
 
 from .collapse import collapse
-from .decisive import decisive
+from .decisive import decisive, decisive_convolutions
 from .groups import Group, factored, followed, inlined, is_affine, merged, reshaped
 from .ir import Graph, Node
 from .limits import MAX_STAGES
@@ -42,8 +42,8 @@ class Call:
     group: Group | None = field(repr=False, compare=False)  # what the task was made of; None for one of many rounds
 
     @staticmethod
-    def of(graph: Graph, group: Group) -> Call:
-        """The call that computes a group."""
+    def of(graph: Graph, group: Group, is_decisive: bool) -> Call:
+        """The call that computes a group; `is_decisive` as in `Task`."""
         shapes, stages = collapse(group.tensors, group.stages)
         inputs = in_order_of_use((shapes[name] for name in group.inputs), stages)
         outputs = in_order_of_use((shapes[name] for name in group.outputs), stages)
@@ -51,6 +51,7 @@ class Call:
         between = [tensor for name, tensor in shapes.items() if name not in given]
         nodes = tuple(graph.nodes[n] for n in sorted(group.nodes))
         task = canonical("+".join(node.op for node in nodes), inputs, outputs, between, stages)
+        task = replace(task, is_decisive=is_decisive)
         return Call(task, tuple(t.name for t in inputs), tuple(t.name for t in outputs), nodes, group)
 
 
@@ -101,6 +102,7 @@ class _Fusion:
         for number, node in enumerate(graph.nodes):
             self._add(number, node, wanted)
         self.decisive = decisive(graph)
+        self.convolutions = decisive_convolutions(graph)  # whose sums a step function reads
         self.kept = {self._root(name) for name in self.results}
 
     def steps(self) -> list[Step]:
@@ -125,7 +127,8 @@ class _Fusion:
             elif isinstance(unit, _Repeated):
                 steps += self._repeated(unit)
             elif number in self.groups:
-                call = Call.of(self.graph, self.groups[number])
+                group = self.groups[number]
+                call = Call.of(self.graph, group, not group.nodes.isdisjoint(self.convolutions))
                 steps += (View(self.wholes[name], name) for name in call.outputs if name in self.wholes)
                 steps.append(call)
         view(value.tensor for value in self.graph.outputs)
@@ -284,7 +287,7 @@ class _Fusion:
         """The calls of a node that is done in rounds, and the views that they work on."""
         node, rounds = self.graph.nodes[unit.number], unit.rounds
         bodies = [self._group(unit.number, replace(node, outputs=body.outputs), body.compute) for body in rounds.bodies]
-        calls = [replace(Call.of(self.graph, body), nodes=(), group=None) for body in bodies]
+        calls = [replace(Call.of(self.graph, body, False), nodes=(), group=None) for body in bodies]
         steps: list[Step] = []
         viewed: set[str] = set()
         nodes: tuple[Node, ...] = (node,)

@@ -129,7 +129,8 @@ def _segments(graph: Graph, members: Sequence[Call], roles: Roles) -> Iterator[S
             if here[start:stop] == pattern and _is_worth_it([call.task for call in inside]):
                 group = _joined([call.group for call in inside])
                 if group is not None:
-                    yield Segment(start, stop, Call.of(graph, group))
+                    is_decisive = any(call.task.is_decisive for call in inside)
+                    yield Segment(start, stop, Call.of(graph, group, is_decisive))
 
 
 def _is_worth_it(tasks: Sequence[Task]) -> bool:

@@ -119,7 +119,8 @@ class Task:
     """One fused subgraph: `inputs` in, `outputs` out, `stages` in an order that computes them.
 
     Build one through `canonical`, which renames tensors and axes. `op` is a label for people ("Conv+Relu") and no
-    part of the key.
+    part of the key. `is_decisive` says that a step function, such as `Floor`, reads what a convolution of the task makes,
+    here or in a later task (`graph.decisive`): no schedule may round it in another way than a sum's order does.
     """
 
     op: str
@@ -127,6 +128,7 @@ class Task:
     outputs: tuple[Tensor, ...]
     temporaries: tuple[Tensor, ...]
     stages: tuple[Stage, ...]
+    is_decisive: bool = False
     _tensors: dict[str, Tensor] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -193,6 +195,7 @@ class Task:
             "outputs": [_tensor_json(t) for t in self.outputs],
             "temporaries": [_tensor_json(t) for t in self.temporaries],
             "stages": [_stage_json(s) for s in self.stages],
+            **({"decisive": True} if self.is_decisive else {}),
         }
 
     @staticmethod
@@ -204,6 +207,7 @@ class Task:
             outputs=tuple(_tensor(t) for t in data["outputs"]),
             temporaries=tuple(_tensor(t) for t in data["temporaries"]),
             stages=tuple(_stage(s) for s in data["stages"]),
+            is_decisive=bool(data.get("decisive", False)),
         )
         _check(task)
         return task

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tunewright.codegen.dtype import BYTES, DType
-from tunewright.codegen.expr import Expr, Op, Var, loads, walk
+from tunewright.codegen.expr import Expr, Var, loads
 from tunewright.graph.task import Axis, Task
 
 from ..nests.direction import direction_along
@@ -62,29 +61,10 @@ def convolution(task: Task) -> Convolution | None:
         return None
     if len(strides) > 1 or not strides <= set(STRIDES):
         return None
-    if any(Var(a.name) not in found.panel.index for a in stage.reduce) or _is_stepped(task):
+    if any(Var(a.name) not in found.panel.index for a in stage.reduce) or task.is_decisive:
         return None
     others = tuple(a for a in stage.axes if a.name in found.rows and a.name not in dict(directions))
     seen = source(task, (*found.before, found.piece, *found.after), read, border=None)
     before = tuple(p for p in found.before if seen is None or p is not seen.piece)
     element = read if seen is None else seen.at(read.index)
     return Convolution(found, before, element, tuple(directions), strides.pop(), channels[0], others)
-
-
-def _is_stepped(task: Task) -> bool:
-    """Whether a step function takes up results, whole numbers perhaps, which the method's rounding could move over it.
-
-    Not so where they are quantised to bytes: a step there is one of many.
-    """
-    made = {tensor.dtype for tensor in task.outputs}
-    if not made.isdisjoint(BYTES):
-        return False
-    return DType.BOOL in made or any(_is_step(node) for stage in task.stages for node in walk(stage.body))
-
-
-def _is_step(node: Expr) -> bool:
-    if not isinstance(node, Op):
-        return False
-    return node.name in ("floor", "ceil", "round") or (
-        node.name == "cast" and node.args[0].dtype.is_float and not node.dtype.is_float
-    )

@@ -577,3 +577,38 @@ def test_fusion_changes_no_result(graph: Graph, seed: int, runs) -> None:
     feeds = {v.tensor: rng.standard_normal(graph.types[v.tensor].shape or ()).astype(np.float32) for v in graph.inputs}
     assert not any(isinstance(step, Fallback) for step in partition(graph))
     runs.agree(graph, feeds, tolerance=1e-4)
+
+
+STEPPED = {
+    "Floor": "y = Floor(c)",
+    "behind movement": "r = Relu(c) t = Transpose(r) y = Ceil(t)",
+    "in another task": "m = MaxPool <kernel_shape = [2,2]> (c) y = Round(m)",
+    "comparison": "b = Greater(c, k) y = Where(b, x, k)",
+    "Sign": "n = Neg(c) y = Sign(n)",
+    "truth": "y = Cast <to = 9> (c)",
+    "whole numbers": "y = Cast <to = 6> (c)",
+    "ThresholdedRelu": "y = ThresholdedRelu <alpha = 3.0> (c)",
+    "Shrink": "y = Shrink <lambd = 3.0> (c)",
+    "a large constant": "a = Add(c, k) y = Sub(a, k)",
+    "the evaluator's": "y = ArgMax <axis = 1> (c)",
+}
+UNSTEPPED = {
+    "activation": "y = Relu(c)",
+    "bytes": "y = QuantizeLinear(c, k, z)",
+    "another sum": "p = MatMul(c, x) y = Floor(p)",
+}
+
+
+@pytest.mark.parametrize("rest", [*STEPPED, *UNSTEPPED])
+def test_a_convolution_knows_the_steps_that_read_it(rest: str) -> None:
+    """However far behind it: its sums may not be those of Winograd's method then."""
+    kinds = {"bytes": "uint8", "truth": "bool", "whole numbers": "int32", "the evaluator's": "int64"}
+    text = f"""
+        g (float[1,4,8,8] x, float[4,4,3,3] w) => ({kinds.get(rest, "float")}[a,b,d,e] y)
+        <float k = {{12582912}}, uint8 z = {{0}}>
+        {{ c = Conv <pads: ints = [1,1,1,1]> (x, w) {(STEPPED | UNSTEPPED)[rest]} }}
+        """
+    calls = [step for step in partition(graph_of(text)[0]) if isinstance(step, Call)]
+    assert [call.task.is_decisive for call in calls if "Conv" in call.task.op] == [rest in STEPPED]
+    plain = replace(calls[0].task, is_decisive=False)
+    assert (plain.key != calls[0].task.key) is (rest in STEPPED)
