@@ -180,7 +180,6 @@ INFIX = {
 }  # fmt: skip
 
 COMPARISONS = frozenset({"lt", "le", "eq", "ne"})
-DIVISIONS = frozenset({"div", "floordiv", "mod"})
 TRANSCENDENTAL = frozenset({"exp", "log", "erf", "tanh", "sigmoid", "pow"})
 """Ops that no instruction computes: `codegen.math` expands them before emission."""
 

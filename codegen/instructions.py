@@ -4,8 +4,7 @@ Conventions. BOOL is i1 in a register, i8 in memory. Narrow floats are only cast
 floats pass NaN on from either side as numpy does (free on ARM, and on x86 where one side is constant; else x86 needs
 three instructions for one, two with masks) and don't order -0 and +0. Nothing is contracted or reassociated but `hsum`
 and `hprod` of floats, whose order is free. `fma` rounds once where the machine fuses, twice where it doesn't. Floats
-out of an integer's range, shifts past the width and integers divided by zero give any value, or stop the program as C
-would.
+out of an integer's range, shifts past the width and integers divided by zero give any value.
 """
 
 from __future__ import annotations
@@ -53,6 +52,8 @@ BINARY: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
     "shl": (None, "shl", "shl", None),
     "shr": (None, "ashr", "lshr", None),
 }
+
+DIVISIONS = frozenset({"sdiv", "udiv", "urem"})
 
 F16C_BITS = 256
 """Width of the vectors of those x86 that cast float16 by an instruction."""
@@ -138,6 +139,8 @@ def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bi
     if name in ("min", "max") and source.is_float and lanes > 1 and x86_bits >= 512 and not _is_constant(args):
         return _extreme("ogt" if name == "max" else "olt", source, lanes, args[0], args[1], emit)
     if name in BINARY and (word := BINARY[name][column]):
+        if word in DIVISIONS and (args[1].startswith("%") or args[1] == splat(0, source, lanes)):
+            args = [args[0], _divisor(word, source, lanes, args[0], args[1], emit)]
         return emit(_binary(word, source, lanes, args[0], args[1]))
     if name in COMPARISONS:
         return emit(f"{COMPARE[name][column]} {kind} {args[0]}, {args[1]}")
@@ -173,6 +176,20 @@ def _binary(word: str, dtype: DType, lanes: int, left: str, right: str) -> str:
     # reduction, what the iterations hand on, and the test would lengthen their chain.
     flag = "nsz " if dtype.is_float else ""
     return f"call {flag}{kind} @llvm.{word[1:]}.{suffix(dtype, lanes)}({kind} {right}, {kind} {left})"
+
+
+def _divisor(word: str, dtype: DType, lanes: int, left: str, right: str, emit: Emit) -> str:
+    """Where integers have no quotient, 1 in place of the right one, since a processor may stop the program there.
+
+    That is what divides by zero, as lanes beyond an edge may, and the least number over -1.
+    """
+    kind, bools = type_name(dtype, lanes), type_name(DType.BOOL, lanes)
+    bad = emit(f"icmp eq {kind} {right}, {splat(0, dtype, lanes)}")
+    if word == "sdiv":
+        least = emit(f"icmp eq {kind} {left}, {splat(np.iinfo(dtype.numpy).min, dtype, lanes)}")
+        over = emit(f"icmp eq {kind} {right}, {splat(-1, dtype, lanes)}")
+        bad = emit(f"or {bools} {bad}, {emit(f'and {bools} {least}, {over}')}")
+    return emit(f"select {bools} {bad}, {kind} {splat(1, dtype, lanes)}, {kind} {right}")
 
 
 def _extreme(better: str, dtype: DType, lanes: int, left: str, right: str, emit: Emit) -> str:

@@ -25,7 +25,7 @@ from .accesses import Picked, load, store
 from .address import Address, AddressBook
 from .contents import Contents, Memory, Place
 from .dtype import DType
-from .expr import DIVISIONS, HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
+from .expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
 from .functions import MICROKERNEL, Callees, Function, Source
 from .instructions import literal, memory_type, select, splat, type_name
 from .ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
@@ -448,8 +448,6 @@ class _Function:
             return Value(literal(number, node.dtype), node.dtype, 1, 0, number)
         if across:
             lanes = node.args[0].lanes
-        if node.name in DIVISIONS and not node.dtype.is_float and not args[1].number:
-            depth = LOCAL  # it might divide by zero, so it must not leave the condition that it stands under
         scalar_condition = node.name == "select" and first.lanes == 1
         wide = args[1:] if scalar_condition else args
         texts = [arg.text if arg.lanes == lanes else self._broadcast(arg, lanes).text for arg in wide]

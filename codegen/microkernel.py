@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .dtype import DType
-from .expr import DIVISIONS, Const, Expr, Load, Op, Var, loads, rebuilt, variables, walk
+from .expr import Expr, Load, Var, loads, rebuilt, variables
 from .index import NOTHING, Form, build, form
 from .ir import Alloc, Block, Buffer, For, If, Scope, Stmt, Store, expressions, rewritten, statements, touched_in
 
@@ -134,13 +134,5 @@ class _Integers:
         return rebuilt(node, tuple(map(self, node.children)))
 
     def _is_known(self, atom: Expr) -> bool:
-        """Whether it can be computed before the call: a division by what may be zero stands under a condition."""
-        return atom.lanes == 1 and self._own.isdisjoint(variables(atom)) and not any(map(_may_fail, walk(atom)))
-
-
-def _may_fail(node: Expr) -> bool:
-    """Whether it may divide by zero."""
-    match node:
-        case Op(name, (_, divisor), dtype) if name in DIVISIONS and not dtype.is_float:
-            return not (isinstance(divisor, Const) and divisor.value)
-    return False
+        """Whether it can be computed before the call."""
+        return atom.lanes == 1 and self._own.isdisjoint(variables(atom))

@@ -34,7 +34,14 @@ ADDITIONS = frozenset({"Add", "Sub"})
 
 BYTE_NAMES = frozenset(dtype.value for dtype in BYTES)
 
-FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
+MOVEMENT = frozenset(
+    {"Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+)
+"""Ops that only move elements, of those that may stand between two casts."""
+
+NARROW_FLOATS = frozenset({"bfloat16", "float16"})
+WIDE_FLOATS = frozenset({"float32", "float64"})
+FLOATS = NARROW_FLOATS | WIDE_FLOATS
 
 
 def decisive(graph: Graph, *, bytes_are_steps: bool = True) -> frozenset[str]:
@@ -42,6 +49,8 @@ def decisive(graph: Graph, *, bytes_are_steps: bool = True) -> frozenset[str]:
 
     Example: of `a = Conv(x, w); b = Mul(a, s); c = Relu(b); y = Floor(c)` these are a, b and c. What only makes bytes,
     as `QuantizeLinear` does, is no step function to those who can bear that one of 256 steps is taken for the next.
+
+    A float32 that is cast to float16 and back is rounded on purpose: the float16 is decisive, not what it is made of.
     """
     found: set[str] = set()
     rounded = set(_rounded_by_additions(graph))
@@ -52,7 +61,7 @@ def decisive(graph: Graph, *, bytes_are_steps: bool = True) -> frozenset[str]:
             or (not found.isdisjoint(node.outputs) and (node.op not in SUMS or node.domain))
         ):
             found.update(_floats(graph, node.inputs))
-    return frozenset(found)
+    return frozenset(found.union(_rounded_by_casts(graph)))
 
 
 def _is_step(graph: Graph, node: Node) -> bool:
@@ -91,6 +100,22 @@ def _rounded_by_additions(graph: Graph) -> Iterable[str]:
             if not shifted.isdisjoint(node.inputs):
                 yield node.outputs[0]
             shifted.add(node.outputs[0])
+
+
+def _rounded_by_casts(graph: Graph) -> Iterable[str]:
+    """Narrow floats that are made of wide ones and become such again, with no computation in between."""
+    rounded: set[str] = set()
+    for node in graph.nodes:
+        if node.domain:
+            continue
+        if node.op in MOVEMENT and not rounded.isdisjoint(node.inputs):
+            rounded.update(filter(None, node.outputs))
+        elif node.op == "Cast":
+            given, made = (graph.types[name].dtype for name in (node.inputs[0], node.outputs[0]))
+            if given in WIDE_FLOATS and made in NARROW_FLOATS:
+                rounded.add(node.outputs[0])
+            elif made in WIDE_FLOATS and node.inputs[0] in rounded:
+                yield node.inputs[0]
 
 
 def _floats(graph: Graph, names: Iterable[str]) -> Iterable[str]:

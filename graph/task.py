@@ -119,8 +119,8 @@ class Task:
     """One fused subgraph: `inputs` in, `outputs` out, `stages` in an order that computes them.
 
     Build one through `canonical`, which renames tensors and axes. `op` is a label for people ("Conv+Relu") and no
-    part of the key. `is_decisive` says that a step function, such as `Floor`, reads what a convolution of the task makes,
-    here or in a later task (`graph.decisive`): no schedule may round it in another way than a sum's order does.
+    part of the key. `is_decisive` says that a step function, such as `Floor`, reads what a convolution of the task
+    makes, here or in a later task (`graph.decisive`): no schedule may round it in another way than a sum's order does.
     """
 
     op: str

@@ -258,7 +258,7 @@ class Walk:
         else:
             found = infer_protos(node, kinds, values)
         if found and node.inputs and node.inputs[0]:
-            found = completed(node, found, draft.shape(node.inputs[0]), values)
+            found = completed(node, found, [draft.shape(name) if name else None for name in node.inputs], values)
         outputs = [self._define(scope, name, found[k]) if name else "" for k, name in enumerate(node.outputs)]
         node = Node(node.op, node.inputs, tuple(outputs), node.attrs, node.domain, node.version)
         shapes = [draft.shape(name) if name else () for name in (*node.inputs, *node.outputs)]

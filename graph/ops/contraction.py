@@ -179,16 +179,14 @@ def _product(d: Definition, a: Tensor, b: Tensor) -> None:
     """Over the last two dimensions; the ones before broadcast, and vectors are rows and columns."""
     y = d.output()
     d.require(bool(a.shape and b.shape), "a scalar operand")
-    a = d.viewed(a, (1, *a.shape)) if len(a.shape) == 1 else a
-    b = d.viewed(b, (*b.shape, 1)) if len(b.shape) == 1 else b
-    rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     batch = _broadcast(a.shape[:-2], b.shape[:-2])
-    y = d.viewed(y, (*batch, rows, columns))
+    first_column = len(batch) + len(a.shape[-2:-1])
 
     def product(i: Index, r: Index) -> Expr:
-        return _multiplied(load(a, [*i[:-1], r[0]]), load(b, [*i[:-2], r[0], i[-1]]))
+        outer, row, column = i[: len(batch)], i[len(batch) : first_column], i[first_column:]
+        return _multiplied(load(a, [*outer, *row, r[0]]), load(b, [*outer, r[0], *column]))
 
-    d.fold(y, "sum", (inner,), product)
+    d.fold(y, "sum", a.shape[-1:], product)
 
 
 def _broadcast(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:

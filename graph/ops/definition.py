@@ -166,8 +166,12 @@ class Definition:
         return tensor
 
     def viewed(self, tensor: Tensor, shape: Iterable[int]) -> Tensor:
-        """The tensor under another shape, which it then has in the whole definition."""
+        """The tensor under another shape, which it then has in the whole definition.
+
+        Raises NotNative if the node has it as another operand too, of which that shape need not be right.
+        """
         shape = tuple(shape)
+        self.require(shape == tensor.shape or self.node.inputs.count(tensor.name) < 2, "an operand in two shapes")
         if prod(shape) != prod(tensor.shape):
             raise ValueError(f"{tensor} has no shape {shape}")
         self.tensors[tensor.name] = Tensor(tensor.name, shape, tensor.dtype, tensor.constant)

@@ -190,7 +190,10 @@ def cast(d: Definition) -> View | None:
 
 
 def batch_normalization(d: Definition) -> None:
-    """Inference with known statistics; as a rule rewrites fold it away or leave a multiply-add."""
+    """Inference with known statistics; as a rule rewrites fold it away or leave a multiply-add.
+
+    In the order of ONNX's evaluator, whose bits it has where a step function follows.
+    """
     d.require(not d.attr("training_mode", 0) and d.attr("spatial", 1) == 1, "training")
     x = d.input(0, F32)
     axis = len(x.shape) - 1 if d.attr("channels_last") else min(1, len(x.shape) - 1)
@@ -199,8 +202,8 @@ def batch_normalization(d: Definition) -> None:
 
     def body(i: Index) -> Expr:
         at = [i[axis]]
-        gain = load(scale, at) / op("sqrt", load(variance, at) + epsilon)
-        return (load(x, i) - load(mu, at)) * gain + load(bias, at)
+        scaled = load(scale, at) * (load(x, i) - load(mu, at))
+        return scaled / op("sqrt", load(variance, at) + epsilon) + load(bias, at)
 
     d.write(d.output(), body)
 

@@ -103,7 +103,7 @@ def has_exact_inverse(value: float, dtype: str) -> bool:
     if abs(frexp(value)[0]) != 0.5:
         return False
     limits = np.finfo(dtype)
-    return bool(limits.tiny <= abs(1 / value) <= limits.max)
+    return float(limits.tiny) <= abs(1 / value) <= float(limits.max)
 
 
 def _pow(edit: Edit, node: Node) -> bool:

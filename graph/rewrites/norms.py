@@ -138,7 +138,7 @@ def _moment(edit: Edit, name: str) -> tuple[str, int, float] | None:
 
 def _trailing(edit: Edit, mean: Node) -> int | None:
     """The first axis of a mean that keeps its dimensions and runs over all axes from there on."""
-    rank, axes = edit.rank(mean.inputs[0]), mean.attrs["axes"]
+    rank, axes = edit.rank(mean.inputs[0]), mean.attrs.get("axes")  # else they are computed
     if not mean.attrs["keepdims"] or not axes or tuple(axes) != tuple(range(axes[0], rank)):
         return None
     return int(axes[0])

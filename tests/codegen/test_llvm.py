@@ -715,3 +715,29 @@ def test_what_was_stored_is_not_taken_for_what_loop_variables_say(execute):
     )  # fmt: skip
     got = execute(kernel([buffer("y", 3, 2)], body))["y"]
     assert got.tolist() == [[0, 7], [2, 7], [4, 7]]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("is_vector", [False, True])
+def test_integers_without_a_quotient_stop_nothing(execute, dtype, is_vector):
+    """A lane beyond an edge reads zeros, and x86 ends a program that divides by one."""
+    least = np.iinfo(dtype.numpy).min
+    x = np.resize(np.array([7, least, -7 if least else 7, 0, 100], dtype.numpy), LANES)
+    y = np.resize(np.array([0, -1 if least else 3, 2], dtype.numpy), LANES)
+    params = [buffer(name, LANES, dtype=dtype) for name in "xyz"]
+    places = [ramp(0, LANES)] if is_vector else range(LANES)
+    divided = [store("z", at, value=op("div", load("x", at, dtype=dtype), load("y", at, dtype=dtype))) for at in places]
+    got = execute(kernel(params, block(*divided)), x=x, y=y)["z"]
+    has_one = (y != 0) & ~((x == least) & (y == (-1 if least else 0)))
+    wanted = np.trunc(x.astype(np.float64)[has_one] / y[has_one])
+    np.testing.assert_array_equal(got[has_one], wanted)
+
+
+def test_lanes_beyond_an_edge_divide_by_nothing(execute):
+    """Such a lane of a divisor is zero."""
+    x, y = np.arange(1, LANES + 1, dtype=np.int32) * 12, np.full(LANES, 3, np.int32)
+    at = (ramp(0, LANES),)
+    value = op("div", Load("x", at, I32, 3), Load("y", at, I32, 3))
+    params = [buffer(name, LANES, dtype=I32) for name in "xyz"]
+    got = execute(kernel(params, store("z", ramp(0, LANES), value=value)), x=x, y=y)["z"]
+    np.testing.assert_array_equal(got[:3], [4, 8, 12])

@@ -16,6 +16,7 @@ from tunewright.graph.fusion import Call, partition
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import STEPS, rewrite
+from tunewright.graph.rewrites.identities import has_exact_inverse
 
 ROUNDED = frozenset({
     "narrow floats", "products of floats", "products of bytes", "batch norm", "matrix products", "scales",
@@ -328,6 +329,43 @@ def test_rounding_by_addition_is_a_step():
         m=np.float32(12582912),
     )
     assert {node.outputs[0] for node in graph.nodes[:2]} <= decisive(graph)
+
+
+@pytest.mark.parametrize("to", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_cast_to_a_narrow_type_and_back_rounds(to: int, moved: bool, runs: Any):
+    """Else `x - Cast(Cast(x))`, what rounding takes away, would be 0."""
+    graph = model(
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Cast", ["e"], ["a"], to=to),
+        helper.make_node("Transpose", ["a"], ["m"]),
+        helper.make_node("Cast", ["m" if moved else "a"], ["b"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose" if moved else "Identity", ["e"], ["t"]),
+        helper.make_node("Sub", ["t", "b"], ["y"]),
+    )
+    feeds = {graph.inputs[0].tensor: np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(np.float32)}
+    (wanted,) = runs.nodes(graph, feeds)
+    assert np.abs(wanted).max() > 1e-4
+    runs.agree(rewrite(graph), feeds, tolerance=1e-3)
+
+
+def test_batch_normalization_before_a_step_is_in_the_order_of_onnx(runs: Any):
+    """Whole numbers times the reciprocal of a root are next to whole numbers: their floor would be one less."""
+    graph = model(
+        helper.make_node("BatchNormalization", ["x", "s", "z", "z", "v"], ["n"], epsilon=0.0),
+        helper.make_node("Floor", ["n"], ["y"]),
+        s=np.full(WIDTH, 41, np.float32),
+        z=np.zeros(WIDTH, np.float32),
+        v=np.full(WIDTH, 41 * 41, np.float32),
+    )
+    feeds = {graph.inputs[0].tensor: np.arange(ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)}
+    (found,) = runs.steps(rewrite(graph), feeds)
+    np.testing.assert_array_equal(found, feeds[graph.inputs[0].tensor])
+
+
+def test_a_divisor_next_to_nothing_has_no_inverse(recwarn: pytest.WarningsRecorder):
+    assert not any(has_exact_inverse(value, "float32") for value in (1e-45, -1e-45, 2.0**-149, 2.0**127 * 2))
+    assert not recwarn.list
 
 
 MEANS = [

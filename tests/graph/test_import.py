@@ -12,6 +12,7 @@ from onnx import ModelProto, numpy_helper, parser
 
 from tunewright.graph.ir import Graph, Node
 from tunewright.graph.onnx_import import load
+from tunewright.graph.rewrites import rewrite
 from tunewright.graph.structure import strip
 
 HOSTILE = 'x"\n\x1b[31m../../etc\u202e' + "y" * 200
@@ -190,3 +191,54 @@ def test_folding_does_not_explode():
 def test_optional_results_that_nobody_reads_are_dropped():
     graph = imported("g (float[2,4] x, float[4] s) => (float[2,4] y) { y, m, d = LayerNormalization(x, s) }")
     assert len(only(graph).outputs) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "opset", "made"),
+    [
+        # Its axes need not be in order, and none has to be.
+        ("g (float[1,2,1,1] x) => (float[...] y) { y = Squeeze <axes = [3, 2]> (x) }", 10, (1, 2)),
+        ("g (float[1,2,1,3] x) => (float[...] y) { y = Squeeze <axes = [-2, 0]> (x) }", 11, (2, 3)),
+        ("g (float[1,2,1,1] x) => (float[...] y) { y = Squeeze(x) }", 12, (2,)),
+        (
+            """g (float[1,1,2,2] x, float[1,2,1,2] w) => (float[...] y)
+            { y = ConvTranspose <auto_pad = "SAME_UPPER", strides = [3,3], output_padding = [2,2]> (x, w) }""",
+            17,
+            (1, 2, 6, 6),
+        ),
+    ],
+)
+def test_extents_that_inference_does_not_tell_right(body: str, opset: int, made: Any, runs: Any):
+    graph = rewrite(imported(body.replace("float[...]", "float"), opset))
+    assert graph.types[graph.outputs[0].tensor].shape == made
+    rng = np.random.default_rng(0)
+    feeds = {
+        value.tensor: rng.standard_normal(graph.types[value.tensor].shape).astype(np.float32) for value in graph.inputs
+    }
+    runs.agree(graph, feeds)
+
+
+def test_an_operand_may_be_given_twice(runs: Any):
+    """Of a vector times itself each side has another shape, and one of them was taken for both."""
+    for body in (
+        "g (float[3] x) => (float y) { y = MatMul(x, x) }",
+        "g (float[2,3,3] x) => (float[2,3,3] y) { y = MatMul(x, x) }",
+        "g (float[3,3,3,3] x) => (float[3,3,1,1] y) { y = Conv(x, x) }",
+        "g (float[3,3,3,3] x) => (float[3,3,5,5] y) { y = ConvTranspose(x, x) }",
+        "g (float[3,3] x) => (float[3,3] y) { y = Gemm(x, x, x) }",
+        "g (float[4] x) => (float[4] y) { y = PRelu(x, x) }",
+    ):
+        graph = rewrite(imported(body))
+        (value,) = graph.inputs
+        x = np.random.default_rng(0).standard_normal(graph.types[value.tensor].shape).astype(np.float32)
+        runs.agree(graph, {value.tensor: x})
+
+
+def test_a_mean_over_axes_that_are_computed_is_no_norm():
+    graph = imported(
+        """g (float[2,3] x, int64[1] a) => (float[2,3] y)
+        { p = Mul(x, x) m = ReduceMean(p, a) e = Constant <value_float = 0.1> () s = Add(m, e)
+          r = Sqrt(s) y = Div(x, r) }""",
+        18,
+    )
+    assert "RMSNormalization" not in [node.op for node in rewrite(graph).nodes]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.expr import Load, Var
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.search_space.sketches.winograd import WinogradSketch
