@@ -118,7 +118,8 @@ class Report:
         yield f"{self.models:,} models in {self.seconds:.0f} s, {rate:.1f} a second; {self.findings:,} with a finding"
         yield from (f"  {count:8,} answered alike by {who}" for who, count in self.answered.most_common())
         yield from (f"  {count:8,} differ, explained: {reason}" for reason, count in self.reasons.most_common())
-        yield f"  {len(self.drawn)} ops drawn; never drawn: {', '.join(self.undrawn()) or 'none'}"
+        if self.models > 1:
+            yield f"  {len(self.drawn)} ops drawn; never drawn: {', '.join(self.undrawn()) or 'none'}"
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

@@ -261,7 +261,7 @@ def padded_conv(d: Draft) -> Tensor:
         y = d.op(
             "Pad", x, d.ints(pads), d.constant(np.float32(value), plain=True) if d.chance(0.7) else None, mode=mode
         )
-    if d.chance(0.5):
+    if d.chance(0.5) and min(shape[2:]) > 2:
         return d.op(d.among("MaxPool", "AveragePool"), y, kernel_shape=[2, 3], strides=d.among(None, [2, 2]))
     w = d.fresh("float32", (d.among(1, 3, 8), shape[1], d.between(1, 3), d.between(1, 3)), constant=0.95)
     return d.op("Conv", y, w, pads=d.among(None, [1, 1, 1, 1]))

@@ -59,7 +59,7 @@ def squeeze(d: Draft) -> Tensor:
     axes = None if d.chance(0.3) else d.rng.sample(ones, d.between(1, len(ones)))
     if d.opset >= 13:
         return d.op("Squeeze", x, d.ints(axes) if axes else None)
-    return d.op("Squeeze", x, axes=axes)
+    return d.op("Squeeze", x, axes=sorted(axes) if axes else None)  # inference has another shape for others
 
 
 def unsqueeze(d: Draft) -> Tensor:
@@ -334,9 +334,10 @@ def trilu(d: Draft) -> Tensor:
 
 
 def one_hot(d: Draft) -> Tensor:
-    """Indices, some of them outside."""
+    """Indices, some of them outside; before opset 11 there are none from the end."""
     depth = d.among(1, 3, 7)
-    index = d.fresh("int64", d.some_shape(high=2), Domain(-depth - 1 if d.chance(0.3) else -depth, depth - 1))
+    lowest = 0 if d.opset < 11 else -depth - 1 if d.chance(0.3) else -depth
+    index = d.fresh("int64", d.some_shape(high=2), Domain(lowest, depth - 1))
     values = d.constant(
         np.array([d.number(0.0), d.number(1.0)]), d.dtype_for("OneHot", 2, ("float32", "int64", "float64"))
     )
