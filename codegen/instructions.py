@@ -186,7 +186,7 @@ def _divisor(word: str, dtype: DType, lanes: int, left: str, right: str, emit: E
     kind, bools = type_name(dtype, lanes), type_name(DType.BOOL, lanes)
     bad = emit(f"icmp eq {kind} {right}, {splat(0, dtype, lanes)}")
     if word == "sdiv":
-        least = emit(f"icmp eq {kind} {left}, {splat(np.iinfo(dtype.numpy).min, dtype, lanes)}")
+        least = emit(f"icmp eq {kind} {left}, {splat(int(np.iinfo(dtype.value).min), dtype, lanes)}")
         over = emit(f"icmp eq {kind} {right}, {splat(-1, dtype, lanes)}")
         bad = emit(f"or {bools} {bad}, {emit(f'and {bools} {least}, {over}')}")
     return emit(f"select {bools} {bad}, {kind} {splat(1, dtype, lanes)}, {kind} {right}")

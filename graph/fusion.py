@@ -42,7 +42,7 @@ class Call:
     group: Group | None = field(repr=False, compare=False)  # what the task was made of; None for one of many rounds
 
     @staticmethod
-    def of(graph: Graph, group: Group, is_decisive: bool) -> Call:
+    def of(graph: Graph, group: Group, *, is_decisive: bool = False) -> Call:
         """The call that computes a group; `is_decisive` as in `Task`."""
         shapes, stages = collapse(group.tensors, group.stages)
         inputs = in_order_of_use((shapes[name] for name in group.inputs), stages)
@@ -128,7 +128,7 @@ class _Fusion:
                 steps += self._repeated(unit)
             elif number in self.groups:
                 group = self.groups[number]
-                call = Call.of(self.graph, group, not group.nodes.isdisjoint(self.convolutions))
+                call = Call.of(self.graph, group, is_decisive=not group.nodes.isdisjoint(self.convolutions))
                 steps += (View(self.wholes[name], name) for name in call.outputs if name in self.wholes)
                 steps.append(call)
         view(value.tensor for value in self.graph.outputs)
@@ -287,7 +287,7 @@ class _Fusion:
         """The calls of a node that is done in rounds, and the views that they work on."""
         node, rounds = self.graph.nodes[unit.number], unit.rounds
         bodies = [self._group(unit.number, replace(node, outputs=body.outputs), body.compute) for body in rounds.bodies]
-        calls = [replace(Call.of(self.graph, body, False), nodes=(), group=None) for body in bodies]
+        calls = [replace(Call.of(self.graph, body), nodes=(), group=None) for body in bodies]
         steps: list[Step] = []
         viewed: set[str] = set()
         nodes: tuple[Node, ...] = (node,)

@@ -130,7 +130,7 @@ def _segments(graph: Graph, members: Sequence[Call], roles: Roles) -> Iterator[S
                 group = _joined([call.group for call in inside])
                 if group is not None:
                     is_decisive = any(call.task.is_decisive for call in inside)
-                    yield Segment(start, stop, Call.of(graph, group, is_decisive))
+                    yield Segment(start, stop, Call.of(graph, group, is_decisive=is_decisive))
 
 
 def _is_worth_it(tasks: Sequence[Task]) -> bool:

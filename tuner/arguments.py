@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from numbers import Real
 from operator import index
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from tunewright.codegen.target import MAX_THREADS
@@ -25,6 +27,15 @@ def whole_number(value: Any) -> int | None:
 def real_number(value: Any) -> float | None:
     """The value, where it is a number of any real type, numpy's too; None for all else, booleans too."""
     return float(value) if not isinstance(value, bool) and isinstance(value, Real) else None
+
+
+def checked_model(model: Any) -> Path | str | bytes:
+    """A path of a model, or its bytes. Raises Refused for all else, such as a model that is read already."""
+    if isinstance(model, PathLike):
+        return Path(model)
+    if isinstance(model, str | bytes):
+        return model
+    raise Refused(f"model is a {type(model).__name__}; give its path, or its bytes: model.SerializeToString()")
 
 
 def checked_threads(threads: int | None) -> int | None:

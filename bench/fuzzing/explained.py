@@ -244,12 +244,12 @@ def _are_right(difference: Difference, *others: str) -> bool:
     one, other = (difference.arrays.get(who) for who in others)
     if difference.bound is None or one is None or other is None:
         return False
-    are_right = difference.bound.allows(one) & difference.bound.allows(other)
+    are_right = np.logical_and(difference.bound.allows(one), difference.bound.allows(other))
     if _is_float(one):
         are_alike = np.isclose(one, other, rtol=1e-6, atol=NOTHING * limits(one.dtype.name)[1])
     else:
         are_alike = one == other
-    return bool((difference.right | are_right | are_alike).all())
+    return bool(np.logical_or.reduce((difference.right, are_right, are_alike)).all())
 
 
 def adds_up_in_one_order(difference: Difference) -> bool:
@@ -266,7 +266,7 @@ def _multiplied_overflows(array: Array) -> bool:
         powers = np.log2(np.abs(array.astype(np.float64)))
     powers = powers[np.isfinite(powers)]
     most = np.log2(limits("float64" if array.dtype.name == "float64" else "float32")[0])
-    return float(powers[powers > 0].sum()) > most or float(-powers[powers < 0].sum()) > most - 2
+    return bool(powers[powers > 0].sum() > most or -powers[powers < 0].sum() > most - 2)
 
 
 def cancels_in_a_logarithm(difference: Difference) -> bool:

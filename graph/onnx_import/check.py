@@ -64,8 +64,10 @@ def _check_opsets(given: Collection[OperatorSetIdProto], whose: str) -> None:
     _check_text(opset.domain for opset in given)
     opsets = versions(given)
     for opset in given:
-        if opset.version != opsets[standard(opset.domain)]:
-            raise ModelError(f"{whose} gives two versions for opset domain {shown(opset.domain)}")
+        other = opsets[standard(opset.domain)]
+        if opset.version != other:
+            domain = shown(opset.domain or "ai.onnx")
+            raise ModelError(f"{whose} gives versions {opset.version} and {other} for opset domain {domain}; give one")
     if not all(0 <= one <= MAX_OPSET for one in opsets.values()):
         raise ModelError(f"opset versions are 0 to {MAX_OPSET:,}; {whose} gives {str(list(opsets.values()))[:80]}")
     version = opsets.get("", MIN_OPSET)

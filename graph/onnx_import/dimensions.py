@@ -40,9 +40,12 @@ class Dimensions:
     def __init__(self, bindings: Mapping[str, int], inputs: Iterable[ValueInfoProto]) -> None:
         """Raises ModelError where a binding is no size or names nothing that is open, or something stays open."""
         for key, value in bindings.items():
-            if not 1 <= value <= MAX_ELEMENTS:
-                raise ModelError(f"dimension {shown(key)}: {value} is not between 1 and {MAX_ELEMENTS:,}")
+            if not 0 <= value <= MAX_ELEMENTS:
+                raise ModelError(f"dimension {shown(key)}: {value} is not between 0 and {MAX_ELEMENTS:,}")
         self._bindings = bindings
+        inputs = list(inputs)
+        for value in inputs:  # before bindings that mean one of its dimensions are said to mean nothing
+            _check_has_rank(value)
         found = [dimension for value in inputs for dimension in _open(value)]
         unknown = bindings.keys() - {key for one in found for key in (one.place, one.name)}
         if unknown:
@@ -53,12 +56,7 @@ class Dimensions:
             raise ModelError(_how_to_bind(left))
 
     def bound(self, value: ValueInfoProto) -> TensorType:
-        """The type of an input of the model. Raises ModelError if it is of a kind that is not supported."""
-        place = f"input {shown(value.name)}"
-        if value.type.WhichOneof("value") != "tensor_type":
-            raise ModelError(f"{place} is no tensor; only tensors can enter a model")
-        if not value.type.tensor_type.HasField("shape"):
-            raise ModelError(f"{place} has no shape, not even a rank; export the model with one")
+        """The type of an input of the model. Raises ModelError if it is beyond the limits."""
         static = ValueInfoProto.FromString(value.SerializeToString())
         dims = static.type.tensor_type.shape.dim
         for one in _open(value):
@@ -67,11 +65,19 @@ class Dimensions:
             check_shape([dim.dim_value for dim in dims])
             return tensor_type(static.type)
         except TypeFault as fault:
-            raise ModelError(f"{place}: {fault}") from fault
+            raise ModelError(f"input {shown(value.name)}: {fault}") from fault
 
     def _number(self, dimension: _Open) -> int | None:
         """What it is bound to: by its place before its name."""
         return self._bindings.get(dimension.place, self._bindings.get(dimension.name) if dimension.name else None)
+
+
+def _check_has_rank(value: ValueInfoProto) -> None:
+    place = f"input {shown(value.name)}"
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise ModelError(f"{place} is no tensor; only tensors can enter a model")
+    if not value.type.tensor_type.HasField("shape"):
+        raise ModelError(f"{place} has no shape, not even a rank; export the model with one")
 
 
 def _open(value: ValueInfoProto) -> list[_Open]:
@@ -102,7 +108,7 @@ def _described(alike: Collection[_Open]) -> str:
     """A dimension, and where it is: the first of several places."""
     first, *others = alike
     where = f"{shown(first.name) if first.name else first.axis} of input {shown(first.label)}"
-    return f"{where} (and {len(others)} more)" if others else where
+    return f"{where} (and at {len(others)} more place{'s' * (len(others) > 1)})" if others else where
 
 
 def _listed(items: Collection[str], separator: str = ", ") -> str:

@@ -25,7 +25,7 @@ from onnx import (
 from tunewright.graph.draft import Draft
 from tunewright.graph.fallback import is_computed
 from tunewright.graph.inference import TypeFault, infer, infer_protos, tensor_type
-from tunewright.graph.ir import Default, Graph, Node, TensorType, Value
+from tunewright.graph.ir import Array, Default, Graph, Node, TensorType, Value
 from tunewright.graph.onnx_form import CAPTURES, FUNCTIONS, model_of, plain, type_proto
 
 from .bodies import closed
@@ -148,6 +148,15 @@ class Walk:
         except TypeFault as fault:
             raise MisfitError(f"{place}: {one_line(fault)}") from fault
 
+    def _inferred(
+        self, node: Node, kinds: Sequence[TypeProto | None], values: Sequence[Array | None]
+    ) -> list[TypeProto]:
+        try:
+            return infer_protos(node, kinds, values)
+        except TypeFault as fault:
+            operands = ", ".join(str(self._draft.types[name]) if name else "none" for name in node.inputs)
+            raise TypeFault(f"{fault} (operands {operands})") from fault
+
     def _constant(self, proto: NodeProto, place: str) -> tuple[str, Any]:
         """The model's name for it, and the value."""
         if len(proto.attribute) != 1 or len(proto.output) != 1:
@@ -256,7 +265,7 @@ class Walk:
         if CAPTURES in node.attrs:
             found = self._control_flow_types(node, proto, scope)
         else:
-            found = infer_protos(node, kinds, values)
+            found = self._inferred(node, kinds, values)
         if found and node.inputs and node.inputs[0]:
             found = completed(node, found, [draft.shape(name) if name else None for name in node.inputs], values)
         outputs = [self._define(scope, name, found[k]) if name else "" for k, name in enumerate(node.outputs)]

@@ -85,11 +85,12 @@ def test_open_dimensions_say_how_to_bind_them(monkeypatch: pytest.MonkeyPatch):
         parsed(body), "dimension 1 of input 'x' is open", "--dim 'x:1=1', in Python dims={'x:1': 1}", dims={"batch": 1}
     )
     refused(parsed(body), "no dimension 'other'", "'batch', 'x:1'", dims={"batch": 1, "x:1": 2, "other": 3})
-    refused(parsed(body), "0 is not between", dims={"batch": 0})
+    refused(parsed(body), "-1 is not between", dims={"batch": -1})
+    assert load(parsed(body).SerializeToString(), {"batch": 0, "x:1": 3}).types["v0"].shape == (0, 3)
     several = parsed("g (float[batch,2] x, float[n,batch] z, float[n] w) => (float[n] y) { y = Relu(w) }")
     refused(
         several,
-        "2 dimensions are open: 'batch' of input 'x' (and 1 more), 'n' of input 'z' (and 1 more);",
+        "2 dimensions are open: 'batch' of input 'x' (and at 1 more place), 'n' of input 'z' (and at 1 more place);",
         "--dim batch=1 --dim n=1, in Python dims={'batch': 1, 'n': 1}",
     )
     refused(several, "dimension 'n' of input 'w' is open", dims={"batch": 1, "z:0": 1})
@@ -156,7 +157,7 @@ def _with(model: ModelProto, change: Callable[[ModelProto], Any]) -> ModelProto:
         (lambda m: setattr(m.opset_import[0], "version", 5), ("opset 5", "older than 6")),
         (lambda m: setattr(m.opset_import[0], "version", 999), ("opset 999", "newer")),
         (lambda m: m.ClearField("opset_import"), ("opset",)),
-        (lambda m: m.opset_import.append(helper.make_opsetid("ai.onnx", 17)), ("two versions",)),
+        (lambda m: m.opset_import.append(helper.make_opsetid("ai.onnx", 17)), ("versions 18 and 17",)),
         (lambda m: m.opset_import.append(helper.make_opsetid("other", 2**40)), ("opset versions are", "1099511627776")),
         (lambda m: m.opset_import.append(helper.make_opsetid("other", -(2**63))), ("opset versions are",)),
         (lambda m: setattr(m, "ir_version", 1000), ("1000",)),

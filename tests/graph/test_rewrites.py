@@ -423,7 +423,7 @@ CHOSEN = """(bool c, float16[3, 4] x) => (float16 y) {
 WIDENED = [
     ("(float16[3, 4] x) => (float16[3, 4] y) { a = Relu(x) y = Exp(a) }", ["Cast", "Relu", "Exp", "Cast"]),
     ("(float16[3, 4] x) => (float16 a, float y) { a = Relu(x) y = Cast<to = 1>(a) }", ["Cast", "Relu", "Cast", "Cast"]),
-    ("(float[3, 4] x) => (float y) { a = Cast<to = 16>(x) y = Cast<to = 1>(a) }", ["Cast", "Cast"]),
+    ("(float[3, 4] x) => (float y) { a = Cast<to = 16>(x) y = Cast<to = 1>(a) }", ["Cast"] * 4),  # rounds
     (
         "(float16[3, 4] x) => (float16 y) { e = EyeLike<dtype = 10>(x) y = Add(x, e) }",
         ["Cast", "EyeLike", "Cast", "Add", "Cast"],

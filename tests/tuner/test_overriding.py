@@ -63,7 +63,9 @@ def test_a_run_that_is_given_weights_uses_them(ir_version: int) -> None:
 def test_weights_that_are_no_inputs_are_not_taken() -> None:
     with opened(linear("b")) as session:
         assert [argument.name for argument in session.get_overridable_initializers()] == ["b"]
-        with pytest.raises(InputError, match="the model has no input 'w'; the model takes 'x'"):
+        with pytest.raises(
+            InputError, match="no input 'w'; the model takes 'x' .*, and in place of its own weights 'b'$"
+        ):
             session.run(None, {"x": X, "w": W, "b": B})
 
 
@@ -153,3 +155,6 @@ def test_the_command_takes_weights_as_inputs(tmp_path: Path) -> None:
     assert json.loads((out / "manifest.json").read_text())["outputs"][0]["name"] == "y"
     with pytest.raises(Refused, match=r"'z=a\.npy' is not NAME=FILE\.npy of an input of the model"):
         run(path, ["z=a.npy"], None, Place(), threads=1)
+    with pytest.raises(Refused, match="--input x= is given twice"):
+        twice = [f"x={tmp_path / 'x.npy'}"] * 2
+        run(path, twice, None, Place(), threads=1)

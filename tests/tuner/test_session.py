@@ -203,6 +203,13 @@ def test_settings_are_given_by_name() -> None:
         InferenceSession(b"", "sqlite://")  # type: ignore[call-arg]
 
 
+def test_a_model_is_a_path_or_bytes() -> None:
+    with pytest.raises(
+        Refused, match=r"model is a ModelProto; give its path, or its bytes: model.SerializeToString\(\)"
+    ):
+        InferenceSession(small_model())  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("threads", [0, -1, 4097, "2", 1.5, True])
 def test_threads_have_a_range(threads: Any) -> None:
     with pytest.raises(Refused, match=r"threads is .*; it must be a whole number from 1 to 4096"):

@@ -16,6 +16,9 @@ from ..models.model import Model
 from ..running.coverage import Coverage
 from ..running.session import InferenceSession, object_cache
 
+MADE_UP = "made up"
+"""Where arrays come from that nobody gives."""
+
 
 def session_of(prepared: Prepared) -> InferenceSession:
     """A session on the schedules found. Raises Refused where a task has none that may work."""
@@ -33,13 +36,15 @@ def feeds(model: Model, given: Sequence[str]) -> tuple[dict[str, Any], dict[str,
     Raises Refused for what names no input or no array, OSError for a file that can't be read.
     """
     arrays = example_feeds(model)
-    sources = dict.fromkeys(arrays, "made up")
+    sources = dict.fromkeys(arrays, MADE_UP)
     for text in given:
         label = _label(text, arrays)
         if label is None:
             names = ", ".join(map(repr, arrays)) or "none"
             raise Refused(f"--input {text!r} is not NAME=FILE.npy of an input of the model; there are {names}")
         path = text[len(label) + 1 :]
+        if sources[label] != MADE_UP:
+            raise Refused(f"--input {label}= is given twice, with {sources[label]!r} and {path!r}; give it once")
         arrays[label], sources[label] = load_array(Path(path)), path
     return arrays, sources
 

@@ -16,7 +16,7 @@ from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.workers.pool import Machines, Pool, PoolError
 from tunewright.workers.process import NotStarted, expect
 
-from ..arguments import checked_dims, checked_threads, real_number, whole_number
+from ..arguments import checked_dims, checked_model, checked_threads, real_number, whole_number
 from ..errors import Refused, message
 from ..models.model import Model, open_model
 from ..settings import PATIENCE_S, settings
@@ -67,7 +67,7 @@ def tune(
     can't be read, StoreError for a database that can't be used. On KeyboardInterrupt the job stays in the database, as
     paused.
     """
-    dims, threads = checked_dims(dims), checked_threads(threads)
+    model, dims, threads = checked_model(model), checked_dims(dims), checked_threads(threads)
     budget, seed = _checked(strategy, trials, minutes, until, seed)
     tell = watch or (lambda progress: None)
     if pool == "local":

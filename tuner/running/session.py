@@ -20,7 +20,7 @@ from tunewright.codegen.runtime.residence import trim_compiler, trim_heap
 from tunewright.codegen.target import CUDA
 from tunewright.graph.ir import TensorType
 
-from ..arguments import checked_dims, checked_threads
+from ..arguments import checked_dims, checked_model, checked_threads
 from ..errors import InputError
 from ..settings import settings
 from ..targets import checked_target
@@ -95,7 +95,7 @@ class InferenceSession:
         target: str = "auto",
     ) -> None:
         lock = Path(lock) if lock is not None else None
-        dims, threads = checked_dims(dims), checked_threads(threads)
+        model, dims, threads = checked_model(model), checked_dims(dims), checked_threads(threads)
         is_watched = _schedule_log.isEnabledFor(logging.DEBUG)  # who looks on sees it all made
         images = None if checked_target(target) == CUDA or is_watched else image_store()
         origin = Origin(model, db, server, lock, dims, threads, target, Origin.state_of(model))
@@ -270,11 +270,10 @@ class InferenceSession:
 
     def _misfed(self, given: Any) -> str:
         """What is wrong with the names of inputs given: one line for people; empty where nothing is."""
-        inputs = self._model.image.inputs
+        inputs, weights = self._model.image.inputs, list(self._defaults if self._origin else ())
         if isinstance(given, Mapping):
             labels, names = [port.label for port in inputs], list(given)
-            known = {*labels, *(self._defaults if self._origin else ())}
-            unknown = ", ".join(repr(name) for name in names if name not in known)
+            unknown = ", ".join(repr(name) for name in names if name not in (*labels, *weights))
             missing = ", ".join(repr(label) for label in labels if label not in names)
             faults = [f"the model has no input {unknown}"] * bool(unknown)
             fault = ", and ".join(faults + [f"input {missing} is missing"] * bool(missing))
@@ -283,7 +282,8 @@ class InferenceSession:
         if not fault:
             return ""
         takes = ", ".join(f"{port.label!r} ({port.value.kind})" for port in inputs) or "none"
-        return f"{fault}; the model takes {takes}"
+        given_too = f", and in place of its own weights {', '.join(map(repr, weights))}" if weights else ""
+        return f"{fault}; the model takes {takes}{given_too}"
 
     def _numbers(self, given: Mapping[str, Any], wanted: Sequence[str] | None) -> list[int]:
         """The outputs of these names. Raises InputError where names, of inputs given too, are not the model's."""
