@@ -66,7 +66,7 @@ def test_weights_that_are_no_inputs_are_not_taken() -> None:
         with pytest.raises(
             InputError, match="no input 'w'; the model takes 'x' .*, and in place of its own weights 'b'$"
         ):
-            session.run(None, {"x": X, "w": W, "b": B})
+            session.run(None, {"x": X, "w": W})
 
 
 def test_a_weight_must_be_of_the_type_and_shape_of_the_model_s() -> None:
