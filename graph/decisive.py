@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from tunewright.codegen.dtype import BYTES
 
 from .channels import CONVOLUTIONS
@@ -38,6 +40,9 @@ MOVEMENT = frozenset(
     {"Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
 """Ops that only move elements, of those that may stand between two casts."""
+
+LEAST_SHIFT = 2.0**10
+"""Of constants that are added and taken away again to round: after this one float32 has 13 binary places left."""
 
 NARROW_FLOATS = frozenset({"bfloat16", "float16"})
 WIDE_FLOATS = frozenset({"float32", "float64"})
@@ -79,13 +84,14 @@ def _is_step(graph: Graph, node: Node) -> bool:
 
 
 def decisive_convolutions(graph: Graph) -> frozenset[int]:
-    """The convolutions, by number, whose sums a step function other than rounding to bytes reads."""
+    """The convolutions, by number, of windows whose sums a step function other than rounding to bytes reads."""
     found = decisive(graph, bytes_are_steps=False)
-    return frozenset(
-        number
-        for number, node in enumerate(graph.nodes)
-        if node.op in CONVOLUTIONS and not found.isdisjoint(node.outputs)
-    )
+    windows = [(number, node) for number, node in enumerate(graph.nodes) if node.op in CONVOLUTIONS and _slides(node)]
+    return frozenset(number for number, node in windows if not found.isdisjoint(node.outputs))
+
+
+def _slides(node: Node) -> bool:
+    return max(node.attrs["kernel_shape"], default=1) > 1
 
 
 def _makes_bytes(graph: Graph, node: Node) -> bool:
@@ -93,12 +99,15 @@ def _makes_bytes(graph: Graph, node: Node) -> bool:
 
 
 def _rounded_by_additions(graph: Graph) -> Iterable[str]:
-    """Results of one constant added after another: so floats are rounded, to whole numbers by 1.5 * 2^23."""
+    """Results of one constant added after another large one: so floats are rounded, to whole numbers by 1.5 * 2^23."""
     shifted: set[str] = set()
     for node in graph.nodes:
-        if node.op in ADDITIONS and not node.domain and not graph.constants.keys().isdisjoint(node.inputs):
-            if not shifted.isdisjoint(node.inputs):
-                yield node.outputs[0]
+        if node.op not in ADDITIONS or node.domain:
+            continue
+        added = [graph.constants[name] for name in node.inputs if name in graph.constants]
+        if added and not shifted.isdisjoint(node.inputs):
+            yield node.outputs[0]
+        if any(np.abs(array).max(initial=0) >= LEAST_SHIFT for array in added):
             shifted.add(node.outputs[0])
 
 

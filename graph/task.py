@@ -120,7 +120,7 @@ class Task:
 
     Build one through `canonical`, which renames tensors and axes. `op` is a label for people ("Conv+Relu") and no
     part of the key. `is_decisive` says that a step function, such as `Floor`, reads what a convolution of the task
-    makes, here or in a later task (`graph.decisive`): no schedule may round it in another way than a sum's order does.
+    makes, here or in a later task (`graph.decisive`): so it must not be Winograd's, which rounds more than sums do.
     """
 
     op: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from onnx.reference import ops
 from onnx.reference.op_run import OpRun
 
@@ -16,6 +17,11 @@ class Corrected(OpRun):
     def _attrs(self) -> dict[str, Any]:
         """The attributes that the node has."""
         return {item.name: getattr(self, item.name) for item in self.onnx_node.attribute}
+
+
+def widened(x: Any) -> Any:
+    """At least in float32: the evaluator's own type for narrow floats has few digits, and overflows early."""
+    return np.asarray(x, np.result_type(x.dtype, np.float32))
 
 
 def mended(op: str, *first: type) -> type:

@@ -49,6 +49,7 @@ class OneHot(Corrected):
 
     def _run(self, indices: Any, depth: Any, values: Any, **_: Any) -> tuple[Array]:
         count = int(np.asarray(depth).reshape(-1)[0])
+        indices = np.asarray(indices, np.result_type(indices.dtype, np.int64))  # the depth may be beyond their own type
         axis = self._attrs().get("axis", -1) % (indices.ndim + 1)
         places = np.arange(count).reshape(-1, *(1,) * (indices.ndim - axis))
         chosen = np.expand_dims(np.mod(indices, count), axis) == places

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array
-from .corrected import Corrected
+from .corrected import Corrected, widened
 
 
 class MeanVarianceNormalization(Corrected):
@@ -15,7 +15,7 @@ class MeanVarianceNormalization(Corrected):
 
     def _run(self, x: Any, **_: Any) -> tuple[Array]:
         axes = tuple(self._attrs().get("axes", (0, 2, 3)))
-        wide = np.asarray(x, np.result_type(x.dtype, np.float32))
+        wide = widened(x)
         centred = wide - wide.mean(axis=axes, keepdims=True)
         spread = np.sqrt((centred * centred).mean(axis=axes, keepdims=True))
         return (np.asarray(centred / (spread + np.asarray(1e-9, wide.dtype))).astype(x.dtype),)

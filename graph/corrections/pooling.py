@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import windows
 from ..ir import Array
-from .corrected import Corrected
+from .corrected import Corrected, widened
 
 
 class MaxPool(Corrected):
@@ -39,7 +39,7 @@ class AveragePool(Corrected):
         around = [(0, 0), (0, 0), *zip(before, after, strict=True)]
         counted = np.pad(np.ones((1, 1, *x.shape[2:]), np.bool_), around, constant_values=True)
         own = {**attrs, "pads": tuple(pad - more for pad, more in zip(attrs["pads"], (*before, *after), strict=True))}
-        wide = np.asarray(x, np.result_type(x.dtype, np.float32))
+        wide = widened(x)
         total = _windows(wide, attrs, counts, 0).sum(axis=inner)
         return (np.asarray(total / _windows(counted, own, counts, False).sum(axis=inner)).astype(x.dtype),)
 
@@ -50,7 +50,7 @@ class LpPool(Corrected):
     def _run(self, x: Any, **_: Any) -> tuple[Array]:
         attrs, counts, inner = _plan(self._attrs(), x)
         p = self._attrs().get("p", 2)
-        wide = np.abs(np.asarray(x, np.result_type(x.dtype, np.float32))) ** p
+        wide = np.abs(widened(x)) ** p
         return (np.asarray(_windows(wide, attrs, counts, 0).sum(axis=inner) ** (1 / p)).astype(x.dtype),)
 
 
@@ -101,7 +101,7 @@ class GlobalAveragePool(Corrected):
     """The mean of each channel."""
 
     def _run(self, x: Any, **_: Any) -> tuple[Array]:
-        wide = np.asarray(x, np.result_type(x.dtype, np.float32))
+        wide = widened(x)
         total = np.sum(wide, axis=tuple(range(2, x.ndim)), keepdims=True)
         return (np.asarray(total / np.float32(prod(x.shape[2:]))).astype(x.dtype),)
 
@@ -118,5 +118,5 @@ class GlobalLpPool(Corrected):
 
     def _run(self, x: Any, **_: Any) -> tuple[Array]:
         p = self._attrs().get("p", 2)
-        total = np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True)
-        return (np.asarray(total ** (1 / p), x.dtype),)
+        total = np.sum(np.abs(widened(x)) ** p, axis=tuple(range(2, x.ndim)), keepdims=True)
+        return (np.asarray(total ** (1 / p)).astype(x.dtype),)

@@ -9,7 +9,7 @@ import numpy as np
 from onnx.reference import ops
 
 from ..ir import Array
-from .corrected import Corrected
+from .corrected import Corrected, widened
 
 _convolution = ops.load_op("", "Conv").eval
 
@@ -44,7 +44,7 @@ class Saturating:
         if not x.size:
             return (result,)
         limit = 65504.0 if x.dtype == np.float16 else 2.0**20  # beyond all results, and held by the type of x / scale
-        sizes = np.abs(np.asarray(x, np.result_type(x.dtype, np.float32)))
+        sizes = np.abs(widened(x))
         largest = np.fmax.reduce(sizes, axis=None, initial=0.0)  # of what is not NaN
         if result.dtype.name not in _BOUNDS or not largest > limit * np.min(np.abs(scale)):
             return (result,)

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ops
 
 from ..ir import Array
-from .corrected import Corrected
+from .corrected import Corrected, widened
 
 _Fold = Callable[..., Any]
 """Folds an array; keywords `axis` and `keepdims` as numpy has them."""
@@ -91,9 +91,10 @@ class LRN(Corrected):
 
     def _run(self, x: Any, alpha: float, beta: float, bias: float, size: int) -> tuple[Array]:
         before, after = (size - 1) // 2, size // 2
-        squares = np.pad(np.square(x), [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)])
+        wide = widened(x)
+        squares = np.pad(np.square(wide), [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)])
         total = sum(squares[:, k : k + x.shape[1]] for k in range(size))
-        return (np.asarray(x / (bias + alpha / size * total) ** beta, x.dtype),)
+        return (np.asarray(wide / (bias + alpha / size * total) ** beta).astype(x.dtype),)
 
 
 SOFTMAXES = ("Hardmax", "LogSoftmax", "Softmax")
@@ -109,9 +110,9 @@ class Softmax(Corrected):
         old = self.run_params["opsets"][""] < 13
         first = ((1 if old else -1) if axis is None else axis) % max(x.ndim, 1)
         axes = tuple(range(first, x.ndim)) if old else (first,)
-        rows = np.moveaxis(x, axes, range(-len(axes), 0))
+        rows = np.moveaxis(widened(x), axes, range(-len(axes), 0))
         values = self._rows(rows.reshape(*rows.shape[: x.ndim - len(axes)], -1)).reshape(rows.shape)
-        return (np.asarray(np.moveaxis(values, range(-len(axes), 0), axes), x.dtype),)
+        return (np.asarray(np.moveaxis(values, range(-len(axes), 0), axes)).astype(x.dtype),)
 
     def _rows(self, rows: Any) -> Any:
         shifted = rows - rows.max(axis=-1, keepdims=True, initial=-np.inf)
@@ -130,7 +131,7 @@ class LpNormalization(Corrected):
 
     def _run(self, x: Any, **_: Any) -> tuple[Array]:
         attrs = self._attrs()
-        wide = np.abs(np.asarray(x, np.result_type(x.dtype, np.float32)))
+        wide = np.abs(widened(x))
         over = {"axis": attrs.get("axis", -1), "keepdims": True}
         norm = np.sum(wide, **over) if attrs.get("p", 2) == 1 else np.sqrt(np.sum(np.square(wide), **over))
         return (np.asarray(x / np.where(norm == 0, 1, norm)).astype(x.dtype),)
@@ -141,7 +142,7 @@ class LayerNormalization(Corrected):
 
     def _run(self, x: Any, gain: Any, bias: Any = None, **_: Any) -> tuple[Array, ...]:
         attrs = self._attrs()
-        wide = np.asarray(x, np.result_type(x.dtype, np.float32))
+        wide = widened(x)
         over = {"axis": tuple(range(attrs.get("axis", -1) % x.ndim, x.ndim)), "keepdims": True}
         mean = _mean(wide, **over)
         scale = 1 / np.sqrt(_mean(np.square(wide - mean), **over) + attrs.get("epsilon", 1e-5))
@@ -160,7 +161,7 @@ class SoftmaxCrossEntropyLoss(Corrected):
     """The likelihood loss of logarithms of a softmax, which are never those of a 0 that a power was rounded to."""
 
     def _run(self, x: Any, target: Any, weight: Any = None, **_: Any) -> tuple[Any, ...]:
-        wide = np.asarray(x, np.result_type(x.dtype, np.float32))
+        wide = widened(x)
         shifted = wide - wide.max(axis=1, keepdims=True)
         logarithms = (shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))).astype(x.dtype)
         operands = [logarithms, target] + ([] if weight is None else [weight])

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir import Array
 from ..resize import keys_kernel
-from .corrected import Corrected
+from .corrected import Corrected, widened
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """Names that opset 20 changed."""
@@ -31,10 +31,10 @@ class GridSample(Corrected):
         mode, border = attrs.get("mode", "linear"), attrs.get("padding_mode", "zeros")
         mode = _MODES.get(mode, mode)
         aligned = bool(attrs.get("align_corners", 0))
-        wide = np.asarray(x, np.result_type(x.dtype, np.float32) if mode != "nearest" else x.dtype)
+        wide = x if mode == "nearest" else widened(x)
         taps = []
         for axis, extent in enumerate(x.shape[2:]):
-            at = np.asarray(grid[..., -1 - axis], np.result_type(grid.dtype, np.float32))
+            at = widened(grid[..., -1 - axis])
             at = (at + 1) / 2 * (extent - 1) if aligned else ((at + 1) * extent - 1) / 2
             at = np.rint(at) if mode == "nearest" else at
             taps.append(_taps(_within(at, extent, border, aligned), extent, mode, border, aligned))

@@ -71,7 +71,7 @@ def _conv_transpose(node: Node, shapes: Sequence[Any], values: Sequence[Array | 
 def _squeeze(node: Node, shapes: Sequence[Any], values: Sequence[Array | None]) -> Shape | None:
     """Before opset 13 inference takes the axes to be in order."""
     shape, axes = shapes[0], node.attrs.get("axes")
-    if axes is None:
+    if axes is None or not shape:
         return None
     gone = {axis % len(shape) for axis in axes}
     return tuple(extent for axis, extent in enumerate(shape) if axis not in gone)

@@ -772,3 +772,17 @@ def test_a_tensor_of_unknown_rank_may_have_windows(runs: Any):
         y = MaxPool<kernel_shape = [1, 2], strides = [1, 3], pads = [0, 1, 0, 1]>(t) }""")
     [found] = runs.nodes(graph, {"v0": normal(5, 1, 2, 7)})
     assert found.shape == (1, 1, 2, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_the_depth_may_be_beyond_the_type_of_the_indices(dtype: Any):
+    [found] = computed("OneHot", [np.array([0, 127], dtype), np.array(300), np.array([0, 1], np.float32)], 13)
+    np.testing.assert_array_equal(found.argmax(axis=-1), [0, 127])
+
+
+@pytest.mark.parametrize(("op", "wanted"), [("GlobalLpPool", 600.0), ("LpPool", 600.0), ("LRN", 300 / 90001**0.75)])
+def test_halves_do_not_overflow_within(op: str, wanted: float):
+    attrs: dict[str, Any] = {"LpPool": {"kernel_shape": (2, 2)}, "LRN": {"size": 1, "alpha": 1.0}}.get(op, {})
+    [found] = computed(op, [np.full((1, 1, 2, 2), 300, np.float16)], 18, 1, **attrs)
+    assert found.dtype == np.float16
+    assert found.max() == pytest.approx(wanted, rel=1e-2)

@@ -593,6 +593,7 @@ STEPPED = {
     "the evaluator's": "y = ArgMax <axis = 1> (c)",
 }
 UNSTEPPED = {
+    "small offsets": "a = Add(c, one) y = Add(a, one)",
     "activation": "y = Relu(c)",
     "bytes": "y = QuantizeLinear(c, k, z)",
     "another sum": "p = MatMul(c, x) y = Floor(p)",
@@ -605,7 +606,7 @@ def test_a_convolution_knows_the_steps_that_read_it(rest: str) -> None:
     kinds = {"bytes": "uint8", "truth": "bool", "whole numbers": "int32", "the evaluator's": "int64"}
     text = f"""
         g (float[1,4,8,8] x, float[4,4,3,3] w) => ({kinds.get(rest, "float")}[a,b,d,e] y)
-        <float k = {{12582912}}, uint8 z = {{0}}>
+        <float k = {{12582912}}, float one = {{1}}, uint8 z = {{0}}>
         {{ c = Conv <pads: ints = [1,1,1,1]> (x, w) {(STEPPED | UNSTEPPED)[rest]} }}
         """
     calls = [step for step in partition(graph_of(text)[0]) if isinstance(step, Call)]

@@ -218,6 +218,11 @@ def test_extents_that_inference_does_not_tell_right(body: str, opset: int, made:
     runs.agree(graph, feeds)
 
 
+def test_an_axis_that_a_scalar_does_not_have():
+    graph = imported("g (float x) => (float y) { y = Squeeze <axes = [0]> (x) }", 11)
+    assert graph.types[graph.outputs[0].tensor].shape == ()
+
+
 def test_an_operand_may_be_given_twice(runs: Any):
     """Of a vector times itself each side has another shape, and one of them was taken for both."""
     for body in (

@@ -16,6 +16,7 @@ from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.lookup.lockfile import write_lock
 from tunewright.tuner.lookup.place import Place
 from tunewright.tuner.models.model import open_model
+from tunewright.tuner.running import session as session_module
 from tunewright.tuner.running.session import Argument, InferenceSession
 
 RNG = np.random.default_rng(0)
@@ -60,11 +61,41 @@ def test_a_run_that_is_given_weights_uses_them(ir_version: int) -> None:
         assert session.kernels_s({"x": X, "w": W}) > 0
 
 
+def test_the_last_choices_of_weights_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "MOST_CHOICES", 2)
+    with opened(linear("w", "b")) as session:
+        for given in ({"w": W}, {"b": B}, {"w": W, "b": B}, {"w": 2 * W}):
+            close(session.run(None, {"x": X} | given)[0], X @ given.get("w", W) + B)
+        assert list(session._overriding) == [frozenset("wb"), frozenset("w")]
+
+
+def test_a_closed_session_answers_nobody() -> None:
+    session = opened(linear("w"))
+    session.run(None, {"x": X, "w": W})
+    session.close()
+    for feed in ({"x": X}, {"x": X, "w": W}):
+        with pytest.raises(RuntimeError, match="closed"):
+            session.run(None, feed)
+
+
+def test_a_relative_path_means_the_same_file_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(linear("w").SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    with opened(Path("model.onnx")) as session:
+        monkeypatch.chdir("/")
+        close(session.run(None, {"x": X, "w": 2 * W})[0], X @ (2 * W) + B)
+        path.unlink()
+        with pytest.raises(Refused, match="is gone"):
+            session._overriding.clear()
+            session.run(None, {"x": X, "w": W})
+
+
 def test_weights_that_are_no_inputs_are_not_taken() -> None:
     with opened(linear("b")) as session:
         assert [argument.name for argument in session.get_overridable_initializers()] == ["b"]
         with pytest.raises(
-            InputError, match="no input 'w'; the model takes 'x' .*, and in place of its own weights 'b'$"
+            InputError, match=r"no input 'w'; the model takes 'x' .*, and in place of its own weights 'b'$"
         ):
             session.run(None, {"x": X, "w": W})
 

@@ -38,6 +38,21 @@ class Origin:
     state: list[int] | None  # of the model's file, when the session was opened
 
     @staticmethod
+    def of(
+        model: Path | str | bytes,
+        db: str | None,
+        server: str | None,
+        lock: Path | None,
+        dims: Mapping[str, int],
+        threads: int | None,
+        target: str,
+    ) -> Origin:
+        """Of these arguments, which mean the same files wherever the process is later."""
+        source = model if isinstance(model, bytes) else Path(model).absolute()
+        lock = lock.absolute() if lock is not None else None
+        return Origin(source, db, server, lock, dims, threads, target, Origin.state_of(source))
+
+    @staticmethod
     def state_of(model: Path | str | bytes) -> list[int] | None:
         """What a change of the model's file shows in."""
         return None if isinstance(model, bytes) else file_state(Path(model))
@@ -55,8 +70,9 @@ class Origin:
         from ..targets import local_target
         from .starting import start_found, start_with
 
-        if self.state_of(self.model) != self.state:
-            raise Refused(f"{str(self.model)!r} has changed since the session was opened; open it again")
+        if (state := self.state_of(self.model)) != self.state:
+            happened = "is gone" if state is None else "has changed since the session was opened; open it again"
+            raise Refused(f"{str(self.model)!r} {happened}")
         if self.lock is None:
             place = Place(self.db, self.server)
             prepared = place.prepare(self.model, self.dims, self.threads, self.target, given)

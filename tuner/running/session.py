@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,9 @@ _schedule_log = logging.getLogger("tunewright.schedule")
 
 SAMPLES, SAMPLE_S = 21, 2e-3
 """How often the kernels are timed, and about how long each time."""
+
+MOST_CHOICES = 8
+"""Choices of weights given that are kept compiled."""
 
 OTHER_NAMES = {"float32": "float", "float64": "double"}
 """ONNX Runtime's names of element types where they are not numpy's."""
@@ -98,7 +102,7 @@ class InferenceSession:
         model, dims, threads = checked_model(model), checked_dims(dims), checked_threads(threads)
         is_watched = _schedule_log.isEnabledFor(logging.DEBUG)  # who looks on sees it all made
         images = None if checked_target(target) == CUDA or is_watched else image_store()
-        origin = Origin(model, db, server, lock, dims, threads, target, Origin.state_of(model))
+        origin = Origin.of(model, db, server, lock, dims, threads, target)
         asked = None
         if images is not None and server is None and (db is None or lock is None):
             asked = question(model, dims, detect(threads), db or settings().db, lock)
@@ -173,6 +177,7 @@ class InferenceSession:
         self._coverage, self._schedules = answer.coverage, answer.schedules
         self._defaults = {default.label: default.kind for default in answer.defaults}
         self._overriding: dict[frozenset[str], InferenceSession] = {}  # which weights are given -> what runs then
+        self._choosing, self._is_closed = threading.Lock(), False
         kinds = [(port, port.value.kind) for port in model.image.inputs]
         self._wanted = [(port, _numpy_type(kind), kind.shape) for port, kind in kinds]
 
@@ -203,7 +208,7 @@ class InferenceSession:
         """The outputs of that name, in that order; all of them for None. Inputs are given by name.
 
         So are weights that are inputs of the model as well, for this run. The first run that is given them, and each
-        other choice of them, reads the model once more and compiles a plan for it, which is kept.
+        other choice of them, reads the model once more and compiles a plan for it; those of the last few are kept.
 
         Raises InputError where inputs are missing, unknown, or of another type or shape than the model's, and for
         outputs that it does not have; for weights what opening the session raises, and Refused where its file has
@@ -212,8 +217,9 @@ class InferenceSession:
         arrays = self._arrays(input_feed)
         if output_names is None and len(input_feed) == len(arrays):
             return self._model.run(arrays)
-        if overriding := self._overridden(input_feed):
-            return overriding.run(output_names, input_feed)
+        if given := self._weights_in(input_feed):
+            with self._choosing:
+                return self._overridden(given, input_feed).run(output_names, input_feed)
         numbers = self._numbers(input_feed, output_names)
         results = self._model.run(arrays)
         return [results[number] for number in numbers]
@@ -226,8 +232,9 @@ class InferenceSession:
         Raises InputError where inputs are missing, or of another type or shape than the model's.
         """
         arrays = self._arrays(input_feed)
-        if overriding := self._overridden(input_feed):
-            return overriding.kernels_s(input_feed)
+        if given := self._weights_in(input_feed):
+            with self._choosing:
+                return self._overridden(given, input_feed).kernels_s(input_feed)
         [once_s] = self._model.times_s(arrays, samples=1, repeats=2)
         repeats = max(1, round(SAMPLE_S / max(once_s, 1e-9)))
         return median(self._model.times_s(arrays, SAMPLES, repeats))
@@ -248,25 +255,26 @@ class InferenceSession:
             arrays.append(array)
         return arrays
 
-    def _overridden(self, input_feed: Mapping[str, Any]) -> InferenceSession | None:
-        """A session of the model in which the weights among what is given are inputs; None where there are none.
-
-        Raises as `run`.
-        """
+    def _weights_in(self, input_feed: Mapping[str, Any]) -> frozenset[str]:
+        """The weights among what is given."""
         if self._origin is None or not isinstance(input_feed, Mapping):
-            return None
-        given = frozenset(label for label in self._defaults if label in input_feed)
-        if not given:
-            return None
+            return frozenset()
+        return frozenset(label for label in self._defaults if label in input_feed)
+
+    def _overridden(self, given: frozenset[str], input_feed: Mapping[str, Any]) -> InferenceSession:
+        """A session of the model in which these weights are inputs. Hold `_choosing`. Raises as `run`."""
+        if self._origin is None or self._is_closed:
+            raise RuntimeError("the program is closed")
         for label in given:
             _checked(label, input_feed[label], self._defaults[label])
-        if given not in self._overriding:
+        made = self._overriding.pop(given, None)
+        if made is None:
             made = type(self).__new__(type(self))
             made._start(self._origin.started(given, self.schedules, object_cache()))  # noqa: SLF001
-            kept = self._overriding.setdefault(given, made)
-            if kept is not made:  # another thread was at it too
-                made.close()
-        return self._overriding[given]
+        self._overriding[given] = made  # the newest is the last
+        if len(self._overriding) > MOST_CHOICES:
+            self._overriding.pop(next(iter(self._overriding))).close()
+        return made
 
     def _misfed(self, given: Any) -> str:
         """What is wrong with the names of inputs given: one line for people; empty where nothing is."""
@@ -302,9 +310,11 @@ class InferenceSession:
 
     def close(self) -> None:
         """Unload the code."""
-        for overriding in self._overriding.values():
-            overriding.close()
-        self._model.close()
+        with self._choosing:
+            for overriding in self._overriding.values():
+                overriding.close()
+            self._is_closed = True
+            self._model.close()
 
     def __enter__(self) -> Self:
         return self
