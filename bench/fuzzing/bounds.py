@@ -49,7 +49,7 @@ SPREAD = 8.0
 WINOGRAD = 256.0
 """How much larger sums may be on the way than their terms, as in Winograd's convolutions."""
 
-NOTHING = 256.0
+FLUSH_FACTOR = 256.0
 """Times the smallest normal number: below it exponentials, and what they are multiplied by, may have come to 0."""
 
 COARSE_SCALE = 4.0
@@ -62,7 +62,7 @@ class Leeway:
 
     `regrouped`: products may be taken together. `wide`: what is narrow may stay float32 from node to node. Neither
     where a step function reads what becomes of it. `coarse`: sigmoids and their kind may be off by a few units in the
-    last place of 1, however small they are. `flushed`: what is below NOTHING may be 0.
+    last place of 1, however small they are. `flushed`: what is below FLUSH_FACTOR may be 0.
     """
 
     regrouped: bool = False
@@ -158,6 +158,7 @@ class _Run:
         self._free = unread_by_steps(flat.nodes) if leeway.regrouped or leeway.wide else frozenset[str]()
         self._is_wide = leeway.wide and number % 2 == 1
         self._values = {name: self._kept(name, value) for name, value in flat.start(feeds).items()}
+        self._rounded_names: set[str] = set()  # of what is made by ops that are not exact, however far ahead
 
     def types(self) -> dict[str, str]:
         """The element type of each tensor."""
@@ -167,6 +168,8 @@ class _Run:
         for node in self._program.nodes:
             arrays = [self._values[name] if name else None for name in node.inputs]
             results = self._results(node, arrays)
+            if not is_exact(node) or not self._rounded_names.isdisjoint(node.inputs):
+                self._rounded_names.update(filter(None, node.outputs))
             for name, value in zip(node.outputs, results, strict=True):
                 if name:
                     self._values[name] = self._kept(name, value)
@@ -194,6 +197,8 @@ class _Run:
         if is_exact(node) or not (floats or node.op in CURVES):
             results = fallback.evaluate(node, arrays)
             is_moved = self._leeway.regrouped and node.op in REGROUPED and node.outputs[0] in self._free
+            # Next to the middle between two floats, a sum of what is rounded anyhow goes to either of them.
+            is_moved |= node.op in ("Add", "Sub") and not self._rounded_names.isdisjoint(node.inputs)
             return [self._moved(value) for value in results] if is_moved else results
         is_curve = node.op in CURVES
         own = fallback.evaluate(node, arrays) if self._number % 2 == 0 else None
@@ -285,7 +290,7 @@ class _Run:
         """In half of the runs what is next to nothing is 0, where that is allowed."""
         if not self._leeway.flushed or self._number % 2 == 0:
             return array
-        return np.where(np.abs(_wide(array)) < NOTHING * limits(array.dtype.name)[1], 0, array).astype(array.dtype)
+        return np.where(np.abs(_wide(array)) < FLUSH_FACTOR * limits(array.dtype.name)[1], 0, array).astype(array.dtype)
 
 
 def _largest_product(node: Node, arrays: Sequence[Any]) -> float:

@@ -12,7 +12,7 @@ from tunewright.graph.fallback import EvaluationError
 from tunewright.graph.ir import Array, Node
 
 from .answers import EVALUATOR, OURS, RUNTIME, Answers
-from .bounds import NOTHING, Bound, Leeway, bound, may_overflow
+from .bounds import FLUSH_FACTOR, Bound, Leeway, bound, may_overflow
 from .case import Case
 from .exactness import COARSE, CURVES, GATED, LINEAR, NORMS, is_exact, is_moving
 from .program import Program
@@ -40,6 +40,10 @@ RECOGNISED = SUMS | {
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 BYTES = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
+
+
+Explained = bool | Array
+"""Whether a reason explains a difference, or which elements of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +163,16 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.name in FLOATS
 
 
-def stays_wide(difference: Difference) -> bool:
+def stays_wide(difference: Difference) -> Explained:
     """Narrow floats were not rounded from node to node, which may also keep them from overflow."""
     if difference.who == EVALUATOR or not _is_narrow(difference):
         return False
     if difference.bound is None and any(map(_has_narrow_overflow, map(difference.read, difference.upstream()))):
         return True
-    return difference.who == RUNTIME or _allowed(difference, Leeway(wide=True))  # there, before steps too
+    return True if difference.who == RUNTIME else _allowed(difference, Leeway(wide=True))  # there, before steps too
 
 
-def is_recognised(difference: Difference) -> bool:
+def is_recognised(difference: Difference) -> Explained:
     """A rewrite of the table in `docs/numerics.md` took products together, and no step function reads the result."""
     if difference.who != OURS or not _has(difference, RECOGNISED):
         return False
@@ -189,19 +193,20 @@ def stays_finite(difference: Difference) -> bool:
     return bool(is_lost and overflows)
 
 
-def flushes(difference: Difference) -> bool:
+def flushes(difference: Difference) -> Explained:
     """An exponential or a sigmoid whose exact result is next to nothing is less, or 0, or off by as much."""
     if not _has(difference, FLUSHING):
         return False
-    return _is_next_to_nothing(difference) or _allowed(difference, Leeway(flushed=True))
+    return np.logical_or(_is_next_to_nothing(difference), _allowed(difference, Leeway(flushed=True)))
 
 
-def _is_next_to_nothing(difference: Difference) -> bool:
-    found, wrong = difference.arrays[difference.who], np.logical_not(difference.right)
+def _is_next_to_nothing(difference: Difference) -> Explained:
+    found = difference.arrays[difference.who]
     if difference.bound is None or not _is_float(found):
         return False
-    largest = NOTHING * limits(found.dtype.name)[1]
-    return bool(max(np.abs(array[wrong]).max() for array in (found, difference.bound.centre)) < largest)
+    largest = FLUSH_FACTOR * limits(found.dtype.name)[1]
+    sizes = [np.abs(array.astype(np.float64)) for array in (found, difference.bound.centre)]
+    return np.asarray(np.maximum(*sizes) < largest)
 
 
 def pads_with_products(difference: Difference) -> bool:
@@ -242,11 +247,14 @@ def evaluator_stands_alone(difference: Difference) -> bool:
 def _are_right(difference: Difference, *others: str) -> bool:
     """Whether two others are right by float64 where one is not, or as near to it as they are to each other."""
     one, other = (difference.arrays.get(who) for who in others)
-    if difference.bound is None or one is None or other is None:
+    if one is None or other is None:
         return False
-    are_right = np.logical_and(difference.bound.allows(one), difference.bound.allows(other))
+    if difference.bound is None:
+        are_right = np.zeros(one.shape, np.bool_)
+    else:
+        are_right = np.logical_and(difference.bound.allows(one), difference.bound.allows(other))
     if _is_float(one):
-        are_alike = np.isclose(one, other, rtol=1e-6, atol=NOTHING * limits(one.dtype.name)[1])
+        are_alike = np.isclose(one, other, rtol=1e-6, atol=FLUSH_FACTOR * limits(one.dtype.name)[1])
     else:
         are_alike = one == other
     return bool(np.logical_or.reduce((difference.right, are_right, are_alike)).all())
@@ -276,18 +284,20 @@ def cancels_in_a_logarithm(difference: Difference) -> bool:
 
 
 def agrees_in_single(difference: Difference) -> bool:
-    """Gates that cancel: two who have the same formulas in the same type agree with each other."""
+    """Gates and norms that cancel: two who have the same formulas in the same type agree with each other."""
     found = difference.arrays[difference.who]
     theirs = difference.arrays.get(OURS if difference.who == EVALUATOR else EVALUATOR)
-    if theirs is None or not _has(difference, GATED):
+    if theirs is None or not _has(difference, GATED | NORMS):
         return False
     wrong = np.logical_not(difference.right)
     return bool(np.isclose(found[wrong], theirs[wrong], rtol=1e-5, atol=1e-7, equal_nan=True).all())
 
 
-def is_coarse(difference: Difference) -> bool:
+def is_coarse(difference: Difference) -> Explained:
     """ONNX Runtime's sigmoids and their kind are made by approximations whose error is absolute."""
-    return difference.who == RUNTIME and _has(difference, COARSE) and _allowed(difference, Leeway(coarse=True))
+    if difference.who != RUNTIME or not _has(difference, COARSE):
+        return False
+    return _allowed(difference, Leeway(coarse=True))
 
 
 def evaluates_narrowly(difference: Difference) -> bool:
@@ -301,12 +311,12 @@ def _has_narrow_overflow(read: Sequence[Any]) -> bool:
     return any(bool((a**2 * a.size > limits("float16")[0]).any()) for a in narrow)
 
 
-def _allowed(difference: Difference, leeway: Leeway) -> bool:
+def _allowed(difference: Difference, leeway: Leeway) -> Explained:
     try:
         found = bound(difference.program, difference.case.feeds[difference.number], leeway)
     except EvaluationError:
         return False
-    return found is not None and bool(found.allows(difference.arrays[difference.who]).all())
+    return False if found is None else found.allows(difference.arrays[difference.who])
 
 
 def _has(difference: Difference, ops: frozenset[str]) -> bool:
@@ -335,7 +345,7 @@ OF_SHAPES: Mapping[str, Callable[[Difference], bool]] = {
 }
 """Reasons of shapes that differ."""
 
-EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
+EXPLANATIONS: Mapping[str, Callable[[Difference], Explained]] = {
     "what is no number": meets_nan,
     "narrow floats stay wide": stays_wide,
     "subnormal results of curves": flushes,
@@ -345,7 +355,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
     "the evaluator computes narrow floats narrowly": evaluates_narrowly,
     "sums in one order": adds_up_in_one_order,
     "logarithms of sums that cancel": cancels_in_a_logarithm,
-    "gates that cancel": agrees_in_single,
+    "gates and norms that cancel": agrees_in_single,
     "whole numbers overflow": overflows_integers,
     "ONNX Runtime's curves are coarse": is_coarse,
     "ONNX Runtime's rarer activations": runs_rare_activations,
@@ -358,4 +368,4 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
     "ONNX Runtime stands alone": runtime_stands_alone,
     "the evaluator stands alone": evaluator_stands_alone,
 }
-"""By the name that the table in the docs has for it; the first that holds is the reason."""
+"""By the name that the table in the docs has for it. Some elements may have one reason and others another."""

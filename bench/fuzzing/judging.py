@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -119,12 +119,31 @@ def _differences(
                 right = judged[OURS] | _near(known[OURS], known[EVALUATOR]) if EVALUATOR in known else judged[OURS]
                 judged = {} if bool(right.all()) else {EVALUATOR: right}
         for who, right in judged.items():
-            difference = Difference(case, found, number, position, who, known, right, allowed)
-            reason = next((name for name, holds in EXPLANATIONS.items() if holds(difference)), None)
-            if reason is None:
+            if who == EVALUATOR and OURS in judged and _shares(known, right):
+                continue  # told of ours
+            difference, why = _unexplained(Difference(case, found, number, position, who, known, right, allowed))
+            reasons += why
+            if not difference.right.all():
                 yield Finding(f"values ({who})", _told(difference))
-            else:
-                reasons.append(reason)
+
+
+def _unexplained(difference: Difference) -> tuple[Difference, list[str]]:
+    """What is left of a difference, and the reasons for what is not."""
+    reasons: list[str] = []
+    for name, holds in EXPLANATIONS.items():
+        right = np.logical_or(difference.right, holds(difference))
+        if (right != difference.right).any():
+            reasons.append(name)
+            difference = replace(difference, right=right)
+        if right.all():
+            break
+    return difference, reasons
+
+
+def _shares(known: Mapping[str, Any], right: Any) -> bool:
+    """Whether ours has the same numbers wherever the evaluator is not right."""
+    ours, theirs = (known[who].astype(np.float64) for who in (OURS, EVALUATOR))
+    return bool(np.logical_or(right, np.isclose(ours, theirs, rtol=1e-6, atol=0, equal_nan=True)).all())
 
 
 def _varies(found: Answers, case: Case, number: int, position: int) -> bool:

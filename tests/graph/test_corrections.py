@@ -782,7 +782,8 @@ def test_the_depth_may_be_beyond_the_type_of_the_indices(dtype: Any):
 
 @pytest.mark.parametrize(("op", "wanted"), [("GlobalLpPool", 600.0), ("LpPool", 600.0), ("LRN", 300 / 90001**0.75)])
 def test_halves_do_not_overflow_within(op: str, wanted: float):
-    attrs: dict[str, Any] = {"LpPool": {"kernel_shape": (2, 2)}, "LRN": {"size": 1, "alpha": 1.0}}.get(op, {})
+    known: dict[str, dict[str, Any]] = {"LpPool": {"kernel_shape": (2, 2)}, "LRN": {"size": 1, "alpha": 1.0}}
+    attrs = known.get(op, {})
     [found] = computed(op, [np.full((1, 1, 2, 2), 300, np.float16)], 18, 1, **attrs)
     assert found.dtype == np.float16
     assert found.max() == pytest.approx(wanted, rel=1e-2)

@@ -207,7 +207,7 @@ def test_a_model_is_a_path_or_bytes() -> None:
     with pytest.raises(
         Refused, match=r"model is a ModelProto; give its path, or its bytes: model.SerializeToString\(\)"
     ):
-        InferenceSession(small_model())  # type: ignore[arg-type]
+        InferenceSession(small_model())
 
 
 @pytest.mark.parametrize("threads", [0, -1, 4097, "2", 1.5, True])
