@@ -57,7 +57,7 @@ def test_a_case_is_measured_once(planned: Campaign, monkeypatch: pytest.MonkeyPa
     assert entry["tunewright_ms"] > 0
     assert entry["peers"]["onnxruntime"] > 0
     assert entry["max_rel_err"] < 1e-5
-    assert entry["share"] > 0
+    assert 0 < entry["share"] < 2  # of a peak that was measured beside other tests
     assert entry["tuning"]["tasks"][0]["best_ms"] > 0
     assert entry["machine"]["llvm"]
     [(_, rows)] = panels(planned, entries).items()

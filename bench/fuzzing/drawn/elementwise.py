@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..draft import Draft, Tensor, Unfit
+from ..draft import Draft, Tensor, Unfit, element_type
 from ..values import FLOATS, INTEGERS, Domain
 from .recipes import Recipes, fits_beside, partner
 
@@ -20,15 +20,11 @@ def unary(op: str, d: Draft) -> Tensor:
 def positive(op: str, d: Draft) -> Tensor:
     """An op that is at home on positive numbers: mostly given such."""
     x = d.pick(d.dtype_for(op, among=FLOATS))
-    if d.chance(0.6) and "Abs" in _known(d):
+    if d.chance(0.6):
         x = d.op("Abs", x)
         if d.chance(0.5):
             x = d.op("Add", x, d.scalar(d.number(0.1, 1.0, 1e-5), x.dtype))
     return d.op(op, x)
-
-
-def _known(d: Draft) -> tuple[str, ...]:
-    return ("Abs",) if d.opset >= 6 else ()
 
 
 def bounded(op: str, d: Draft) -> Tensor:
@@ -145,8 +141,6 @@ def cast(d: Draft) -> Tensor:
         low = 0 if to.startswith("u") else -100
         numbers = (float(low), 100.0)
         x = d.op("Max", d.op("Min", x, d.scalar(numbers[1], source)), d.scalar(numbers[0], source))
-    from ..draft import element_type
-
     return d.op("Cast", x, to=element_type(to))
 
 

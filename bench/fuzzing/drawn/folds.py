@@ -142,13 +142,8 @@ def mvn(d: Draft) -> Tensor:
     return d.op("MeanVarianceNormalization", x, axes=d.among(None, [0, 2, 3], [1, 2, 3], [2]))
 
 
-def loss(d: Draft) -> Tensor:
+def loss(op: str, d: Draft) -> Tensor:
     """Of class scores and labels."""
-    op = d.among("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
-    return _loss(op, d)
-
-
-def _loss(op: str, d: Draft) -> Tensor:
     batch, classes, tail = d.between(1, 4), d.between(1, 5), d.some_shape(low=1, high=1) if d.chance(0.4) else ()
     if 0 in tail:
         raise Unfit("empty")
@@ -167,7 +162,7 @@ FOLDS: Recipes = {
     )},
     **{op: partial(arg, op) for op in ("ArgMax", "ArgMin")},
     **{op: partial(softmax, op) for op in ("Softmax", "LogSoftmax", "Hardmax")},
-    **{op: partial(_loss, op) for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")},
+    **{op: partial(loss, op) for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")},
     **{op: partial(cumulative, op) for op in ("CumSum", "CumProd")},
     "BatchNormalization": batch_norm,
     "GroupNormalization": group_norm,

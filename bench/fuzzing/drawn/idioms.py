@@ -10,6 +10,7 @@ from math import prod, sqrt
 import numpy as np
 
 from ..draft import Draft, Shape, Tensor, Unfit
+from ..values import Domain
 from .recipes import Recipes, at_least
 from .windows import conv, window
 
@@ -381,8 +382,6 @@ def index_by_division(d: Draft) -> Tensor:
         else None
     )
     if x is None:
-        from ..values import Domain
-
         x = d.fresh("float32", (d.among(5, 40),), Domain(0, int(c) * count - 1), constant=0.0)
     index = d.op("Cast", d.op("Floor", d.op("Div", x, d.scalar(c, "float32"))), to=d.among(6, 7))
     return d.op("Gather", table, index, axis=0)

@@ -7,8 +7,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
-from ..draft import Draft, Shape, Tensor, Unfit
+from ..draft import Draft, Shape, Tensor, Unfit, element_type
 from ..values import Domain
 from .recipes import Recipes, an_axis, at_least, of_rank, some_axes
 
@@ -386,19 +387,8 @@ def shape_of(op: str, d: Draft) -> Tensor:
     return d.op(op, x, **attrs)
 
 
-def reshape_by_shape(d: Draft) -> Tensor:
-    """To the shape of another, by a computed one."""
-    x, shape = _any(d, "Reshape")
-    other = d.op("Shape", d.pick(x.dtype, lambda s: prod(s) == prod(shape), lambda: shape))
-    return d.op("Reshape", x, other)
-
-
 def constant_of_shape(d: Draft) -> Tensor:
     """One value all over, of a shape that is known or computed."""
-    from onnx import helper
-
-    from ..draft import element_type
-
     shape = d.ints(list(d.some_shape())) if d.chance(0.5) else d.op("Shape", d.pick(d.main))
     dtype = d.among("float32", "int64", "bool", "float64", "float16")
     value = helper.make_tensor("value", element_type(dtype), [1], [d.among(0, 1, 3)])
