@@ -20,8 +20,6 @@ from importlib.metadata import version
 from itertools import chain, count, islice
 from pathlib import Path
 
-from rich.markup import escape
-
 from tunewright.bench.files import RESULTS, stay_in_folder, write_whole
 from tunewright.bench.fuzzing.crew import Result, work
 from tunewright.bench.fuzzing.report import Report, keep, keep_seeds, kept_seeds
@@ -101,7 +99,7 @@ def _run(seeds: Iterator[int], given: argparse.Namespace, report: Report, stop: 
             report.hear(result)
             finding = result.judged.verdict.finding
             if given.seed is None and finding is not None and report.findings > known:
-                say.print(escape(f"seed {result.seed}: {finding.kind}: {finding.detail}"), soft_wrap=True)
+                say.print(f"seed {result.seed}: {finding.kind}: {finding.detail}", soft_wrap=True)
             now_s = time.monotonic()
             if given.seed is None and now_s - began_s > 60 * given.minutes:
                 stop.set()
