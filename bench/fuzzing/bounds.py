@@ -37,8 +37,16 @@ from .exactness import (
 from .program import Program
 from .values import FLOATS, NARROW, dtype_of, epsilon, limits
 
+FIRST_MOVES = frozenset({"Pow", "Resize", "Upsample"})
+"""Ops whose first operand alone is moved: others are powers, whole perhaps, or decide of the shape."""
+
+BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
 RUNS = 6
 """Computations with something moved, beside the one without."""
+
+WIDE_RUNS = 32
+"""The same where any of the narrow tensors may be rounded or not."""
 
 LEAST_ULPS, ULPS = 1.5, 4.0
 """By how many units in the last place operands and results are moved at least and at most: never by nothing."""
@@ -107,7 +115,8 @@ def bound(flat: Program, feeds: Feeds, leeway: Leeway = STRICT) -> Bound | None:
     first = _Run(flat, feeds, 0, leeway, {})
     results = [first.output()]
     types = first.types()
-    results += [_Run(flat, feeds, number, leeway, types).output() for number in range(1, RUNS + 1)]
+    runs = WIDE_RUNS if leeway.wide else RUNS
+    results += [_Run(flat, feeds, number, leeway, types).output() for number in range(1, runs + 1)]
     return _bound(results, is_rounded=not all(map(is_exact, flat.nodes)))
 
 
@@ -181,8 +190,12 @@ class _Run:
         if not self._is_wide or self._types.get(name) not in NARROW or not isinstance(value, np.ndarray):
             return value
         with np.errstate(all="ignore"):
-            rounded = value if name in self._free else value.astype(dtype_of(self._types[name]))
+            rounded = value if name in self._free and self._stays_wide() else value.astype(dtype_of(self._types[name]))
             return rounded.astype(np.float32)
+
+    def _stays_wide(self) -> bool:
+        """In the first run all does, in others some: what is read in its own type as well is rounded."""
+        return self._number == 1 or self._rng.random() < 0.5
 
     def _declared(self, name: str, value: Any) -> Any:
         if not self._is_wide or self._types.get(name) not in NARROW:
@@ -193,6 +206,8 @@ class _Run:
     def _results(self, node: Node, arrays: Sequence[Any]) -> list[Any]:
         if self._is_wide and node.op in ("Cast", "CastLike") and self._types.get(node.outputs[0]) in NARROW:
             return [arrays[0].astype(np.float32)]
+        if self._is_wide and node.op in BODIES:  # which say the types of what they read
+            arrays = [self._declared(name, a) if name else a for name, a in zip(node.inputs, arrays, strict=True)]
         floats = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.name in FLOATS]
         if is_exact(node) or not (floats or node.op in CURVES):
             results = fallback.evaluate(node, arrays)
@@ -205,7 +220,9 @@ class _Run:
         if own is not None and self._number and not is_curve and may_overflow(floats):
             return [self._moved(value) for value in self._overflown(node, arrays, own)]
         try:
-            results = fallback.evaluate(node, [self._widened(a, moved=not is_curve) for a in arrays])
+            count = 1 if node.op in FIRST_MOVES else len(arrays)
+            moved = [self._widened(a, moved=not is_curve) for a in arrays[:count]]
+            results = fallback.evaluate(node, [*moved, *arrays[count:]])
         except fallback.EvaluationError:  # an op that does not have float64, or is made of others that don't
             results = fallback.evaluate(node, [self._moved(a) for a in arrays])
         scale = self._scale(node, arrays)
@@ -226,11 +243,11 @@ class _Run:
     def _coarse_scale(self, node: Node, arrays: Sequence[Any]) -> float:
         """Of gates the size of the states that they move on, of norms that of what is taken away."""
         if node.op in NORMS:
-            read, weight = _largest(arrays[:1]), _largest(arrays[1:2])
+            read, weight = largest(arrays[:1]), largest(arrays[1:2])
             return max(1.0, read) * max(1.0, weight) / float(np.sqrt(max(node.attrs.get("epsilon", 1e-5), 1e-12)))
         if node.op == "Resize":
-            return _largest(arrays[:1])
-        return max(1.0, _largest(arrays[5:7])) if node.op in GATED else 1.0
+            return largest(arrays[:1])
+        return max(1.0, largest(arrays[5:7])) if node.op in GATED else 1.0
 
     def _overflown(self, node: Node, arrays: Sequence[Any], own: list[Any]) -> list[Any]:
         """Results in the type itself; where another order of the sum would leave its range, anything."""
@@ -298,15 +315,15 @@ def _largest_product(node: Node, arrays: Sequence[Any]) -> float:
     match node.op:
         case "BatchNormalization":  # before it is divided by the deviation, or after
             root = np.sqrt(np.abs(_wide(arrays[4])) + node.attrs.get("epsilon", 1e-5)).min(initial=1.0)
-            centred, scale = _largest(arrays[:1]) + _largest(arrays[3:4]), _largest(arrays[1:2])
+            centred, scale = largest(arrays[:1]) + largest(arrays[3:4]), largest(arrays[1:2])
             pairs = [(centred, scale), (centred, scale / root), (1.0, scale / root)]
         case "GRU" | "LSTM" | "RNN":
             states = [a for a in arrays[5:7] if a is not None]
-            pairs = [(_largest(arrays[:1]), _largest(arrays[1:2])), (max(_largest(states), 1.0), _largest(arrays[2:3]))]
+            pairs = [(largest(arrays[:1]), largest(arrays[1:2])), (max(largest(states), 1.0), largest(arrays[2:3]))]
         case "Attention":
-            pairs = [(_largest(arrays[:1]), _largest(arrays[1:2]))]
+            pairs = [(largest(arrays[:1]), largest(arrays[1:2]))]
         case _:
-            pairs = [(_largest(arrays[:1]), _largest(arrays[:1]))]
+            pairs = [(largest(arrays[:1]), largest(arrays[:1]))]
     with np.errstate(over="ignore"):
         products = [float(np.float64(a) * np.float64(b)) for a, b in pairs]
     return max(products) * int(arrays[0].size)
@@ -316,7 +333,7 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.name in FLOATS
 
 
-def _largest(arrays: Sequence[Any]) -> float:
+def largest(arrays: Sequence[Any]) -> float:
     """The largest size of a finite element; 0 where there is none."""
     with np.errstate(all="ignore"):
         sizes = [np.abs(_wide(array)).ravel() for array in arrays if _is_float(array)]

@@ -28,6 +28,7 @@
 - OneHot: fails if the depth is a vector of one element.
 - Softsign: fails for scalars.
 - Mean: adds up in the shape of the first operand.
+- Pow: refuses negative powers of integers.
 - PRelu: multiplies 0 by the slope.
 - Compress: fails for conditions that are longer than the axis.
 - SoftmaxCrossEntropyLoss: takes the logarithm of a softmax that may be 0.
@@ -51,7 +52,7 @@ from .contraction import Col2Im, ConvTranspose, Gemm, MatMulInteger
 from .control_flow import Loop, Scan, SequenceMap
 from .corrected import alike, mended
 from .detection import HalfPixelFrom16, MaxRoiPool, NonMaxSuppression
-from .elementwise import Mean, PRelu, Softsign
+from .elementwise import Mean, Pow, PRelu, Softsign
 from .movement import CastLike, Compress, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter, Squeeze, Unsqueeze
 from .normalisation import Inference, MeanVarianceNormalization
 from .optional import Optional
@@ -103,6 +104,7 @@ CORRECTIONS: list[type[OpRun]] = [
     Optional,
     PRelu,
     Pad,
+    Pow,
     QLinearConv,
     Scan,
     Scatter,

@@ -236,6 +236,21 @@ def _one_hot(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> s
     return "" if inputs[2] == (2,) and prod(inputs[1]) == 1 else "depth is no number or values no pair"
 
 
+def _recurrent(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
+    """W `[D, G * H, I]`, R `[D, G * H, H]`, B `[D, 2 * G * H]`: kernels take them apart by these extents alone."""
+    x, w, r, *rest = inputs
+    gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[node.op]
+    directions = 2 if node.attrs.get("direction", "forward") == "bidirectional" else 1
+    hidden = node.attrs.get("hidden_size", r[-1] if r else 0)
+    batch = x[0 if node.attrs.get("layout", 0) else 1] if len(x) == 3 else 0
+    state = (batch, directions, hidden) if node.attrs.get("layout", 0) else (directions, batch, hidden)
+    wanted = [(directions, 2 * gates * hidden), (batch,), state, state, (directions, 3 * hidden)]
+    given = [rest[k] if name else None for k, name in enumerate(node.inputs[3:])]
+    fits = len(x) == 3 and w == (directions, gates * hidden, x[2]) and r == (directions, gates * hidden, hidden)
+    fits = fits and all(shape in (None, want) for shape, want in zip(given, wanted, strict=False))
+    return "" if fits else f"weights don't have the shapes of {directions} direction(s) of hidden size {hidden}"
+
+
 _ARITHMETIC = """
 Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul
 Or Pow Sub Sum Where Xor
@@ -257,6 +272,7 @@ _AFTER: Mapping[str, Check] = {
     **dict.fromkeys(("MatMul", "MatMulInteger"), _mat_mul),
     "OneHot": _one_hot,
     "PRelu": _into_first,
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
     "Split": _split_sizes,
     "Transpose": _transpose,
 }

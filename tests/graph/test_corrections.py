@@ -787,3 +787,10 @@ def test_halves_do_not_overflow_within(op: str, wanted: float):
     [found] = computed(op, [np.full((1, 1, 2, 2), 300, np.float16)], 18, 1, **attrs)
     assert found.dtype == np.float16
     assert found.max() == pytest.approx(wanted, rel=1e-2)
+
+
+def test_whole_powers_may_be_negative():
+    [found] = computed("Pow", [np.array([32, 1, -1, -1, 0, 3]), np.array([-2, -5, -3, -2, 2, 0], np.int32)], 18)
+    np.testing.assert_array_equal(found, [0, 1, -1, 1, 0, 1])
+    [found] = computed("Pow", [np.array([3], np.int32), np.array([4], np.uint64)], 18)
+    np.testing.assert_array_equal(found, [81])

@@ -390,3 +390,13 @@ def test_scales_that_no_tensor_has_room_for(scale: float, said: str):
     model = parsed("g (float[1,1,9,9] x) => (float y) { y = Resize(x, , s) }", 13)
     model.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, 1, scale], np.float32), "s"))
     refused(model, "Resize", said)
+
+
+@pytest.mark.parametrize(
+    ("w", "r", "b"), [("6,3", "5,2", "12"), ("6,3", "6,3", "12"), ("5,3", "6,2", "12"), ("6,3", "6,2", "6")]
+)
+def test_weights_of_recurrent_ops_have_the_shapes_that_they_are_taken_apart_by(w: str, r: str, b: str):
+    """Inference does not look, and a kernel would read beyond them."""
+    body = f"""g (float[4,1,3] x, float[1,{w}] w, float[1,{r}] r, float[1,{b}] b) => (float[a,c,d,e] y)
+        {{ y = GRU <hidden_size = 2> (x, w, r, b) }}"""
+    refused(parsed(body), "weights don't have the shapes")
