@@ -45,7 +45,7 @@ BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 RUNS = 6
 """Computations with something moved, beside the one without."""
 
-WIDE_RUNS = 32
+WIDE_RUNS = 16
 """The same where any of the narrow tensors may be rounded or not."""
 
 LEAST_ULPS, ULPS = 1.5, 4.0

@@ -17,13 +17,19 @@ from .case import Case
 from .drawing import drawn
 from .judging import Finding, Verdict
 from .shrinking import shrunk
-from .worker import DRAWING, Evaluate, Evaluated, Judged, serve
+from .worker import DRAWING, JUDGING, Evaluate, Evaluated, Judged, serve
 
 CASES = 400
 """What a process judges before a fresh one takes its place."""
 
 LIMIT_S = 60.0
-"""What a case may take."""
+"""What each stage of a case may take."""
+
+JUDGING_S = 240.0
+"""What judging may: in Python, with the evaluator, many times over."""
+
+TOO_SLOW = "too slow to judge"
+"""The reason of cases for which that was not enough."""
 
 SHRINKING_S = 60.0
 """What making one smaller may take."""
@@ -35,9 +41,9 @@ LOG_LETTERS = 1500
 class Dead(Exception):
     """A process ended, or did not, where it should have answered; the text says how, `stage` who was at work."""
 
-    def __init__(self, how: str, stage: str, log: str) -> None:
+    def __init__(self, how: str, stage: str, log: str, *, hangs: bool = False) -> None:
         super().__init__(how)
-        self.stage, self.log = stage, log
+        self.stage, self.log, self.hangs = stage, log, hangs
 
 
 class Worker:
@@ -58,6 +64,8 @@ class Worker:
             return found
         except Dead as death:
             ops = tuple((asked if isinstance(asked, Case) else drawn(asked)).ops()) if death.stage != DRAWING else ()
+            if death.stage == JUDGING and death.hangs:
+                return Judged(Verdict(None, (TOO_SLOW,)), ops)
             if death.stage == RUNTIME:
                 return Judged(Verdict(None, (f"ONNX Runtime {death}",)), ops)
             who = f" ({death.stage})" if death.stage != OURS else ""
@@ -81,11 +89,12 @@ class Worker:
             self._connection.send(asked)
             while True:
                 if not self._connection.poll(max(0.0, deadline_s - time.monotonic())):
-                    raise self._end(f"hangs for {limit_s:.0f} s", stage)
+                    raise self._end(f"hangs for {limit_s:.0f} s", stage, hangs=True)
                 heard = self._connection.recv()
                 if isinstance(heard, Judged | Evaluated):
                     return heard
                 stage = heard
+                deadline_s = time.monotonic() + (max(JUDGING_S, limit_s) if stage == JUDGING else limit_s)
         except (EOFError, OSError):
             process = self._process
             assert process is not None
@@ -100,10 +109,10 @@ class Worker:
         theirs.close()
         self._left = CASES
 
-    def _end(self, how: str, stage: str) -> Dead:
+    def _end(self, how: str, stage: str, *, hangs: bool = False) -> Dead:
         self.close()
         log = self._log.read_text(errors="replace")[-LOG_LETTERS:] if self._log.exists() else ""
-        return Dead(how, stage, log)
+        return Dead(how, stage, log, hangs=hangs)
 
     def close(self) -> None:
         """End the process."""
