@@ -35,10 +35,11 @@ MAX_ROUNDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One rewrite and its name for people."""
+    """One rewrite and its name for people; `rounds` is its row in docs/numerics.md, empty where no bit changes."""
 
     name: str
     run: Callable[[Graph], Graph]
+    rounds: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +61,18 @@ _CLEAN = (
 )
 
 _RECOGNISE = (
-    Rewrite("gelu", gelus),
-    Rewrite("silu, hard swish", gates),
-    Rewrite("softmax", softmaxes),
-    Rewrite("layer norm", layer_norms),
-    Rewrite("recurrences", recurrences),
+    Rewrite("gelu", gelus, rounds="recognised activations"),
+    Rewrite("silu, hard swish", gates, rounds="recognised activations"),
+    Rewrite("softmax", softmaxes, rounds="recognised norms"),
+    Rewrite("layer norm", layer_norms, rounds="recognised norms"),
+    Rewrite("recurrences", recurrences, rounds="recurrences"),
 )
 
 STEPS = (
-    Step("widen", (Rewrite("narrow floats", narrow_floats),), once=True),
+    Step("widen", (Rewrite("narrow floats", narrow_floats, rounds="narrow floats"),), once=True),
     Step("simplify", (Rewrite("quantised ops", decomposed), *_CLEAN)),
-    Step("widen", (Rewrite("products of floats", float_products),), once=True),
-    Step("keep bytes", (Rewrite("products of bytes", integer_products),), once=True),
+    Step("widen", (Rewrite("products of floats", float_products, rounds="quantised products"),), once=True),
+    Step("keep bytes", (Rewrite("products of bytes", integer_products, rounds="quantised products"),), once=True),
     Step("zero points", (Rewrite("zero points", zero_points),), once=True),
     Step(
         "quantised",
@@ -81,17 +82,17 @@ STEPS = (
     Step(
         "fold weights",
         (
-            Rewrite("batch norm", batch_norms),
-            Rewrite("matrix products", matrix_products),
+            Rewrite("batch norm", batch_norms, rounds="BatchNormalization"),
+            Rewrite("matrix products", matrix_products, rounds="scales into weights"),
             Rewrite("pools over all", whole_pools),
             Rewrite("pads", pads),
-            Rewrite("scales", scales),
+            Rewrite("scales", scales, rounds="scales into weights"),
             *_CLEAN,
         ),
     ),
     Step("layout", (Rewrite("channels last", channels_last),), once=True),
     # With the Transposes gone, more patterns show.
-    Step("tidy", (Rewrite("scales", scales), *_CLEAN, *_RECOGNISE)),
+    Step("tidy", (Rewrite("scales", scales, rounds="scales into weights"), *_CLEAN, *_RECOGNISE)),
 )
 """What `rewrite` does, in order."""
 
