@@ -13,10 +13,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tunewright.graph.decisive import decisive
 from tunewright.graph.fusion import Call, partition
+from tunewright.graph.inverse import has_exact_inverse
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import STEPS, rewrite
-from tunewright.graph.rewrites.identities import has_exact_inverse
 
 ROUNDED = frozenset({
     "narrow floats", "products of floats", "products of bytes", "batch norm", "matrix products", "scales",
