@@ -55,11 +55,8 @@ def _computed(graph: GraphProto, left_out: Collection[str], made_up: Collection[
     every = {name: name for name in tensors | {value.name for value in graph.input} | {""}}
     found = []
     for node in ordered(graph.node, every):
-        if (
-            domain_and_version(node.domain, {})[0]
-            or any(True for _ in bodies(node))
-            or not set(made_up).isdisjoint(node.output)
-        ):
+        domain, _ = domain_and_version(node.domain, {})
+        if domain or any(True for _ in bodies(node)) or not set(made_up).isdisjoint(node.output):
             continue
         if node.op_type == "Constant":
             tainted = any(name in left_out for name in node.output)

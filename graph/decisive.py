@@ -60,11 +60,9 @@ def decisive(graph: Graph, *, bytes_are_steps: bool = True) -> frozenset[str]:
     found: set[str] = set()
     rounded = set(_rounded_by_additions(graph))
     for node in reversed(graph.nodes):
-        if (
-            (_is_step(graph, node) and (bytes_are_steps or not _makes_bytes(graph, node)))
-            or rounded.intersection(node.outputs)
-            or (not found.isdisjoint(node.outputs) and (node.op not in SUMS or node.domain))
-        ):
+        is_step = _is_step(graph, node) and (bytes_are_steps or not _makes_bytes(graph, node))
+        is_before_one = not found.isdisjoint(node.outputs) and (node.op not in SUMS or node.domain)
+        if is_step or is_before_one or rounded.intersection(node.outputs):
             found.update(_floats(graph, node.inputs))
     return frozenset(found.union(_rounded_by_casts(graph)))
 

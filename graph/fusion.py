@@ -16,8 +16,9 @@ from math import prod
 from tunewright.codegen.expr import Expr, Load, const, loads, transform
 
 from .collapse import collapse
+from .constant_factors import factored
 from .decisive import decisive, decisive_convolutions
-from .groups import Group, factored, followed, inlined, is_affine, merged, reshaped
+from .groups import Group, followed, inlined, is_affine, merged, reshaped
 from .ir import Graph, Node
 from .limits import MAX_STAGES
 from .ops import Compute, NotNative, Place, Rounds, View, define

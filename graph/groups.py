@@ -30,6 +30,7 @@ from tunewright.codegen.expr import (
 )
 from tunewright.codegen.index import linear
 
+from .constant_factors import factored
 from .limits import fit, outgrows
 from .narrow import unrounded
 from .reindex import reindex
@@ -37,10 +38,6 @@ from .task import Axis, Stage, Tensor
 
 RECOMPUTED_OPS = 4
 """Operations an element that may be done again to save writing a tensor and reading it back."""
-
-MODERATE = (2.0**-16, 2.0**16)
-"""Least and largest size of a factor that may move behind a sum of products: farther off, sums without it might
-overflow, or have too few digits, where those with it don't. (Attention's is one over the root of a row's length.)"""
 
 COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "eq", "ne"})
 
@@ -174,19 +171,6 @@ def _with_element(stage: Stage, tensor: str, places: Mapping[str, int], element:
         return done[node.index]
 
     return replace(stage, body=transform(stage.body, visit))
-
-
-def factored(body: Expr) -> tuple[Expr, Const | None]:
-    """A body without its constant factor, and the factor, if that is one of MODERATE size."""
-    match body:
-        case Op("mul", (rest, Const(value, dtype))) | Op("mul", (Const(value, dtype), rest)):
-            factor = const(value, dtype)
-        case Op("div", (rest, Const(value, dtype))) if value:
-            factor = const(1 / value, dtype)
-        case _:
-            return body, None
-    low, high = MODERATE
-    return (rest, factor) if low <= abs(factor.value) <= high else (body, None)
 
 
 def _scaled(group: Group, tensor: str, factor: Expr) -> Group:

@@ -296,7 +296,9 @@ def _bare(kind: TypeProto, params: Collection[str] | None = None) -> TypeProto:
     copy.DiscardUnknownFields()
     for inner in _levels(copy):
         inner.ClearField("denotation")
-        for dim in inner.tensor_type.shape.dim if inner.HasField("tensor_type") else ():
+        if not inner.HasField("tensor_type"):
+            continue
+        for dim in inner.tensor_type.shape.dim:
             dim.ClearField("denotation")
             if params is not None and dim.HasField("dim_param") and dim.dim_param not in params:
                 dim.Clear()

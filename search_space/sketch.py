@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import lru_cache
 from typing import Protocol, TypeVar
 
 from tunewright.codegen.ir import Kernel
@@ -25,26 +25,9 @@ REMEMBERED = 64
 S = TypeVar("S")
 
 
-class _HasSpace(Protocol):
-    def space(self, task: Task, target: Target) -> Space: ...
-
-
-Offering = TypeVar("Offering", bound=_HasSpace)
-
-
 def remembered(space: Callable[[S, Task, Target], Space]) -> Callable[[S, Task, Target], Space]:
     """`Sketch.space`, worked out once for a task and a target: every lowering and every validity check asks for it."""
     return lru_cache(maxsize=REMEMBERED)(space)
-
-
-def unless_empty(applies: Callable[[Offering, Task, Target], bool]) -> Callable[[Offering, Task, Target], bool]:
-    """`Sketch.applies`, which says what tasks have the form that is written; False too where no point is legal."""
-
-    @wraps(applies)
-    def applies_with_a_point(self: Offering, task: Task, target: Target) -> bool:
-        return applies(self, task, target) and not self.space(task, target).is_empty
-
-    return applies_with_a_point
 
 
 class Sketch(Protocol):
@@ -62,10 +45,7 @@ class Sketch(Protocol):
     def version(self) -> int: ...
 
     def applies(self, task: Task, target: Target) -> bool:
-        """Whether this sketch can write the task: on this target its space has a legal point, and so a default.
-
-        See `unless_empty`.
-        """
+        """Whether the task has the form that this sketch writes, on targets of this kind. See `offered`."""
         ...
 
     def space(self, task: Task, target: Target) -> Space:
@@ -75,3 +55,11 @@ class Sketch(Protocol):
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         """The kernel that the schedule stands for; its params are the task's inputs then outputs."""
         ...
+
+
+def offered(one: Sketch, task: Task, target: Target) -> Space | None:
+    """What a sketch offers for a task: None where it does not apply, or no point of its space is legal."""
+    if not one.applies(task, target):
+        return None
+    space = one.space(task, target)
+    return None if space.is_empty else space

@@ -16,7 +16,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space import sketches
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketch import Sketch
+from tunewright.search_space.sketch import Sketch, offered
 from tunewright.search_space.space import Space
 from tunewright.workers import measure
 
@@ -55,7 +55,7 @@ class PlantedSketch:
 
 
 def _real(task: Task, target: Target) -> Sketch:
-    return next(one for one in REAL if one.applies(task, target))
+    return next(one for one in REAL if offered(one, task, target))
 
 
 REAL = sketches.SKETCHES

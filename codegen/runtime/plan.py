@@ -116,7 +116,11 @@ class Plan:
 
 
 def plan(memory: Memory) -> Plan:
-    """A small arena for the tensors; the same for the same memory. Time grows as the number of tensors does."""
+    """A small arena for the tensors; the same for the same memory.
+
+    Time grows as the number of pairs that live at once, so as the square of how many tensors there are at worst; with
+    more pairs than MOST_MEETINGS, as the number of tensors.
+    """
     storages = _storages(memory)
     scratch = [
         [Storage(room_bytes(size_bytes), number, number, {}) for size_bytes in step.scratch_bytes]

@@ -54,9 +54,8 @@ class Loop(_WithBody):
             for kept, value in zip(scans, results[1 + len(states) :], strict=True):
                 kept.append(value)
             iteration += 1
-        if (
-            iteration == 0
-        ):  # what states look like in a body is declared there: they may change from one step to the next
+        if iteration == 0:
+            # what states look like in a body is declared there: they may change from one step to the next
             return (*states, *self._nothing(context, self.body.input_types, [0] * len(scans)))
         return (*states, *map(np.stack, scans))
 

@@ -130,9 +130,10 @@ class _Expansion:
                 bound.CopyFrom(given[attribute.ref_attr_name])
                 bound.name = attribute.name
                 self._pay(bound)
-            for body in bodies_of(attribute):
-                for inner in body.node if bound is attribute else ():
-                    self._bind(inner, given)
+            else:
+                for body in bodies_of(attribute):
+                    for inner in body.node:
+                        self._bind(inner, given)
             kept.append(bound)
         del node.attribute[:]
         node.attribute.extend(kept)

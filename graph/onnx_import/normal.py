@@ -135,9 +135,8 @@ def _pool(draft: Draft, node: Node) -> Node | None:
     source = node.inputs[0]
     if node.op == "AveragePool":
         attrs["count_include_pad"] = int(any(given) and bool(node.attrs.get("count_include_pad", 0)))
-        if (
-            attrs["count_include_pad"] and tuple(pads) != given
-        ):  # the pads asked for count, the ones from rounding don't
+        if attrs["count_include_pad"] and tuple(pads) != given:
+            # the pads asked for count, the ones from rounding don't
             around = (0, 0, *given[:count], 0, 0, *given[count:])
             source = draft.emit("Pad", source, pads=around, mode="constant", value=0.0)
             pads = [have - was for have, was in zip(pads, given, strict=True)]

@@ -44,15 +44,19 @@ def domain_and_version(domain: str, opsets: Mapping[str, int]) -> tuple[str, int
     name, _, own = domain.rpartition("@")
     if not name or standard(name) not in DOMAINS or not re.fullmatch("[0-9]{1,6}", own):
         return standard(domain), opsets.get(standard(domain))
+    if standard(name):
+        return name, int(own)
     is_known = MIN_OPSET <= int(own) <= onnx.defs.onnx_opset_version()
-    return (standard(name), int(own)) if is_known or standard(name) else (domain, None)
+    return ("", int(own)) if is_known else (domain, None)
 
 
 @cache
 def same_meaning(op: str, domain: str, version: int, other: int) -> bool:
     """Whether an op means the same in both versions of its domain."""
-    if version == other or (op == "Scan" and not domain and min(version, other) < 9):
-        return version == other
+    if version == other:
+        return True
+    if op == "Scan" and not domain and min(version, other) < 9:
+        return False
     if op in _SAME_OPS and not domain:
         return True
     return _since(op, domain, version) == _since(op, domain, other) is not None

@@ -32,7 +32,7 @@ def ordered(nodes: Iterable[NodeProto], known: Mapping[str, str]) -> Iterator[No
         done += 1
         yield items[k]
         for name in set(items[k].output):
-            for reader in readers.get(name, ()) if name else ():
+            for reader in readers.get(name, ()):
                 waiting[reader] -= 1
                 if waiting[reader] == 0:
                     heapq.heappush(ready, reader)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import frexp, prod
+from math import prod
 from typing import Any
 
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Expr, Load, Var, const, op
 
+from ..inverse import has_exact_inverse
 from ..ir import Array, Node, TensorType
 from ..task import Axis, Stage, Tensor
 
@@ -231,9 +232,10 @@ def load(tensor: Tensor, index: Index) -> Expr:
 
 
 def quotient(total: Expr, count: float) -> Expr:
-    """A float32 divided by a number, to the last bit: multiplied by a power of two, which is the same and faster."""
-    exact = abs(frexp(count)[0]) == 0.5
-    return total * (1 / count) if exact else op("div", total, const(float(count), total.dtype))
+    """A float32 divided by a number, to the last bit: multiplied by the inverse where that is the same, and faster."""
+    if has_exact_inverse(count, total.dtype):
+        return total * (1 / count)
+    return op("div", total, const(float(count), total.dtype))
 
 
 def clamped(at: Expr, low: int, high: int, extent: int) -> tuple[Expr, list[Expr]]:

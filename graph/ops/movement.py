@@ -260,8 +260,8 @@ def resize(d: Definition) -> None:
     factors = [whole // own for own, whole in zip(x.shape, y.shape, strict=True)]
     scales = d.attr("scales") or ()
     axes = d.attr("axes") or range(len(scales))
-    whole = all(scale == factors[axis] for axis, scale in zip(axes, scales, strict=True))
-    d.require(whole, "a scale that is not the quotient of the extents")
+    is_quotient = all(scale == factors[axis] for axis, scale in zip(axes, scales, strict=True))
+    d.require(is_quotient, "a scale that is not the quotient of the extents")
     transformation = d.attr("coordinate_transformation_mode", "half_pixel")
     rounding = d.attr("nearest_mode", "round_prefer_floor")
     for own, factor in zip(x.shape, factors, strict=True):

@@ -48,10 +48,10 @@ def factors_of(
 
 def operands(edit: Edit, name: str, depth: int = MAX_DEPTH) -> Iterator[str]:
     """The tensors that a product consists of, partial products and what is divided by numbers included."""
-    node = edit.made_by(name, "Mul", "Div")
-    if node and node.op == "Div" and edit.scalar(node.inputs[1]) is None:
+    node = edit.made_by(name, "Mul", "Div") if depth else None
+    if node is None or (node.op == "Div" and edit.scalar(node.inputs[1]) is None):
         return
-    for operand in node.inputs if node and depth else ():
+    for operand in node.inputs:
         yield operand
         yield from operands(edit, operand, depth - 1)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import reduce
-from math import copysign, frexp
+from math import copysign
 
 import numpy as np
 
+from tunewright.graph.inverse import has_exact_inverse
 from tunewright.graph.ir import Graph, Node
 
 from .edit import Edit, apply
@@ -96,14 +97,6 @@ def _div(edit: Edit, node: Node) -> bool:
         edit.emit("Reciprocal", y, to=node.outputs[0])
         return True
     return False
-
-
-def has_exact_inverse(value: float, dtype: str) -> bool:
-    """Whether 1 / value is a float of that type, and not a subnormal: so it is of powers of two."""
-    if abs(frexp(value)[0]) != 0.5:
-        return False
-    limits = np.finfo(dtype)
-    return float(limits.tiny) <= abs(1 / value) <= float(limits.max)
 
 
 def _pow(edit: Edit, node: Node) -> bool:

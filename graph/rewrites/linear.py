@@ -27,24 +27,29 @@ def _rule(edit: Edit, node: Node) -> bool:
     if node.attrs["transB"]:
         b = edit.emit("Transpose", b, perm=(1, 0))
     alpha, beta = node.attrs["alpha"], node.attrs["beta"]
-    is_in_weights = alpha == 1.0
     if alpha != 1.0 and edit.may_round(node.outputs[0]):
-        for place, name in ((1, b), (0, a)):
-            scaled = _scaled(edit, name, alpha)
-            if scaled is not None:
-                a, b = (scaled, b) if place == 0 else (a, scaled)
-                is_in_weights = True
-                break
-    has_bias, to = len(node.inputs) > 2 and beta != 0.0, node.outputs[0]
-    result = edit.emit("MatMul", a, b, to="" if has_bias or not is_in_weights else to)
-    if not is_in_weights:
-        result = edit.emit("Mul", result, edit.like(result, alpha), to="" if has_bias else to)
-    if has_bias:
+        a, b, alpha = _scaled_operands(edit, a, b, alpha)
+    steps = [("MatMul", b)]
+    if alpha != 1.0:
+        steps.append(("Mul", edit.like(a, alpha)))
+    if len(node.inputs) > 2 and beta != 0.0:
         c = node.inputs[2]
-        if beta != 1.0:
-            c = edit.emit("Mul", c, edit.like(c, beta))
-        edit.emit("Add", result, c, to=to)
+        steps.append(("Add", c if beta == 1.0 else edit.emit("Mul", c, edit.like(c, beta))))
+    *before, (last, operand) = steps
+    result = a
+    for op, factor in before:
+        result = edit.emit(op, result, factor)
+    edit.emit(last, result, operand, to=node.outputs[0])
     return True
+
+
+def _scaled_operands(edit: Edit, a: str, b: str, alpha: float) -> tuple[str, str, float]:
+    """The operands of a product, one that is known times `alpha`, and what is left of `alpha` to multiply by."""
+    if (scaled := _scaled(edit, b, alpha)) is not None:
+        return a, scaled, 1.0
+    if (scaled := _scaled(edit, a, alpha)) is not None:
+        return scaled, b, 1.0
+    return a, b, alpha
 
 
 def _scaled(edit: Edit, name: str, factor: float) -> str | None:

@@ -95,7 +95,9 @@ def _over_root(edit: Edit, node: Node) -> tuple[str, str] | None:
     if quotient is not None:
         root = _rooted(edit, quotient[1])
         return None if root is None else (quotient[0], root)
-    for a, b in (node.inputs, node.inputs[::-1]) if node.op == "Mul" else ():
+    if node.op != "Mul":
+        return None
+    for a, b in (node.inputs, node.inputs[::-1]):
         root = _rooted(edit, b, -0.5)
         if root is not None:
             return a, root

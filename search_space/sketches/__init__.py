@@ -11,7 +11,7 @@ from tunewright.graph.task import Task
 
 from ..measurement import Candidate
 from ..schedule import Illegal, Schedule
-from ..sketch import Sketch
+from ..sketch import Sketch, offered
 from ..space import Space
 from .attention_tiles import AttentionTilesSketch
 from .chain import ChainSketch
@@ -73,9 +73,9 @@ def spaces(task: Task, target: Target) -> tuple[Space, ...]:
     They are of one group and in its order, but for those that are no `first_choice`: these come last.
     """
     for group in GROUPS:
-        offered = [one.space(task, target) for one in group if one.applies(task, target)]
-        if offered:
-            return tuple(sorted(offered, key=lambda space: not space.first_choice))
+        found = [space for one in group if (space := offered(one, task, target)) is not None]
+        if found:
+            return tuple(sorted(found, key=lambda space: not space.first_choice))
     raise Illegal(f"no sketch applies to {task.op} on {target}")
 
 
@@ -87,9 +87,9 @@ def default_schedule(task: Task, target: Target) -> Schedule:
 def holds(task: Task, target: Target, schedule: Schedule) -> bool:
     """Whether a schedule is a legal point for the task: one of an older version or another shape is not."""
     try:
-        one = sketch(schedule.sketch)
-        if one.applies(task, target):
-            one.space(task, target).row(schedule)
+        space = offered(sketch(schedule.sketch), task, target)
+        if space is not None:
+            space.row(schedule)
             return True
     except Illegal:
         pass
@@ -99,6 +99,6 @@ def holds(task: Task, target: Target, schedule: Schedule) -> bool:
 def lower(candidate: Candidate) -> Kernel:
     """The kernel that a candidate stands for. Raises Illegal if its schedule is in no space of its task."""
     one = sketch(candidate.schedule.sketch)
-    if not one.applies(candidate.task, candidate.target):
+    if offered(one, candidate.task, candidate.target) is None:
         raise Illegal(f"sketch {one.name} does not apply to {candidate.task.op}")
     return one.lower(candidate.task, candidate.schedule, candidate.target)

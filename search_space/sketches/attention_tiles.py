@@ -20,7 +20,7 @@ from ..grids.sides import Sides, Sizes, held, size, tiling
 from ..nests.phases import params
 from ..products.attention import Attention, attention
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 MOST_INNER = 128
@@ -56,7 +56,6 @@ class AttentionTilesSketch:
     name = "attention_tiles"
     version = 1
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA and _seen(task) is not None
 

@@ -24,7 +24,7 @@ from ..chains.chain import ROW
 from ..chains.plan import Plan, plan_of
 from ..rows.steps import ROUND
 from ..schedule import Schedule
-from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered, unless_empty
+from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered
 from ..space import Columns, Knob, Space, Tiling
 
 BLOCKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 112, 128)
@@ -50,7 +50,6 @@ class ChainSketch:
     name = "chain"
     version = 2
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         plan = plan_of(task, target.lanes(4))
         return target.kind == "cpu" and plan is not None

@@ -47,7 +47,7 @@ from ..products.product import (
 )
 from ..products.tiling import block_choices, tiling
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 MOST_ROWS, MOST_OUTER_ROWS = 28, 4
@@ -69,7 +69,6 @@ class ContractionSketch:
         self.version = 2 if flipped else 5
         self._flipped = flipped
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         found = self._seen(task)
         return target.kind == "cpu" and found is not None and found.extent(found.vector) * 2 >= target.lanes(4)

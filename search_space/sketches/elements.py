@@ -23,7 +23,7 @@ from ..grids.elements import PLAIN_THREADS, Elements, ordered, plain_launch
 from ..nests.phases import params, temporaries
 from ..nests.pieces import Piece, pieces
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 VECTORS = (1, 2, 4, 8)
@@ -68,7 +68,6 @@ class ElementsSketch:
     name = "elements"
     version = 1
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA
 

@@ -24,7 +24,7 @@ from ..nests.phases import crossing, params, plain_nest, plain_phase, temporarie
 from ..nests.pieces import Piece, pieces
 from ..rows.rows import RowGroup, row_groups, row_loop
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 BODY_LIMIT = 256
@@ -92,7 +92,6 @@ class GenericSketch:
     name = "generic"
     version = 2
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == "cpu"
 

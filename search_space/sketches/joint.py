@@ -30,7 +30,7 @@ from ..products.joint import Joint, joint
 from ..products.product import Product, packable, packed
 from ..products.tiling import block_choices, tiling
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 MOST_ROWS = 7
@@ -52,7 +52,6 @@ class JointSketch:
     name = "joint"
     version = 1
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         found = joint(task) if target.kind == "cpu" else None
         return found is not None and found.extent(found.vector) * 2 >= target.lanes(4)

@@ -30,7 +30,7 @@ from tunewright.graph.task import Task
 from ..nests.digits import digits
 from ..nests.phases import kernel_around
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.plane_tile import Band, Held, PlaneTile, Stretch, Strip
 from ..windows.planes import Planes, planes
@@ -69,7 +69,6 @@ class PlaneSketch:
     name = "plane"
     version = 2
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         found = planes(task)
         return (

@@ -23,7 +23,7 @@ from ..grids.tiles import SPLITS, kernel, may_split
 from ..nests.pieces import NARROW_TOO
 from ..products.product import Product, product
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space
 
 LEAST_DEPTH = 8
@@ -59,7 +59,6 @@ class ProductTilesSketch:
     name = "product_tiles"
     version = 2
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA and _seen(task) is not None
 

@@ -17,7 +17,7 @@ from ..grids.row_blocks import RowBlocks, kept
 from ..nests.phases import params
 from ..rows.steps import COLUMN, Plan, plan
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 MOST_KEPT = 96
@@ -42,7 +42,6 @@ class RowBlocksSketch:
     name = "row_blocks"
     version = 1
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         if target.kind != CUDA:
             return False

@@ -18,7 +18,7 @@ from ..rows.passes import GROUP, Passes
 from ..rows.rows import row_loop
 from ..rows.steps import COLUMN, ROUND, Plan, plan
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 CHUNK_POINTS = 1 << 14
@@ -37,7 +37,6 @@ class RowsSketch:
     name = "rows"
     version = 2
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == "cpu" and plan(task, target.lanes(4)) is not None
 

@@ -24,7 +24,7 @@ from ..nests.phases import own_buffer, params, plain_nest, plain_phase, temporar
 from ..nests.pieces import Piece, pieces
 from ..rows.rows import row_groups
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 PART = "part"
@@ -67,7 +67,6 @@ class SplitSketch:
     name = "split"
     version = 1
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == "cpu" and bool(folds(task, target.lanes(4)))
 

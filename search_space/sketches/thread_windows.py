@@ -24,7 +24,7 @@ from ..grids.thread_windows import ThreadWindows
 from ..nests.phases import params, temporaries
 from ..nests.pieces import NARROW_TOO
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.windows import Plan, touched, windows
 
@@ -51,7 +51,6 @@ class ThreadWindowsSketch:
     name = "thread_windows"
     version = 1
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA and _seen(task) is not None
 

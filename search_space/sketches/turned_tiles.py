@@ -21,7 +21,7 @@ from ..grids.turned_tile import Turn, TurnedTile
 from ..nests.phases import params, temporaries
 from ..nests.pieces import Piece, pieces
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 LEAST = 8
@@ -44,7 +44,6 @@ class TurnedTilesSketch:
     name = "turned_tiles"
     version = 1
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         return target.kind == CUDA and _seen(task) is not None
 

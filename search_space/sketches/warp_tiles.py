@@ -24,7 +24,7 @@ from ..grids.tiles import SPLITS, kernel, may_split
 from ..grids.warp_tile import WarpTile
 from ..products.product import Product
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 from .product_tiles import LEAST_DEPTH
 
@@ -58,7 +58,6 @@ class WarpTilesSketch:
     name = "warp_tiles"
     version = 2
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         gpu, found = target.gpu, tensor_product(task)
         if gpu is None or found is None:

@@ -26,7 +26,7 @@ from ..grids.tiles import SPLITS, Tiles, kernel, may_split
 from ..grids.warpgroup_tile import WarpgroupTile
 from ..products.product import Product
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 
 OTHER_REGISTERS = 40
@@ -50,7 +50,6 @@ class WarpgroupTilesSketch:
     name = "warpgroup_tiles"
     version = 3
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         if target.gpu is None or target.gpu.arch != ARCH:
             return False

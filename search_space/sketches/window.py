@@ -32,7 +32,7 @@ from ..nests.digits import digits
 from ..nests.direction import Direction
 from ..nests.phases import kernel_around
 from ..schedule import Schedule
-from ..sketch import remembered, unless_empty
+from ..sketch import remembered
 from ..space import Columns, Knob, Space, Tiling
 from ..windows.window_tile import Part, Run, WindowTile
 from ..windows.windows import Plan, touched, windows
@@ -57,7 +57,6 @@ class WindowSketch:
     name = "window"
     version = 1
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         found = windows(task)
         return target.kind == "cpu" and found is not None

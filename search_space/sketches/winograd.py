@@ -28,7 +28,7 @@ from ..nests.nest import balanced
 from ..nests.phases import params, plain_phase, temporaries
 from ..products.product import pays_ahead
 from ..schedule import Schedule
-from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered, unless_empty
+from ..sketch import BODY_LIMIT, LOCAL_BYTES, remembered
 from ..space import Columns, Knob, Space, Tiling
 from ..winograd.convolution import convolution
 from ..winograd.plan import Plan
@@ -49,7 +49,6 @@ class WinogradSketch:
     def name(self) -> str:
         return f"winograd{self.outputs}"
 
-    @unless_empty
     def applies(self, task: Task, target: Target) -> bool:
         found = convolution(task)
         return target.kind == "cpu" and found is not None and found.extent(found.product.vector) >= target.lanes(4)

@@ -209,8 +209,9 @@ def test_very_many_at_once_are_placed_in_turn(memory):
         patch.setattr(arena, "MOST_MEETINGS", -1)
         planned = plan(memory)
     check(memory, planned)
-    assert planned.live_bytes <= planned.size_bytes
-    assert planned.live_bytes == plan(memory).live_bytes
+    assert (
+        planned.live_bytes <= planned.size_bytes <= 3 * planned.live_bytes
+    )  # of thousands none took 2.2 times as much
 
 
 @pytest.mark.parametrize(
@@ -220,6 +221,7 @@ def test_planning_grows_as_the_program_does(memory_of):
     small, large = memory_of(200), memory_of(400)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arena, "MOST_MEETINGS", 2000)
+        assert plan(large).size_bytes == plan(large).live_bytes
         assert calls(lambda: plan(large)) < 2.3 * calls(lambda: plan(small))
 
 

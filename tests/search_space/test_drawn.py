@@ -1,4 +1,4 @@
-"""Where a sketch applies, it has a legal default that can be written: on models of every kind, for every processor."""
+"""Where a sketch is offered, its default is legal and can be written: on models of every kind, for every processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunewright.codegen.verify import verify
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Illegal
-from tunewright.search_space.sketch import Sketch
+from tunewright.search_space.sketch import Sketch, offered
 from tunewright.search_space.sketches import SKETCHES, default_schedule, holds, lower, sketch, spaces
 from tunewright.search_space.windows.windows import windows
 
@@ -29,7 +29,7 @@ ASKED = 2000
 """Pairs of a task and a target that a sketch is asked for."""
 
 APPLY = 100
-"""Of which it applies to more than these; to all if it is for any task."""
+"""Of which it is offered for more than these; to all if it is for any task."""
 
 WRITTEN = 12
 """Tasks of which schedules are written: that takes some hundred times as long as to see whether they are legal."""
@@ -45,25 +45,23 @@ def drawn(name: str, seed: int) -> Iterator[Task]:
 
 def targets_of(one: Sketch, task: Task) -> tuple[Target, ...]:
     """Processors or GPUs, whichever a sketch writes a task for."""
-    return GPUS if any(one.applies(task, gpu) for gpu in GPUS) else PROCESSORS
+    return GPUS if any(offered(one, task, gpu) for gpu in GPUS) else PROCESSORS
 
 
 @pytest.mark.parametrize("one", SKETCHES, ids=lambda one: one.name)
-def test_a_sketch_that_applies_has_a_legal_default_that_can_be_written(one: Sketch) -> None:
+def test_a_sketch_that_is_offered_has_a_legal_default_that_can_be_written(one: Sketch) -> None:
     asked = applied = written = 0
     rng = np.random.default_rng(1)
     for number, task in enumerate(drawn(one.name, seed=0)):
         targets = targets_of(one, task)
         asked += len(targets)
-        applying = [target for target in targets if one.applies(task, target)]
-        for target in applying:
-            space = one.space(task, target)
+        found = [(target, space) for target in targets if (space := offered(one, task, target)) is not None]
+        for _, space in found:
             assert space.schedule(space.row(space.default)) == space.default
-        applied += len(applying)
-        if applying and written * ASKED < asked * WRITTEN:
+        applied += len(found)
+        if found and written * ASKED < asked * WRITTEN:
             written += 1
-            target = applying[number % len(applying)]
-            space = one.space(task, target)
+            target, space = found[number % len(found)]
             for schedule in (space.default, *map(space.schedule, space.sample(1, rng))):
                 verify(lower(Candidate(task, target, schedule)))
         if asked >= ASKED:
@@ -76,8 +74,8 @@ def test_a_sketch_without_a_legal_point_is_skipped() -> None:
     pools = [task for task in tasks_of(f"{text} y = Conv(t, v) | y ; v", {}) if task.op == "MaxPool"]
     (task,) = pools[:1]
     window, narrow = sketch("window"), TARGETS["avx2"]
-    assert windows(task) is not None and not window.applies(task, narrow)
-    assert window.space(task, narrow).is_empty
+    assert windows(task) is not None and window.applies(task, narrow)
+    assert window.space(task, narrow).is_empty and offered(window, task, narrow) is None
     assert [space.sketch for space in spaces(task, narrow)] == ["generic"]
     known = window.space(task, WIDE).default  # where there are more registers
     assert [space.default for space in spaces(task, WIDE)] == [known]

@@ -14,6 +14,7 @@ from tunewright.codegen.target import CUDA, Target
 from tunewright.codegen.verify import verify
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Illegal, Schedule
+from tunewright.search_space.sketch import offered
 from tunewright.search_space.sketches import SKETCHES, default_schedule, lower, sketch, spaces
 
 from .test_sketches import MODELS, tasks_of
@@ -54,7 +55,7 @@ def test_there_is_a_task_for_every_sketch_of_gpus():
     gpu = TARGETS["sm_90a"]
     sizes = {"a": 7, "b": 5, "c": 16, "d": 3}, {"a": 8, "b": 5, "c": 33, "d": 8}
     drawn = [task for text in MODELS.values() for one in sizes for task in tasks_of(text, one)]
-    assert TASKS.keys() == {one.name for one in SKETCHES if any(one.applies(task, gpu) for task in drawn)}
+    assert TASKS.keys() == {one.name for one in SKETCHES if any(offered(one, task, gpu) for task in drawn)}
 
 
 def task_of(name):
@@ -79,7 +80,7 @@ def test_rows_that_no_round_covers_evenly(threads, vector):
 @pytest.mark.parametrize("name", TASKS)
 def test_default_and_random_schedules_compile(name, arch):
     task, target = task_of(name), TARGETS[arch]
-    if not sketch(name).applies(task, target):
+    if not offered(sketch(name), task, target):
         pytest.skip(f"it is not for {arch}")
     space = sketch(name).space(task, target)
     rows = space.sample(3, np.random.default_rng(0))
@@ -106,7 +107,7 @@ def test_products_of_float32_on_tensor_cores_compile(text, arch):
 def test_products_of_bytes_compile(name, arch):
     sizes, target = {"a": 196, "b": 512, "c": 256, "d": 1}, TARGETS[arch]
     task = tasks_of(MODELS["bytes"], sizes)[0]
-    if not sketch(name).applies(task, target):
+    if not offered(sketch(name), task, target):
         pytest.skip(f"it is not for {arch}")
     space = sketch(name).space(task, target)
     for schedule in (space.default, *map(space.schedule, space.sample(3, np.random.default_rng(0)))):

@@ -30,7 +30,7 @@ from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Illegal, Schedule
-from tunewright.search_space.sketch import Sketch
+from tunewright.search_space.sketch import Sketch, offered
 from tunewright.search_space.sketches import SKETCHES, lower, sketch
 from tunewright.workers.check import TOLERANCE
 
@@ -256,7 +256,7 @@ def test_random_schedules_agree_with_the_oracle(name: str, sizes: dict[str, int]
         arrays = example_inputs(task, seed)
         wanted = reference(task, arrays)
         for one in SKETCHES:
-            if not one.applies(task, TARGET):
+            if not offered(one, task, TARGET):
                 continue
             for schedule in schedules(task, TARGET, one.name, 2, seed):
                 kernel = lower(Candidate(task, TARGET, schedule))
@@ -277,7 +277,7 @@ def test_random_schedules_of_a_gpu_agree_with_the_oracle(
         arrays = example_inputs(task, seed)
         wanted = reference(task, arrays)
         for one in SKETCHES:
-            if not one.applies(task, target):
+            if not offered(one, task, target):
                 continue
             for schedule in schedules(task, target, one.name, 2, seed):
                 kernel = lower(Candidate(task, target, schedule))
@@ -288,7 +288,7 @@ def test_random_schedules_of_a_gpu_agree_with_the_oracle(
 def case_for(one: Sketch, sizes: dict[str, int]) -> tuple[Task, Target]:
     """The first task of MODELS that a sketch applies to, and the target that it is for."""
     tasks = (task for text in MODELS.values() for task in tasks_of(text, sizes))
-    return next((task, target) for task in tasks for target in (TARGET, GPU) if one.applies(task, target))
+    return next((task, target) for task in tasks for target in (TARGET, GPU) if offered(one, task, target))
 
 
 @pytest.mark.parametrize("one", SKETCHES, ids=lambda s: s.name)

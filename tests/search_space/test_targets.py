@@ -20,7 +20,7 @@ from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketch import Sketch
+from tunewright.search_space.sketch import Sketch, offered
 from tunewright.search_space.sketches import SKETCHES, lower, spaces
 from tunewright.search_space.sketches.chain import ChainSketch
 
@@ -58,7 +58,7 @@ LONG_ATTENTION = (
 
 
 def applying(task: Task, target: Target) -> list[Sketch]:
-    return [one for one in SKETCHES if one.applies(task, target)]
+    return [one for one in SKETCHES if offered(one, task, target)]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -128,4 +128,4 @@ def test_a_chain_is_offered_only_where_a_chunk_fits(keys: int) -> None:
             for one in applying(task, target):
                 space = one.space(task, target)
                 space.row(space.default)
-    assert ChainSketch().applies(tasks[-1], WIDE) == (keys < 1 << 17)
+    assert (offered(ChainSketch(), tasks[-1], WIDE) is not None) == (keys < 1 << 17)

@@ -15,6 +15,7 @@ from tunewright.codegen.expr import Const, Expr, Load, Ramp, Var, const, op
 from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
 from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.sketch import offered
 from tunewright.search_space.sketches import SKETCHES, lower, sketch
 from tunewright.tuner.insight import nest as nests
 from tunewright.tuner.insight.formula import CUT, formula, prefetch_formula, store_formula
@@ -68,7 +69,7 @@ def test_any_schedule_of_any_sketch(name: str, large: bool, target: Target, seed
     sizes = {"a": 56, "b": 28, "c": 64, "d": 32} if large else {"a": 13, "b": 7, "c": 37, "d": 3}
     for task in tasks_of(MODELS[name], sizes):
         for one in SKETCHES:
-            if not one.applies(task, target):
+            if not offered(one, task, target):
                 continue
             space = sketch(one.name).space(task, target)
             [row] = space.sample(1, np.random.default_rng(seed))

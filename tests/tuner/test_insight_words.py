@@ -18,6 +18,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task, Tensor, canonical
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Illegal, Schedule
+from tunewright.search_space.sketch import offered
 from tunewright.search_space.sketches import SKETCHES, contraction, generic, lower, sketch
 from tunewright.tuner.insight import words
 from tunewright.tuner.insight.words import MOST_LETTERS, MOST_SENTENCES, describe
@@ -61,7 +62,7 @@ def drawn(task: Task, target: Target, name: str, seed: int) -> Schedule:
 def test_what_is_said_is_true_of_the_kernel(name: str, large: bool, target: Target, seed: int) -> None:
     for task in tasks_of(MODELS[name], LARGE if large else SMALL):
         for one in SKETCHES:
-            if one.applies(task, target):
+            if offered(one, task, target):
                 schedule = drawn(task, target, one.name, seed)
                 check(task, target, schedule, lower(Candidate(task, target, schedule)))
 
@@ -154,7 +155,7 @@ def first(name: str) -> tuple[Task, Target, Schedule]:
     """A task that a sketch applies to, a target that it is for, and a schedule that is not its default."""
     one = sketch(name)
     tasks = (task for sizes in (LARGE, SMALL) for text in MODELS.values() for task in tasks_of(text, sizes))
-    task, target = next((task, target) for task in tasks for target in (WIDE, GPU) if one.applies(task, target))
+    task, target = next((task, target) for task in tasks for target in (WIDE, GPU) if offered(one, task, target))
     return task, target, drawn(task, target, name, 3)
 
 

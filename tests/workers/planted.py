@@ -24,6 +24,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space import sketches
 from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketch import offered
 from tunewright.search_space.space import Space
 from tunewright.workers import measure
 
@@ -136,7 +137,7 @@ class Planted:
 
     @staticmethod
     def kernel(task: Task, target: Target, fault: str) -> Kernel:
-        real = next(one for one in REAL if one.applies(task, target))
+        real = next(one for one in REAL if offered(one, task, target))
         return spoiled(real.lower(task, real.space(task, target).default, target), fault)
 
 

@@ -27,7 +27,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space import sketches
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketch import Sketch
+from tunewright.search_space.sketch import Sketch, offered
 from tunewright.search_space.space import Space
 from tunewright.workers import gpu, measure
 from tunewright.workers.wire import candidate_json, read_candidate
@@ -180,7 +180,7 @@ class SimulatedSketch:
 
 def real(task: Task, target: Target) -> Sketch:
     """The first sketch of the project that applies."""
-    return next(one for one in REAL if one.applies(task, target))
+    return next(one for one in REAL if offered(one, task, target))
 
 
 def lowered(candidate: Candidate) -> Kernel:

@@ -12,6 +12,7 @@ from tunewright.codegen.host import Caches, detect
 from tunewright.codegen.ir import Matrix, Packing
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.graph.task import Axis, Stage, Tensor, canonical
+from tunewright.search_space.sketch import offered
 from tunewright.search_space.sketches import SKETCHES, lower
 from tunewright.workers import check
 from tunewright.workers.check import Example, Loaded, checksum, difference, spoilt
@@ -80,7 +81,7 @@ def test_an_output_written_in_part_is_checked_in_part() -> None:
     target = detect(1)
     example = Example(task)
     for made, right in ((task, True), (wider, False)):
-        one = next(s for s in SKETCHES if s.applies(made, target))
+        one = next(s for s in SKETCHES if offered(s, made, target))
         artifact = build(one.lower(made, one.space(made, target).default, target), target)
         with Loaded(example, artifact, shared_pool(1)) as loaded:
             fault, _ = loaded.check()

@@ -1,0 +1,98 @@
+"""Ops that move elements as they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunewright.graph.fallback import EvaluationError
+
+from .correcting import RNG, agree, computed, empty, imported, ints, normal
+
+MODES = ("constant", "edge", "reflect", "wrap")
+
+
+def padded(x: Any, widths: Sequence[tuple[int, int]], mode: str) -> Any:
+    """What is negative is cut off first."""
+    kept = tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape, widths, strict=True))
+    return np.pad(x[kept], [(max(a, 0), max(b, 0)) for a, b in widths], mode)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pads_of_any_sign_and_width(mode: str, runs: Any):
+    for _ in range(12):
+        x = normal(*RNG.integers(1, 6, 2))
+        widths = [(int(RNG.integers(-(n // 2), 3 * n)), int(RNG.integers(-((n - 1) // 2), 3 * n))) for n in x.shape]
+        pads = tuple(int(end) for end in np.transpose(widths).reshape(-1))
+        wanted = padded(x, widths, mode)
+        np.testing.assert_array_equal(computed("Pad", [x], 20, pads=pads, mode=mode)[0], wanted)
+        extents, listed = ",".join(map(str, x.shape)), ", ".join(map(str, pads))
+        body = f'g (float[{extents}] x) => (float[] y) <int64[4] p = {{{listed}}}> {{ y = Pad<mode = "{mode}">(x, p) }}'
+        graph = imported(body, 19)
+        for found in (runs.nodes(graph, {"v0": x}), runs.steps(graph, {"v0": x})):
+            np.testing.assert_array_equal(found[0], wanted)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pads_of_some_axes(mode: str):
+    x = normal(3, 4, 5)
+    (found,) = computed("Pad", [x, ints(2, -1, -1, 3), None, ints(-1, 0)], 19, mode=mode)
+    np.testing.assert_array_equal(found, padded(x, [(-1, 3), (0, 0), (2, -1)], mode))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.float16, np.bool_, np.str_])
+def test_pads_hold_a_value_of_the_type(dtype: Any):
+    x, value = np.array([1, 0, 1]).astype(dtype), np.array([1]).astype(dtype)
+    (found,) = computed("Pad", [x, ints(-1, 2), value], 18)
+    assert found.tolist() == [x[1], x[2], value[0], value[0]]
+    (found,) = computed("Pad", [x, ints(1, 0)], 18)
+    assert found.tolist() == [{np.bool_: False, np.str_: ""}.get(dtype, 0), *x]
+
+
+def test_pads_that_cut_off_more_than_there_is(runs: Any):
+    x = np.array([1, 2], np.float32)
+    assert computed("Pad", [x], 18, pads=(-3, 4), mode="constant", value=7.0)[0].tolist() == [7, 7, 7]
+    graph = imported("g (float[2] x) => (float[3] y) <int64[2] p = {4, -3}> { y = Pad(x, p) }", 18)
+    assert runs.nodes(graph, {"v0": x})[0].tolist() == [0, 0, 0]
+    for mode in MODES[1:]:
+        with pytest.raises(EvaluationError, match="can't be padded"):
+            computed("Pad", [x], 19, pads=(-2, 1), mode=mode)
+
+
+def test_texts_are_objects():
+    for found in (
+        computed("Cast", [ints(1, -20)], 13, to=8),
+        computed("OneHot", [ints(0), np.array(1), np.array(["off", "on"], object)], 13),
+    ):
+        assert found[0].dtype == object
+
+
+@pytest.mark.parametrize("axes", [(0,), (-1, 0), (1, -2), (-1, -3, 0)])
+def test_unsqueeze(axes: tuple[int, ...]):
+    agree("Unsqueeze", [normal(2, 3)], 11, 1, axes=axes)
+    agree("Unsqueeze", [normal(2, 3), ints(*axes)], 13)
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_compress(axis: int | None):
+    attrs = {} if axis is None else {"axis": axis}
+    for condition in ([True], [False, True, True], []):
+        agree("Compress", [normal(2, 4), np.array(condition, np.bool_)], 11, 1, **attrs)
+    [found] = computed("Compress", [empty(0), np.array([True])], 11)
+    assert found.shape == (0,)
+
+
+@pytest.mark.parametrize("axes", [(0,), (1, 3), (3, -3), None])
+def test_squeeze(axes: tuple[int, ...] | None):
+    x = normal(1, 1, 2, 1) if axes != (0,) else normal(1, 3)
+    agree("Squeeze", [x], 11, 1, **({} if axes is None else {"axes": axes}))
+    agree("Squeeze", [x, *([] if axes is None else [ints(*axes)])], 13)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_the_depth_may_be_beyond_the_type_of_the_indices(dtype: Any):
+    [found] = computed("OneHot", [np.array([0, 127], dtype), np.array(300), np.array([0, 1], np.float32)], 13)
+    np.testing.assert_array_equal(found.argmax(axis=-1), [0, 127])
