@@ -24,7 +24,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space import sketches
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketch import offered
+from tunewright.search_space.sketch import Sketch, offered
 from tunewright.search_space.space import Space
 from tunewright.workers import measure
 
@@ -114,7 +114,7 @@ class Planted:
         return True
 
     def space(self, task: Task, target: Target) -> Space:
-        raise NotImplementedError
+        return real(task, target).space(task, target)
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         match self.fault:
@@ -137,8 +137,13 @@ class Planted:
 
     @staticmethod
     def kernel(task: Task, target: Target, fault: str) -> Kernel:
-        real = next(one for one in REAL if offered(one, task, target))
-        return spoiled(real.lower(task, real.space(task, target).default, target), fault)
+        one = real(task, target)
+        return spoiled(one.lower(task, one.space(task, target).default, target), fault)
+
+
+def real(task: Task, target: Target) -> Sketch:
+    """The first sketch of the project that is offered for a task."""
+    return next(one for one in REAL if offered(one, task, target))
 
 
 def verify(kernel: Kernel) -> None:

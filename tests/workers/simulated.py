@@ -179,7 +179,7 @@ class SimulatedSketch:
 
 
 def real(task: Task, target: Target) -> Sketch:
-    """The first sketch of the project that applies."""
+    """The first sketch of the project that is offered for a task."""
     return next(one for one in REAL if offered(one, task, target))
 
 
