@@ -75,3 +75,11 @@ def test_the_nearest_is_told_by_the_scale(scale: float, runs: Any):
     [right] = run_by_peer(model, {"x": x})
     for [found] in (runs.nodes(graph, {"v0": x}), runs.steps(graph, {"v0": x})):
         np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("extent", [4099, 5003])
+def test_long_rows_are_copied_evenly(extent: int):
+    x = np.arange(extent, dtype=np.float64).reshape(1, extent)
+    attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    [found] = computed("Resize", [x, np.zeros(0), np.zeros(0, np.float32), np.array([1, 3 * extent])], 18, 1, **attrs)
+    np.testing.assert_array_equal(found, x.repeat(3, axis=1))
