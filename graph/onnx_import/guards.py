@@ -94,7 +94,16 @@ _WEIGHT_AND_BIAS = {"Conv": (1, 2), "ConvInteger": (1, None), "ConvTranspose": (
 
 _WINDOWS = ("AveragePool", *_WEIGHT_AND_BIAS, "LpPool", "MaxPool")
 
+
+def _einsum(node: Node, rank: int | None, values: Sequence[Array | None]) -> None:
+    """Inference never comes back from a term with two ellipses."""
+    for term in str(node.attrs.get("equation", "")).replace("->", ",").split(","):
+        if term.count("...") > 1:
+            raise NeverFits(f"more than one ellipsis in a term of {str(node.attrs['equation'])[:80]!r}")
+
+
 _BEFORE: Mapping[str, Callable[[Node, int | None, Sequence[Array | None]], None]] = {
+    "Einsum": _einsum,
     "Pad": _pad,
     "Split": _split,
     **dict.fromkeys(_WINDOWS, _windows),

@@ -400,3 +400,9 @@ def test_weights_of_recurrent_ops_have_the_shapes_that_they_are_taken_apart_by(w
     body = f"""g (float[4,1,3] x, float[1,{w}] w, float[1,{r}] r, float[1,{b}] b) => (float[a,c,d,e] y)
         {{ y = GRU <hidden_size = 2> (x, w, r, b) }}"""
     refused(parsed(body), "weights don't have the shapes")
+
+
+def test_a_term_has_one_ellipsis():
+    """With two, inference never comes back."""
+    body = 'g (float[1,4,8,8] x) => (float y) { y = Einsum <equation = "a...b...->"> (x) }'
+    refused(parsed(body), "more than one ellipsis in a term of 'a...b...->'")
