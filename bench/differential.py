@@ -95,10 +95,9 @@ def _run(seeds: Iterator[int], given: argparse.Namespace, report: Report, stop: 
 
         def hear(result: Result) -> None:
             nonlocal told_s
-            known = report.findings
             report.hear(result)
             finding = result.judged.verdict.finding
-            if given.seed is None and finding is not None and report.findings > known:
+            if given.seed is None and finding is not None:
                 say.print(f"seed {result.seed}: {finding.kind}: {finding.detail}", soft_wrap=True)
             now_s = time.monotonic()
             if given.seed is None and now_s - began_s > 60 * given.minutes:

@@ -54,6 +54,7 @@ BINARY: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
 }
 
 DIVISIONS = frozenset({"sdiv", "udiv", "urem"})
+"""Instructions at which a processor may stop the program."""
 
 F16C_BITS = 256
 """Width of the vectors of those x86 that cast float16 by an instruction."""

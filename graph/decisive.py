@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tunewright.codegen.dtype import BYTES
+from tunewright.codegen.dtype import BYTES, DType
 
 from .channels import CONVOLUTIONS
 from .ir import Graph, Node
@@ -36,17 +36,16 @@ ADDITIONS = frozenset({"Add", "Sub"})
 
 BYTE_NAMES = frozenset(dtype.value for dtype in BYTES)
 
-MOVEMENT = frozenset(
+BETWEEN_CASTS = frozenset(
     {"Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
-"""Ops that only move elements, of those that may stand between two casts."""
+"""Ops that may stand between a cast to a narrow type and the one back: they only move elements."""
 
 LEAST_SHIFT = 2.0**10
 """Of constants that are added and taken away again to round: after this one float32 has 13 binary places left."""
 
-NARROW_FLOATS = frozenset({"bfloat16", "float16"})
-WIDE_FLOATS = frozenset({"float32", "float64"})
-FLOATS = NARROW_FLOATS | WIDE_FLOATS
+FLOATS = frozenset(dtype.value for dtype in DType if dtype.is_float)
+NARROW_FLOATS = frozenset(dtype.value for dtype in DType if dtype.is_narrow)
 
 
 def decisive(graph: Graph, *, bytes_are_steps: bool = True) -> frozenset[str]:
@@ -115,13 +114,13 @@ def _rounded_by_casts(graph: Graph) -> Iterable[str]:
     for node in graph.nodes:
         if node.domain:
             continue
-        if node.op in MOVEMENT and not rounded.isdisjoint(node.inputs):
+        if node.op in BETWEEN_CASTS and not rounded.isdisjoint(node.inputs):
             rounded.update(filter(None, node.outputs))
         elif node.op == "Cast":
             given, made = (graph.types[name].dtype for name in (node.inputs[0], node.outputs[0]))
-            if given in WIDE_FLOATS and made in NARROW_FLOATS:
+            if given in FLOATS - NARROW_FLOATS and made in NARROW_FLOATS:
                 rounded.add(node.outputs[0])
-            elif made in WIDE_FLOATS and node.inputs[0] in rounded:
+            elif made in FLOATS - NARROW_FLOATS and node.inputs[0] in rounded:
                 yield node.inputs[0]
 
 

@@ -99,9 +99,8 @@ def _places(axis: int, extent: int, size: int, scale: Any, attrs: Mapping[str, A
         case "align_corners":
             return x * (extent - 1) / (length - 1) if size > 1 else x * 0
         case "asymmetric":
-            return (
-                x / scale if "scales" in attrs else x.astype(np.float64) * extent / size
-            )  # whole numbers, and long ones
+            # Products of whole numbers, which single precision does not hold for long rows.
+            return x / scale if "scales" in attrs else x.astype(np.float64) * extent / size
         case "half_pixel_symmetric":
             middle = extent / 2 * (1 - size / length)
             return middle + (x + 0.5) / scale - 0.5

@@ -41,6 +41,7 @@ FIRST_MOVES = frozenset({"Pow", "Resize", "Upsample"})
 """Ops whose first operand alone is moved: others are powers, whole perhaps, or decide of the shape."""
 
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Ops whose bodies declare the types of what they are given."""
 
 RUNS = 6
 """Computations with something moved, beside the one without."""
@@ -70,7 +71,8 @@ class Leeway:
 
     `regrouped`: products may be taken together. `wide`: what is narrow may stay float32 from node to node. Neither
     where a step function reads what becomes of it. `coarse`: sigmoids and their kind may be off by a few units in the
-    last place of 1, however small they are. `flushed`: what is below FLUSH_FACTOR may be 0.
+    last place of 1, however small they are. `flushed`: what is below FLUSH_FACTOR normal numbers may be
+    0.
     """
 
     regrouped: bool = False
@@ -206,7 +208,7 @@ class _Run:
     def _results(self, node: Node, arrays: Sequence[Any]) -> list[Any]:
         if self._is_wide and node.op in ("Cast", "CastLike") and self._types.get(node.outputs[0]) in NARROW:
             return [arrays[0].astype(np.float32)]
-        if self._is_wide and node.op in BODIES:  # which say the types of what they read
+        if self._is_wide and node.op in BODIES:
             arrays = [self._declared(name, a) if name else a for name, a in zip(node.inputs, arrays, strict=True)]
         floats = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.name in FLOATS]
         if is_exact(node) or not (floats or node.op in CURVES):

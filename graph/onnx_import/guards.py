@@ -13,6 +13,7 @@ import numpy as np
 
 from tunewright.graph.inference import MAX_RANK, TypeFault
 from tunewright.graph.ir import Array, Node
+from tunewright.graph.recurrent import GATES
 
 Shape = tuple[int, ...]
 
@@ -248,7 +249,7 @@ def _one_hot(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> s
 def _recurrent(node: Node, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
     """W `[D, G * H, I]`, R `[D, G * H, H]`, B `[D, 2 * G * H]`: kernels take them apart by these extents alone."""
     x, w, r, *rest = inputs
-    gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[node.op]
+    gates = GATES[node.op]
     directions = 2 if node.attrs.get("direction", "forward") == "bidirectional" else 1
     hidden = node.attrs.get("hidden_size", r[-1] if r else 0)
     batch = x[0 if node.attrs.get("layout", 0) else 1] if len(x) == 3 else 0
@@ -281,7 +282,7 @@ _AFTER: Mapping[str, Check] = {
     **dict.fromkeys(("MatMul", "MatMulInteger"), _mat_mul),
     "OneHot": _one_hot,
     "PRelu": _into_first,
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
+    **dict.fromkeys(GATES, _recurrent),
     "Split": _split_sizes,
     "Transpose": _transpose,
 }

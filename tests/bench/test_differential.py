@@ -21,7 +21,7 @@ from tunewright.bench import differential
 from tunewright.bench.fuzzing.answers import EVALUATOR, OURS, RUNTIME, Answer, answers, evaluated
 from tunewright.bench.fuzzing.bounds import Bound, Leeway, bound
 from tunewright.bench.fuzzing.case import Case, Plan
-from tunewright.bench.fuzzing.crew import Result, Worker
+from tunewright.bench.fuzzing.crew import TOO_SLOW, Result, Worker
 from tunewright.bench.fuzzing.drawing import drawn
 from tunewright.bench.fuzzing.drawn.table import FAMILIES, UNDRAWN, drawable
 from tunewright.bench.fuzzing.exactness import COARSE, CURVES, EXACT, LINEAR, MOVING, STEPS
@@ -112,7 +112,7 @@ def test_ops_are_judged_by_names_that_onnx_has():
 
 def test_every_reason_is_told_in_the_docs():
     text = DOCS.read_text()
-    assert all(f"| {reason} |" in text for reason in (*EXPLANATIONS, *OF_SHAPES, VARYING))
+    assert all(f"| {reason} |" in text for reason in (*EXPLANATIONS, *OF_SHAPES, TOO_SLOW, VARYING))
 
 
 # Programs

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Origin:
     """Where a session's model and schedules come from: the arguments of the session."""
 
-    model: Path | str | bytes
+    model: Path | bytes
     db: str | None
     server: str | None
     lock: Path | None
@@ -53,9 +53,9 @@ class Origin:
         return Origin(source, db, server, lock, dims, threads, target, Origin.state_of(source))
 
     @staticmethod
-    def state_of(model: Path | str | bytes) -> list[int] | None:
+    def state_of(model: Path | bytes) -> list[int] | None:
         """What a change of the model's file shows in."""
-        return None if isinstance(model, bytes) else file_state(Path(model))
+        return None if isinstance(model, bytes) else file_state(model)
 
     def started(
         self, given: Collection[str], schedules: Mapping[str, Schedule], objects: ObjectCache | None

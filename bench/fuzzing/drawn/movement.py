@@ -337,8 +337,8 @@ def trilu(d: Draft) -> Tensor:
 def one_hot(d: Draft) -> Tensor:
     """Indices, some of them outside; before opset 11 there are none from the end."""
     depth = d.among(1, 3, 7)
-    lowest = 0 if d.opset < 11 else -depth - 1 if d.chance(0.3) else -depth
-    index = d.fresh("int64", d.some_shape(high=2), Domain(lowest, depth - 1))
+    shape, lowest = d.some_shape(high=2), -depth - 1 if d.chance(0.3) else -depth
+    index = d.fresh("int64", shape, Domain(0 if d.opset < 11 else lowest, depth - 1))
     values = d.constant(
         np.array([d.number(0.0), d.number(1.0)]), d.dtype_for("OneHot", 2, ("float32", "int64", "float64"))
     )
