@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tunewright.codegen.dtype import BYTES, DType
+from tunewright.codegen.dtype import DType
 
 from .channels import CONVOLUTIONS
 from .ir import Graph, Node
@@ -34,7 +34,8 @@ CONTINUOUS = frozenset(_CONTINUOUS.split())
 
 ADDITIONS = frozenset({"Add", "Sub"})
 
-BYTE_NAMES = frozenset(dtype.value for dtype in BYTES)
+QUANTISING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
+"""Steps of which each is one of 256; a Cast to bytes cuts off instead, from whole numbers that are exact perhaps."""
 
 BETWEEN_CASTS = frozenset(
     {"Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
@@ -48,18 +49,18 @@ FLOATS = frozenset(dtype.value for dtype in DType if dtype.is_float)
 NARROW_FLOATS = frozenset(dtype.value for dtype in DType if dtype.is_narrow)
 
 
-def decisive(graph: Graph, *, bytes_are_steps: bool = True) -> frozenset[str]:
+def decisive(graph: Graph, *, quantising_is_a_step: bool = True) -> frozenset[str]:
     """The tensors of floats on whose last bits a step function depends, before sums of products or after them.
 
-    Example: of `a = Conv(x, w); b = Mul(a, s); c = Relu(b); y = Floor(c)` these are a, b and c. What only makes bytes,
-    as `QuantizeLinear` does, is no step function to those who can bear that one of 256 steps is taken for the next.
+    Example: of `a = Conv(x, w); b = Mul(a, s); c = Relu(b); y = Floor(c)` these are a, b and c. Quantising
+    is no step function to those who can bear that one of 256 steps is taken for the next.
 
     A float32 that is cast to float16 and back is rounded on purpose: the float16 is decisive, not what it is made of.
     """
     found: set[str] = set()
     rounded = set(_rounded_by_additions(graph))
     for node in reversed(graph.nodes):
-        is_step = _is_step(graph, node) and (bytes_are_steps or not _makes_bytes(graph, node))
+        is_step = _is_step(graph, node) and (quantising_is_a_step or node.op not in QUANTISING)
         is_before_one = not found.isdisjoint(node.outputs) and (node.op not in SUMS or node.domain)
         if is_step or is_before_one or rounded.intersection(node.outputs):
             found.update(_floats(graph, node.inputs))
@@ -81,18 +82,14 @@ def _is_step(graph: Graph, node: Node) -> bool:
 
 
 def decisive_convolutions(graph: Graph) -> frozenset[int]:
-    """The convolutions, by number, of windows whose sums a step function other than rounding to bytes reads."""
-    found = decisive(graph, bytes_are_steps=False)
+    """The convolutions, by number, of windows whose sums a step function other than quantising reads."""
+    found = decisive(graph, quantising_is_a_step=False)
     windows = [(number, node) for number, node in enumerate(graph.nodes) if node.op in CONVOLUTIONS and _slides(node)]
     return frozenset(number for number, node in windows if not found.isdisjoint(node.outputs))
 
 
 def _slides(node: Node) -> bool:
     return max(node.attrs["kernel_shape"], default=1) > 1
-
-
-def _makes_bytes(graph: Graph, node: Node) -> bool:
-    return all(graph.types[name].dtype in BYTE_NAMES for name in node.outputs if name)
 
 
 def _rounded_by_additions(graph: Graph) -> Iterable[str]:

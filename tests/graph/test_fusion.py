@@ -586,6 +586,7 @@ STEPPED = {
     "comparison": "b = Greater(c, k) y = Where(b, x, k)",
     "Sign": "n = Neg(c) y = Sign(n)",
     "truth": "y = Cast <to = 9> (c)",
+    "cut off to a byte": "y = Cast <to = 2> (c)",
     "whole numbers": "y = Cast <to = 6> (c)",
     "ThresholdedRelu": "y = ThresholdedRelu <alpha = 3.0> (c)",
     "Shrink": "y = Shrink <lambd = 3.0> (c)",
@@ -603,7 +604,13 @@ UNSTEPPED = {
 @pytest.mark.parametrize("rest", [*STEPPED, *UNSTEPPED])
 def test_a_convolution_knows_the_steps_that_read_it(rest: str) -> None:
     """However far behind it: its sums may not be those of Winograd's method then."""
-    kinds = {"bytes": "uint8", "truth": "bool", "whole numbers": "int32", "the evaluator's": "int64"}
+    kinds = {
+        "bytes": "uint8",
+        "cut off to a byte": "uint8",
+        "truth": "bool",
+        "whole numbers": "int32",
+        "the evaluator's": "int64",
+    }
     text = f"""
         g (float[1,4,8,8] x, float[4,4,3,3] w) => ({kinds.get(rest, "float")}[a,b,d,e] y)
         <float k = {{12582912}}, float one = {{1}}, uint8 z = {{0}}>
