@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tunewright.codegen.expr import Const, Expr, Op, const
 
-MODERATE = (2.0**-16, 2.0**16)
-"""Least and largest size of a factor that may move behind a sum of products: farther off, sums without it might
-overflow, or have too few digits, where those with it don't. (Attention's is one over the root of a row's length.)"""
+MODERATE = (2.0**-16, 1.0)
+"""Least and largest size of a factor that may move behind a sum of products: sums without a large one might have too
+few digits where those with it don't, those without a small one might overflow. (Attention's is one over the root of a
+row's length.)"""
 
 
 def factored(body: Expr) -> tuple[Expr, Const | None]:

@@ -1,24 +1,22 @@
-"""Where the last bit decides: tensors that a step function reads, however far ahead of it they are made.
+"""Where the last bit decides: tensors that a step function or an edge reads, however far ahead of it they are made.
 
 Most rewrites give the same bits. Those of the table in `docs/numerics.md` round in another way, which moves a result by
-a few units in the last place, but where a step follows: just below 3 or just above, `Floor` answers 2 or 3. So what is
-*decisive* none of them may touch.
+a few units in the last place, but where a step follows: just below 3 or just above, `Floor` answers 2 or 3. And where
+an edge does: next to 0 a root is next to 0, or NaN. So what is *decisive* none of them may touch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from tunewright.codegen.dtype import DType
 
+from . import sums
 from .channels import CONVOLUTIONS
+from .edges import FLOATS, before_edges, floats
 from .ir import Graph, Node
-
-SUMS = frozenset({"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN", "Recurrence"})
-"""Sums of products, where a way back ends: the order of their terms is free, so their operands' last bits are not what
-decides. (Else no layer of a classifier that ends in ArgMax could be touched.)"""
 
 _CONTINUOUS = """
 Abs Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization Celu Clip Concat Cos Cosh CumSum DepthToSpace
@@ -30,41 +28,77 @@ ReduceSumSquare Relu Reshape Resize Selu Shape Sigmoid Silu Sin Sinh Size Slice 
 Split Sqrt Squeeze Sub Sum Swish Tan Tanh Tile Transpose Trilu Unsqueeze Where
 """
 CONTINUOUS = frozenset(_CONTINUOUS.split())
-"""Ops whose results move little where their float operands do. All others count as step functions."""
+"""Ops whose results move little where their float operands do, but for edges. All others count as step functions."""
 
 ADDITIONS = frozenset({"Add", "Sub"})
 
 QUANTISING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
 """Steps of which each is one of 256; a Cast to bytes cuts off instead, from whole numbers that are exact perhaps."""
 
-BETWEEN_CASTS = frozenset(
-    {"Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
-)
-"""Ops that may stand between a cast to a narrow type and the one back: they only move elements."""
+_SELECTING = """
+Abs Clip Concat DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalMaxPool Identity Max MaxPool Min Neg
+Pad ReduceMax ReduceMin Relu Reshape Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where
+"""
+SELECTING = frozenset(_SELECTING.split())
+"""Ops whose results are elements of their operands, perhaps without a sign: they round nothing. These may stand between
+a cast to a narrow type and the one back."""
 
-LEAST_SHIFT = 2.0**10
+LEAST_SHIFT: Mapping[str, float] = {"float32": 2.0**10, "float16": 1.0, "bfloat16": 1.0}
 """Of constants that are added and taken away again to round: after this one float32 has 13 binary places left."""
 
-FLOATS = frozenset(dtype.value for dtype in DType if dtype.is_float)
 NARROW_FLOATS = frozenset(dtype.value for dtype in DType if dtype.is_narrow)
 
 
-def decisive(graph: Graph, *, quantising_is_a_step: bool = True) -> frozenset[str]:
+def decisive(graph: Graph, *, edges: bool = True) -> frozenset[str]:
     """The tensors of floats on whose last bits a step function depends, before sums of products or after them.
 
-    Example: of `a = Conv(x, w); b = Mul(a, s); c = Relu(b); y = Floor(c)` these are a, b and c. Quantising
-    is no step function to those who can bear that one of 256 steps is taken for the next.
+    Example: of `a = Conv(x, w); b = Mul(a, s); c = Relu(b); y = Floor(c)` these are a, b and c. With `edges` also
+    those on which an op with an edge depends (`graph.edges`).
 
     A float32 that is cast to float16 and back is rounded on purpose: the float16 is decisive, not what it is made of.
     """
-    found: set[str] = set()
-    rounded = set(_rounded_by_additions(graph))
-    for node in reversed(graph.nodes):
-        is_step = _is_step(graph, node) and (quantising_is_a_step or node.op not in QUANTISING)
-        is_before_one = not found.isdisjoint(node.outputs) and (node.op not in SUMS or node.domain)
-        if is_step or is_before_one or rounded.intersection(node.outputs):
-            found.update(_floats(graph, node.inputs))
+    found = _back(graph, _read_by_steps(graph))
+    if edges:
+        found |= before_edges(graph)
     return frozenset(found.union(_rounded_by_casts(graph)))
+
+
+def decisive_convolutions(graph: Graph) -> frozenset[int]:
+    """The convolutions, by number, of windows whose sums must not be Winograd's, which are less exact.
+
+    A step function other than quantising reads them; or an op with an edge does, and their weights are short, so that
+    they may be exactly at the edge.
+    """
+    steps = _back(graph, _read_by_steps(graph, quantising=False))
+    edges = before_edges(graph)
+    windows = [(number, node) for number, node in enumerate(graph.nodes) if node.op in CONVOLUTIONS and _slides(node)]
+    return frozenset(
+        number
+        for number, node in windows
+        if not steps.isdisjoint(node.outputs)
+        or (not edges.isdisjoint(node.outputs) and sums.has_short_weights(graph, node))
+    )
+
+
+def _back(graph: Graph, names: Iterable[str]) -> set[str]:
+    """These tensors and all floats that they are made of, as far as sums of products that are rounded anyhow.
+
+    (Else no layer of a classifier that ends in ArgMax could be touched.)
+    """
+    found = set(names)
+    for node in reversed(graph.nodes):
+        if not found.isdisjoint(node.outputs) and not sums.is_rounded(graph, node):
+            found.update(floats(graph, node.inputs))
+    return found
+
+
+def _read_by_steps(graph: Graph, *, quantising: bool = True) -> Iterable[str]:
+    """The floats that step functions read. Quantising is none to those who can bear one of 256 steps for the next."""
+    rounded = set(_rounded_by_additions(graph))
+    for node in graph.nodes:
+        is_step = _is_step(graph, node) and (quantising or node.op not in QUANTISING)
+        if is_step or not rounded.isdisjoint(node.outputs):
+            yield from floats(graph, node.inputs)
 
 
 def _is_step(graph: Graph, node: Node) -> bool:
@@ -78,14 +112,7 @@ def _is_step(graph: Graph, node: Node) -> bool:
             return len(node.outputs) > 1  # tells where the largest are
         case "Resize":
             return len(node.inputs) > 1  # by factors that are floats
-    return node.op not in CONTINUOUS and node.op not in SUMS
-
-
-def decisive_convolutions(graph: Graph) -> frozenset[int]:
-    """The convolutions, by number, of windows whose sums a step function other than quantising reads."""
-    found = decisive(graph, quantising_is_a_step=False)
-    windows = [(number, node) for number, node in enumerate(graph.nodes) if node.op in CONVOLUTIONS and _slides(node)]
-    return frozenset(number for number, node in windows if not found.isdisjoint(node.outputs))
+    return node.op not in CONTINUOUS and node.op not in sums.OPS
 
 
 def _slides(node: Node) -> bool:
@@ -93,16 +120,24 @@ def _slides(node: Node) -> bool:
 
 
 def _rounded_by_additions(graph: Graph) -> Iterable[str]:
-    """Results of one constant added after another large one: so floats are rounded, to whole numbers by 1.5 * 2^23."""
+    """Results of taking away what was just added: so floats are rounded, to whole numbers by 1.5 * 2^23.
+
+    Either is it the same tensor, or both are constants, the first one large.
+    """
     shifted: set[str] = set()
+    added: dict[str, Node] = {}
     for node in graph.nodes:
         if node.op not in ADDITIONS or node.domain:
             continue
-        added = [graph.constants[name] for name in node.inputs if name in graph.constants]
-        if added and not shifted.isdisjoint(node.inputs):
+        constants = [graph.constants[name] for name in node.inputs if name in graph.constants]
+        before = [added[name] for name in node.inputs if name in added]
+        again = any({*node.inputs} & {*other.inputs} and {node.op, other.op} != {"Add"} for other in before)
+        if again or (constants and not shifted.isdisjoint(node.inputs)):
             yield node.outputs[0]
-        if any(np.abs(array).max(initial=0) >= LEAST_SHIFT for array in added):
+        least = LEAST_SHIFT.get(graph.types[node.outputs[0]].dtype, np.inf)
+        if any(np.abs(array).max(initial=0) >= least for array in constants):
             shifted.add(node.outputs[0])
+        added[node.outputs[0]] = node
 
 
 def _rounded_by_casts(graph: Graph) -> Iterable[str]:
@@ -111,7 +146,7 @@ def _rounded_by_casts(graph: Graph) -> Iterable[str]:
     for node in graph.nodes:
         if node.domain:
             continue
-        if node.op in BETWEEN_CASTS and not rounded.isdisjoint(node.inputs):
+        if node.op in SELECTING and not rounded.isdisjoint(node.inputs):
             rounded.update(filter(None, node.outputs))
         elif node.op == "Cast":
             given, made = (graph.types[name].dtype for name in (node.inputs[0], node.outputs[0]))
@@ -119,7 +154,3 @@ def _rounded_by_casts(graph: Graph) -> Iterable[str]:
                 rounded.add(node.outputs[0])
             elif made in FLOATS - NARROW_FLOATS and node.inputs[0] in rounded:
                 yield node.inputs[0]
-
-
-def _floats(graph: Graph, names: Iterable[str]) -> Iterable[str]:
-    return (name for name in names if name and graph.types[name].dtype in FLOATS)

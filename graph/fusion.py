@@ -103,6 +103,7 @@ class _Fusion:
         for number, node in enumerate(graph.nodes):
             self._add(number, node, wanted)
         self.decisive = decisive(graph)
+        self.rounded = decisive(graph, edges=False)  # if narrow
         self.convolutions = decisive_convolutions(graph)  # whose sums a step function reads
         self.kept = {self._root(name) for name in self.results}
 
@@ -229,7 +230,7 @@ class _Fusion:
     def _joinable(self, name: str, members: set[int]) -> bool:
         """Whether a tensor is all that its group makes and these units are all that read it."""
         group = self.groups[self.makers[name]]
-        if name in self.decisive and group.tensors[name].dtype.is_narrow:  # to be rounded it has to be stored
+        if name in self.rounded and group.tensors[name].dtype.is_narrow:  # to be rounded it has to be stored
             return False
         return len(group.outputs) == 1 and name not in self.kept and self.readers[name] <= members
 

@@ -46,7 +46,7 @@ class _Widening(Draft):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
-        self._decisive = decisive(graph)
+        self._decisive = decisive(graph, edges=False)
         self._there = {value.tensor for value in graph.inputs} | set(graph.constants)
         self._twins: dict[str, str] = {}
 

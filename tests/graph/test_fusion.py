@@ -597,12 +597,17 @@ UNSTEPPED = {
     "small offsets": "a = Add(c, one) y = Add(a, one)",
     "activation": "y = Relu(c)",
     "bytes": "y = QuantizeLinear(c, k, z)",
-    "another sum": "p = MatMul(c, x) y = Floor(p)",
+    "another sum": "p = MatMul(c, v) y = Floor(p)",
+    "an edge": "y = Sqrt(c)",
+    "an edge behind a sum": "p = MatMul(c, v) y = Log(p)",
 }
+SHORT = {"another sum", "an edge", "an edge behind a sum"}
+"""What convolutions must know of if sums may be exact, since all weights are short."""
 
 
+@pytest.mark.parametrize("are_short", [False, True])
 @pytest.mark.parametrize("rest", [*STEPPED, *UNSTEPPED])
-def test_a_convolution_knows_the_steps_that_read_it(rest: str) -> None:
+def test_a_convolution_knows_the_steps_that_read_it(rest: str, are_short: bool) -> None:
     """However far behind it: its sums may not be those of Winograd's method then."""
     kinds = {
         "bytes": "uint8",
@@ -611,12 +616,15 @@ def test_a_convolution_knows_the_steps_that_read_it(rest: str) -> None:
         "whole numbers": "int32",
         "the evaluator's": "int64",
     }
+    numbers = [-3, 0.5, 2, 0, 40] if are_short else [0.1, -0.7, 1 / 3]
+    w, v = (str(np.resize(numbers, n).tolist())[1:-1] for n in (144, 64))
     text = f"""
-        g (float[1,4,8,8] x, float[4,4,3,3] w) => ({kinds.get(rest, "float")}[a,b,d,e] y)
-        <float k = {{12582912}}, float one = {{1}}, uint8 z = {{0}}>
+        g (float[1,4,8,8] x) => ({kinds.get(rest, "float")}[a,b,d,e] y)
+        <float k = {{12582912}}, float one = {{1}}, uint8 z = {{0}}, float[4,4,3,3] w = {{{w}}}, float[8,8] v = {{{v}}}>
         {{ c = Conv <pads: ints = [1,1,1,1]> (x, w) {(STEPPED | UNSTEPPED)[rest]} }}
         """
     calls = [step for step in partition(graph_of(text)[0]) if isinstance(step, Call)]
-    assert [call.task.is_decisive for call in calls if "Conv" in call.task.op] == [rest in STEPPED]
+    expected = rest in STEPPED or (are_short and rest in SHORT)
+    assert [call.task.is_decisive for call in calls if "Conv" in call.task.op] == [expected]
     plain = replace(calls[0].task, is_decisive=False)
-    assert (plain.key != calls[0].task.key) is (rest in STEPPED)
+    assert (plain.key != calls[0].task.key) is expected
