@@ -116,7 +116,7 @@ def _is_step(graph: Graph, node: Node) -> bool:
 
 
 def _slides(node: Node) -> bool:
-    return max(node.attrs["kernel_shape"], default=1) > 1
+    return max(node.attrs.get("kernel_shape", ()), default=1) > 1  # it has none while ranks are not known
 
 
 def _rounded_by_additions(graph: Graph) -> Iterable[str]:

@@ -46,6 +46,9 @@ BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 RUNS = 6
 """Computations with something moved, beside the one without."""
 
+MANY_RUNS = 64
+"""The same before a finding is told: which of two neighbours a step makes may hang on one element moved one way."""
+
 WIDE_RUNS = 16
 """The same where any of the narrow tensors may be rounded or not."""
 
@@ -109,15 +112,17 @@ def varies(flat: Program, feeds: Feeds) -> bool:
     return any(np.shape(_Run(flat, feeds, n, leeway, first.types()).output()) != shape for n in range(1, RUNS + 1))
 
 
-def bound(flat: Program, feeds: Feeds, leeway: Leeway = STRICT) -> Bound | None:
+def bound(flat: Program, feeds: Feeds, leeway: Leeway = STRICT, *, runs: int = RUNS) -> Bound | None:
     """Of the output of a program that has one. None where it is no tensor, or its shape differs from run to run.
+
+    `runs` as RUNS; there are no fewer than WIDE_RUNS where what is narrow may stay wide.
 
     Raises EvaluationError.
     """
     first = _Run(flat, feeds, 0, leeway, {})
     results = [first.output()]
     types = first.types()
-    runs = WIDE_RUNS if leeway.wide else RUNS
+    runs = max(runs, WIDE_RUNS) if leeway.wide else runs
     results += [_Run(flat, feeds, number, leeway, types).output() for number in range(1, runs + 1)]
     return _bound(results, is_rounded=not all(map(is_exact, flat.nodes)))
 

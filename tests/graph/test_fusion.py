@@ -628,3 +628,17 @@ def test_a_convolution_knows_the_steps_that_read_it(rest: str, are_short: bool) 
     assert [call.task.is_decisive for call in calls if "Conv" in call.task.op] == [expected]
     plain = replace(calls[0].task, is_decisive=False)
     assert (plain.key != calls[0].task.key) is expected
+
+
+def test_a_convolution_of_an_unknown_rank_is_left_alone() -> None:
+    """What it slides over is known when it runs."""
+    text = """
+        g (float[1,4,8,8] x, bool b) => (float[i,j,k,l] y) <float[1,4,1,1] w = {1, 1, 1, 1}> {
+            z = If (b) <
+                then_branch = t () => (float[1,4,8,8] p) { p = Relu(x) },
+                else_branch = e () => (q) { q = Squeeze(x) }
+            >
+            y = Conv(z, w)
+        }
+        """
+    assert all(isinstance(step, Fallback) for step in partition(graph_of(text)[0]))
