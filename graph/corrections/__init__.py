@@ -20,6 +20,7 @@
 - Pad: no negative pads.
 - GridSample: no modes of opset 16 but "nearest", fails with nothing in the batch, and takes seconds.
 - Resize, Upsample: err where a coordinate is whole but for rounding, go pixel by pixel, and Resize fails in opset 10.
+  A part of the input (`tf_crop_and_resize`) ends past the last result if its scale makes a fraction of the extent.
 - AffineGrid: float32 alone, and fails for aligned corners of an axis of one element.
 - RoiAlign before opset 16: shifted by half a pixel.
 - NonMaxSuppression: fails for thresholds that are scalars, and for those that are absent.
@@ -31,6 +32,7 @@
 - Pow: refuses negative powers of integers.
 - PRelu: multiplies 0 by the slope.
 - Compress: fails for conditions that are longer than the axis.
+- Unique: in order of first occurrence fails or is in another, but for vectors; slices that hold NaN are never alike.
 - SoftmaxCrossEntropyLoss: takes the logarithm of a softmax that may be 0.
 - Squeeze, Unsqueeze before opset 13: take one axis after the other, negative ones too early.
 - Optional: makes a sequence of its operand.
@@ -53,7 +55,19 @@ from .control_flow import Loop, Scan, SequenceMap
 from .corrected import alike, mended
 from .detection import HalfPixelFrom16, MaxRoiPool, NonMaxSuppression
 from .elementwise import Mean, Pow, PRelu, Softsign
-from .movement import CastLike, Compress, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter, Squeeze, Unsqueeze
+from .movement import (
+    CastLike,
+    Compress,
+    Flatten,
+    GatherElements,
+    GatherND,
+    OneHot,
+    Pad,
+    Scatter,
+    Squeeze,
+    Unique,
+    Unsqueeze,
+)
 from .normalisation import Inference, MeanVarianceNormalization
 from .optional import Optional
 from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool
@@ -112,6 +126,7 @@ CORRECTIONS: list[type[OpRun]] = [
     SoftmaxCrossEntropyLoss,
     Softsign,
     Squeeze,
+    Unique,
     Unsqueeze,
     *alike(Recurrent, *sorted(RECURRENT_OPS)),
     *alike(Reduction, *REDUCTIONS),
