@@ -7,7 +7,8 @@
 - MaxPool: mixes up the pads of different axes unless beginning and end are equal; indices start anew in each channel.
 - AveragePool, LpPool: pass over NaN, and count what lies behind the padding with `ceil_mode`.
 - GlobalMaxPool: for images alone.
-- MeanVarianceNormalization: of float32 alone, and cancels.
+- MeanVarianceNormalization: of float32 alone, and cancels. GroupNormalization cancels.
+- InstanceNormalization: rounds the mean of halves to halves.
 - BatchNormalization of opsets 9 to 13: learns from the batch.
 - Gemm: multiplies integers as floats.
 - ConvTranspose: fails with groups, and with nothing in the batch.
@@ -68,7 +69,7 @@ from .movement import (
     Unique,
     Unsqueeze,
 )
-from .normalisation import Inference, MeanVarianceNormalization
+from .normalisation import GroupNormalization, Inference, InstanceNormalization, MeanVarianceNormalization
 from .optional import Optional
 from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool
 from .quantisation import QLinearConv, Saturating
@@ -103,6 +104,8 @@ CORRECTIONS: list[type[OpRun]] = [
     GlobalLpPool,
     GlobalMaxPool,
     GridSample,
+    GroupNormalization,
+    InstanceNormalization,
     LRN,
     LayerNormalization,
     Loop,
