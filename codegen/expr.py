@@ -365,16 +365,17 @@ def transform(root: Expr, visit: Callable[[Expr], Expr]) -> Expr:
 
     Parts in which nothing changes stay the same objects.
     """
-    done: dict[Expr, Expr] = {}
+    return _transformed(root, visit, {})
 
-    def go(node: Expr) -> Expr:
-        found = done.get(node)
-        if found is None:
-            inside = node.children
-            found = done[node] = visit(rebuilt(node, tuple([go(part) for part in inside])) if inside else node)
-        return found
 
-    return go(root)
+def _transformed(node: Expr, visit: Callable[[Expr], Expr], done: dict[Expr, Expr]) -> Expr:
+    """Not a closure that calls itself: that would keep all of `done` until Python looks for cycles."""
+    found = done.get(node)
+    if found is None:
+        inside = node.children
+        whole = rebuilt(node, tuple([_transformed(part, visit, done) for part in inside])) if inside else node
+        found = done[node] = visit(whole)
+    return found
 
 
 def substitute(root: Expr, values: Mapping[str, Expr]) -> Expr:

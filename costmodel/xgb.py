@@ -173,12 +173,15 @@ class XGBModel:
     def _ranks(self, task: Task, target: Target, space: Space, rows: Rows) -> Members:
         """By each member [members, points]."""
         if self._sheets is None:  # a sheet of these points alone would only copy them about
-            values = _values(task, target, space, rows)
-            below = self._below(values)
-            return below + self._own.predict(values) if self._own else below
+            return self._ranked_alone(_values(task, target, space, rows))
         sheet = self._sheet(task, target, space)
         slots = sheet.slots(rows)
         return sheet.ranks(slots, self._own.predict) if self._own else sheet.below(slots)
+
+    def _ranked_alone(self, values: Values) -> Members:
+        """The same from their features, which are on no sheet."""
+        below = self._below(values)
+        return below + self._own.predict(values) if self._own else below
 
     def _sheet(self, task: Task, target: Target, space: Space) -> Sheet:
         """What is known of points of a space."""
@@ -209,8 +212,9 @@ class XGBModel:
         space = spaces(task, target)[0]
         row = space.row(space.default)[None]
         reach = self._learned.reach
-        nearness = float(reach.predict(_values(task, target, space, row)).mean()) if reach else 0.0
-        return self._ranks(task, target, space, row), float(np.log2(floor_s(task, target))) + nearness
+        values = _values(task, target, space, row)
+        nearness = float(reach.predict(values).mean()) if reach else 0.0
+        return self._ranked_alone(values), float(np.log2(floor_s(task, target))) + nearness
 
 
 def _values(task: Task, target: Target, space: Space, rows: Rows) -> Values:

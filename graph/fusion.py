@@ -194,7 +194,9 @@ class _Fusion:
                 return const(known[expr.tensor].item(), expr.dtype)
             return expr
 
-        stages = tuple(replace(s, body=transform(s.body, visit)) for s in meaning.stages)
+        stages = meaning.stages
+        if known:
+            stages = tuple(replace(s, body=transform(s.body, visit)) for s in stages)
         outputs = tuple(name for name in node.outputs if name)
         group = Group(frozenset({number}), meaning.tensors, stages, outputs)
         for name in group.inputs:

@@ -28,6 +28,8 @@ def stored(
 
     A tensor that they fold, or read again, is complete in float32 before it is rounded.
     """
+    if not kinds:
+        return unrounded(tuple(stages), tensors, outputs)
     written = {stage.output for stage in stages}
     read = {x.tensor for stage in stages for x in loads(stage.body)}
     folded = {stage.output for stage in stages if stage.reduce}

@@ -94,7 +94,9 @@ def _weights(extent: int, places: Floats, scale: float, attrs: Mapping[str, Any]
 def _places(axis: int, extent: int, size: int, scale: Any, attrs: Mapping[str, Any]) -> Any:
     """Where in the input each result lies, in the precision of `scale`."""
     x = np.arange(size, dtype=scale.dtype)
-    length = scale * extent if "scales" in attrs else scale.dtype.type(size)  # before it is rounded
+    # Before it is rounded, as ONNX's test cases have it where corners are aligned; a part of the input ends at the last
+    # result, as the text says.
+    length = scale * extent if "scales" in attrs else scale.dtype.type(size)
     match attrs["coordinate_transformation_mode"]:
         case "align_corners":
             return x * (extent - 1) / (length - 1) if size > 1 else x * 0
@@ -113,7 +115,7 @@ def _places(axis: int, extent: int, size: int, scale: Any, attrs: Mapping[str, A
             whole = extent - 1
             if size == 1:
                 return (start + end) * whole / 2 + x
-            return start * whole + x * (end - start) * whole / (length - 1)
+            return start * whole + x * (end - start) * whole / (size - 1)
         case _:
             return (x + 0.5) / scale - 0.5
 

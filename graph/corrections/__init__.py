@@ -7,7 +7,8 @@
 - MaxPool: mixes up the pads of different axes unless beginning and end are equal; indices start anew in each channel.
 - AveragePool, LpPool: pass over NaN, and count what lies behind the padding with `ceil_mode`.
 - GlobalMaxPool: for images alone.
-- MeanVarianceNormalization: of float32 alone, and cancels.
+- MeanVarianceNormalization: of float32 alone, and cancels. GroupNormalization cancels.
+- InstanceNormalization: rounds the mean of halves to halves.
 - BatchNormalization of opsets 9 to 13: learns from the batch.
 - Gemm: multiplies integers as floats.
 - ConvTranspose: fails with groups, and with nothing in the batch.
@@ -20,6 +21,7 @@
 - Pad: no negative pads.
 - GridSample: no modes of opset 16 but "nearest", fails with nothing in the batch, and takes seconds.
 - Resize, Upsample: err where a coordinate is whole but for rounding, go pixel by pixel, and Resize fails in opset 10.
+  A part of the input (`tf_crop_and_resize`) ends past the last result if its scale makes a fraction of the extent.
 - AffineGrid: float32 alone, and fails for aligned corners of an axis of one element.
 - RoiAlign before opset 16: shifted by half a pixel.
 - NonMaxSuppression: fails for thresholds that are scalars, and for those that are absent.
@@ -31,6 +33,7 @@
 - Pow: refuses negative powers of integers.
 - PRelu: multiplies 0 by the slope.
 - Compress: fails for conditions that are longer than the axis.
+- Unique: in order of first occurrence fails or is in another, but for vectors; slices that hold NaN are never alike.
 - SoftmaxCrossEntropyLoss: takes the logarithm of a softmax that may be 0.
 - Squeeze, Unsqueeze before opset 13: take one axis after the other, negative ones too early.
 - Optional: makes a sequence of its operand.
@@ -53,8 +56,20 @@ from .control_flow import Loop, Scan, SequenceMap
 from .corrected import alike, mended
 from .detection import HalfPixelFrom16, MaxRoiPool, NonMaxSuppression
 from .elementwise import Mean, Pow, PRelu, Softsign
-from .movement import CastLike, Compress, Flatten, GatherElements, GatherND, OneHot, Pad, Scatter, Squeeze, Unsqueeze
-from .normalisation import Inference, MeanVarianceNormalization
+from .movement import (
+    CastLike,
+    Compress,
+    Flatten,
+    GatherElements,
+    GatherND,
+    OneHot,
+    Pad,
+    Scatter,
+    Squeeze,
+    Unique,
+    Unsqueeze,
+)
+from .normalisation import GroupNormalization, Inference, InstanceNormalization, MeanVarianceNormalization
 from .optional import Optional
 from .pooling import AveragePool, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, LpPool, MaxPool
 from .quantisation import QLinearConv, Saturating
@@ -89,6 +104,8 @@ CORRECTIONS: list[type[OpRun]] = [
     GlobalLpPool,
     GlobalMaxPool,
     GridSample,
+    GroupNormalization,
+    InstanceNormalization,
     LRN,
     LayerNormalization,
     Loop,
@@ -112,6 +129,7 @@ CORRECTIONS: list[type[OpRun]] = [
     SoftmaxCrossEntropyLoss,
     Softsign,
     Squeeze,
+    Unique,
     Unsqueeze,
     *alike(Recurrent, *sorted(RECURRENT_OPS)),
     *alike(Reduction, *REDUCTIONS),

@@ -148,3 +148,23 @@ class Compress(Corrected):
         whole = x.reshape(-1) if axis is None else x
         kept = np.flatnonzero(condition[: whole.shape[axis or 0]])
         return (np.take(whole, kept, axis or 0),)
+
+
+class Unique(Corrected):
+    """The different elements, or slices along an axis, in ascending order or in that of first occurrence.
+
+    NaN is one element, above all others. Where each is first, which of them stands at each place and how often each
+    occurs are the other results.
+    """
+
+    def _run(self, x: Any, **_: Any) -> tuple[Array, ...]:
+        attrs = self._attrs()
+        axis = attrs.get("axis")
+        whole = x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0)
+        # Ranks, not values: numpy has slices that hold NaN differ, and can't compare those of texts.
+        ranks = np.unique(whole, return_inverse=True)[1].reshape(len(whole), prod(whole.shape[1:]))
+        first, places, counts = np.unique(ranks, True, True, True, axis=0)[1:]
+        order = np.arange(len(first)) if attrs.get("sorted", 1) else np.argsort(first)
+        values = np.moveaxis(whole[first[order]], 0, axis or 0)
+        results = (values, first[order], np.argsort(order)[places.reshape(-1)], counts[order])
+        return results[: len(self.onnx_node.output)]

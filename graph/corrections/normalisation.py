@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from ..ir import Array
 from .corrected import Corrected, widened
@@ -19,6 +20,42 @@ class MeanVarianceNormalization(Corrected):
         centred = wide - wide.mean(axis=axes, keepdims=True)
         spread = np.sqrt((centred * centred).mean(axis=axes, keepdims=True))
         return (np.asarray(centred / (spread + np.asarray(1e-9, wide.dtype))).astype(x.dtype),)
+
+
+class InstanceNormalization(Corrected):
+    """Each channel of each sample moved to mean 0 and variance 1, then scaled and shifted."""
+
+    def _run(self, x: Any, scale: Any, bias: Any, **_: Any) -> tuple[Array]:
+        if not x.size:
+            return (x,)
+        rows = widened(x).reshape(*x.shape[:2], -1)
+        normal = _whitened(rows, self._attrs().get("epsilon", 1e-5)).reshape(x.shape)
+        return (np.asarray(normal * _of_channels(scale, x) + _of_channels(bias, x)).astype(x.dtype),)
+
+
+class GroupNormalization(Corrected):
+    """Groups of channels moved to mean 0 and variance 1; scaled and shifted by channel, or by group before opset 21."""
+
+    def _run(self, x: Any, scale: Any, bias: Any, **_: Any) -> tuple[Array]:
+        if not x.size:
+            return (x,)
+        attrs = self._attrs()
+        stash = helper.tensor_dtype_to_np_dtype(attrs.get("stash_type", TensorProto.FLOAT))
+        wide = np.asarray(x, np.result_type(widened(x).dtype, stash))
+        rows = wide.reshape(x.shape[0], attrs["num_groups"], -1)
+        normal = widened(_whitened(rows, attrs.get("epsilon", 1e-5)).reshape(x.shape).astype(x.dtype))
+        return (np.asarray(normal * _of_channels(scale, x) + _of_channels(bias, x)).astype(x.dtype),)
+
+
+def _whitened(rows: Any, epsilon: float) -> Any:
+    """Rows moved to mean 0 and variance 1, in two passes."""
+    centred = rows - rows.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.asarray(epsilon, rows.dtype))
+
+
+def _of_channels(values: Any, x: Any) -> Any:
+    """Parameters of the channels of `x`, or of groups of as many channels each."""
+    return np.repeat(widened(values), x.shape[1] // len(values)).reshape(-1, *(1,) * (x.ndim - 2))
 
 
 class Inference:

@@ -33,6 +33,7 @@ from .check import bodies
 from .completion import completed
 from .dimensions import Dimensions
 from .errors import MisfitError, ModelError, one_line, shown
+from .group_norm import group_normalization
 from .guards import NeverFits, check_after, check_before
 from .legacy import modern, modern_version
 from .normal import normal
@@ -45,7 +46,7 @@ Attention CausalConvWithState CenterCropPad GroupNormalization LinearAttention N
 RotaryEmbedding SoftmaxCrossEntropyLoss SwiGLU
 """
 EXPANDED_OPS = frozenset(_EXPANDED.split())
-"""Composite ops of ONNX that are replaced by their definitions, which consist of ops that have kernels."""
+"""Composite ops of ONNX that are replaced by their definitions (GroupNormalization by ours), which have kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +189,7 @@ class Walk:
         for name, value in zip(proto.output, branch.output, strict=True):
             if not inner.names.get(value.name):
                 raise ModelError(f"nothing computes {shown(value.name)}, an output of a branch")
-            if name in scope.names:
-                raise ModelError(f"{shown(name)} is defined twice")
-            scope.names[name] = inner.names[value.name]
+            self._name(name, inner.names[value.name], scope)
         return True
 
     def _node(self, proto: NodeProto, op: Op, scope: Scope, place: str) -> Node:
@@ -398,6 +397,9 @@ class Walk:
         """Add the nodes of a composite op's definition in its place, where it has one for these operands."""
         if any(self._draft.shape(name) is None for name in node.inputs if name):
             return False
+        if node.op == "GroupNormalization":
+            self._name(node.outputs[0], group_normalization(self._draft, node), scope)
+            return True
         model = model_of(node, kinds)
         chosen = [(node.domain, node.op)]
         try:
@@ -410,11 +412,16 @@ class Walk:
         inner.names.update((f"i{k}", name) for k, name in enumerate(node.inputs) if name)
         self._add_graph(expanded.graph, inner)
         for k, name in enumerate(node.outputs):
-            if name in scope.names and name:
-                raise ModelError(f"{shown(name)} is defined twice")
             if name:
-                scope.names[name] = inner.names[f"o{k}"]
+                self._name(name, inner.names[f"o{k}"], scope)
         return True
+
+    def _name(self, name: str, tensor: str, scope: Scope) -> None:
+        """Have a name of the model mean one of our tensors."""
+        if name in scope.names:
+            raise ModelError(f"{shown(name)} is defined twice")
+        scope.names[name] = tensor
+        self._note((tensor,))
 
 
 def _op(proto: NodeProto, scope: Scope, place: str) -> Op:

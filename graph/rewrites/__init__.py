@@ -108,18 +108,24 @@ def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", widen: bool 
     """
     defaults = graph.defaults  # all the way they are constants like any
     wanted = {"layout": layout == "NHWC", "widen": widen, "keep bytes": not widen}
+    settled: dict[Callable[[Graph], Graph], Graph] = {}
     for step in STEPS:
         if wanted.get(step.name, True):
-            graph = _settled(graph, step)
+            graph = _settled(graph, step, settled)
     return replace(renumbered(graph), defaults=defaults)
 
 
-def _settled(graph: Graph, step: Step) -> Graph:
+def _settled(graph: Graph, step: Step, settled: dict[Callable[[Graph], Graph], Graph]) -> Graph:
+    """The graph after a step. `settled`: for a rewrite the graph that it has seen and found nothing to do in."""
     for _ in range(1 if step.once else MAX_ROUNDS):
         before = graph
         for item in step.rewrites:
+            if settled.get(item.run) is graph:
+                continue
             changed = item.run(graph)
-            if changed is not graph:
+            if changed is graph:
+                settled[item.run] = graph
+            else:
                 log.debug("%s: %s: %d -> %d nodes", step.name, item.name, len(graph.nodes), len(changed.nodes))
                 log.log(logging.DEBUG - 1, "%s", changed)
             graph = changed

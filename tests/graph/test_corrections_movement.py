@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -96,3 +97,52 @@ def test_squeeze(axes: tuple[int, ...] | None):
 def test_the_depth_may_be_beyond_the_type_of_the_indices(dtype: Any):
     [found] = computed("OneHot", [np.array([0, 127], dtype), np.array(300), np.array([0, 1], np.float32)], 13)
     np.testing.assert_array_equal(found.argmax(axis=-1), [0, 127])
+
+
+def counted(x: Any, axis: int | None, ascending: int) -> list[Any]:
+    """Unique as its text says, slice by slice. NaN is one element, after all others."""
+    whole = x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0)
+    keys = [tuple((v != v, 0 if v != v else v) for v in np.ravel(part).tolist()) for part in whole]
+    order = list(dict.fromkeys(keys))
+    if ascending:
+        order.sort()
+    first = [keys.index(key) for key in order]
+    values = np.moveaxis(whole[np.asarray(first, np.int64)], 0, axis or 0)
+    return [values, first, [order.index(key) for key in keys], [keys.count(key) for key in order]]
+
+
+@pytest.mark.parametrize("ascending", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int64, np.float16, np.bool_, object])
+def test_what_there_is(dtype: Any, ascending: int):
+    for shape in ((), (7,), (5, 3), (2, 7, 3), (11, 2), (3, 0), (0,)):
+        for axis in (None, *range(-len(shape), len(shape))):
+            x = RNG.integers(0, 3, shape).astype(str if dtype is object else dtype).astype(dtype)
+            if axis is not None and x.size:
+                x = np.take(x, RNG.integers(0, x.shape[axis], x.shape[axis]), axis)  # some slices are there twice
+            attrs = {"sorted": ascending} if axis is None else {"sorted": ascending, "axis": axis}
+            found = computed("Unique", [x], 11, 4, **attrs)
+            for ours, right in zip(found, counted(x, axis, ascending), strict=True):
+                np.testing.assert_array_equal(ours, right)
+            assert [each.dtype for each in found] == [x.dtype, *(np.int64,) * 3]
+            for count in (1, 2, 3):
+                np.testing.assert_array_equal(computed("Unique", [x], 11, count, **attrs)[-1], found[count - 1])
+            if dtype in (np.float32, np.int64, np.int8) and x.size:
+                agree("Unique", [x], 11, 4, **attrs)
+
+
+@pytest.mark.parametrize("ascending", [0, 1])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_nan_is_there_once(axis: int | None, ascending: int):
+    x = np.array([[np.nan, 1, 0, 1], [1, np.nan, 0, np.nan], [np.nan, 1, 0, 1]], np.float32)
+    found = computed("Unique", [x], 11, 4, sorted=ascending, **({} if axis is None else {"axis": axis}))
+    for ours, right in zip(found, counted(x, axis, ascending), strict=True):
+        np.testing.assert_array_equal(ours, right)
+    assert axis is not None or sum(map(isnan, found[0])) == 1
+
+
+def test_unique_of_a_known_or_given_matrix(runs: Any):
+    given = imported("g (float[2,3] x) => (float[] y) { y = Unique<sorted = 0>(x) }")
+    [found] = runs.nodes(given, {"v0": np.array([[2, 1, 2], [0, 1, 0]], np.float32)})
+    assert found.tolist() == [2, 1, 0]
+    known = imported("g () => (float[] y) <float[2,3] c = {2, 1, 2, 0, 1, 0}> { y = Unique<sorted = 0, axis = 1>(c) }")
+    assert known.constants[known.outputs[0].tensor].tolist() == [[2, 1], [0, 1]]

@@ -83,3 +83,20 @@ def test_long_rows_are_copied_evenly(extent: int):
     attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     [found] = computed("Resize", [x, np.zeros(0), np.zeros(0, np.float32), np.array([1, 3 * extent])], 18, 1, **attrs)
     np.testing.assert_array_equal(found, x.repeat(3, axis=1))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("opset", [11, 13, 19])
+def test_a_part_of_the_input_ends_at_the_last_result(mode: str, opset: int, runs: Any):
+    """Whatever fraction a scale makes of the extent. ONNX Runtime does not crop along axes of scale 1."""
+    how = f'mode = "{mode}", coordinate_transformation_mode = "tf_crop_and_resize", extrapolation_value = 9.0'
+    for scales in ([1.6, 2.34], [0.7, 1.53], [0.3, 2.34], [0.41, 0.17]):
+        for roi in ([0.1, 0.2, 0.9, 0.7], [-0.21, 0.07, 0.83, 1.13]):
+            edges = [0, 0, *roi[:2], 1, 1, *roi[2:]]
+            body = f"""g (float[1,2,5,7] x) => (float[] y)
+                <float[8] r = {{{", ".join(map(str, edges))}}}, float[4] s = {{1, 1, {scales[0]}, {scales[1]}}}>
+                {{ y = Resize<{how}>(x, r, s) }}"""
+            x, graph = normal(1, 2, 5, 7), imported(body, opset)
+            [right] = run_by_peer(parsed(body, opset), {"x": x})
+            for [found] in (runs.nodes(graph, {"v0": x}), runs.steps(graph, {"v0": x})):
+                np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)

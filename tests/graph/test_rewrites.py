@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import parser
 
+from tunewright.graph import rewrites
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import STEPS, rewrite
@@ -462,3 +464,24 @@ def test_weights_are_widened_once():
 def test_without_narrow_floats_nothing_is_widened():
     graph = imported("m (float[3] x) => (float y) { y = Relu(x) }")
     assert narrow_floats(graph) is graph
+
+
+def test_no_rewrite_sees_again_what_it_left_alone(monkeypatch: pytest.MonkeyPatch):
+    graph = imported("g (float[3,5] x) => (float[] y) { a = Identity(x) b = Tanh(a) c = Neg(b) d = Neg(c) y = Exp(d) }")
+    wanted = rewrite(graph)
+    left: list[tuple[Rewrite, Graph]] = []
+
+    def watched(run: Rewrite) -> Rewrite:
+        def seen(given: Graph) -> Graph:
+            assert not any(run is other and given is before for other, before in left)
+            made = run(given)
+            if made is given:
+                left.append((run, given))
+            return made
+
+        return seen
+
+    once = {item.run: watched(item.run) for step in STEPS for item in step.rewrites}
+    steps = [replace(s, rewrites=tuple(replace(r, run=once[r.run]) for r in s.rewrites)) for s in STEPS]
+    monkeypatch.setattr(rewrites, "STEPS", tuple(steps))
+    assert str(rewrite(graph)) == str(wanted)

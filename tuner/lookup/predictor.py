@@ -16,7 +16,7 @@ from tunewright.costmodel.xgb import XGBModel
 from tunewright.db.errors import StoreError
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.search_space.sketches import spaces
 from tunewright.search_space.space import Rows, Space
 
 from .experience import Taught, learn, proven
@@ -125,10 +125,11 @@ class FixedPredictor:
 
 def picked_by(model: CostModel, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
     """The point with the highest score of those drawn; None where that is not clearly above the default's."""
-    default = default_schedule(task, target)
+    offered = spaces(task, target)
+    default = offered[0].default
     best: Schedule | None = None
     best_score = least = -np.inf
-    for space in spaces(task, target):
+    for space in offered:
         rows = _drawn(space)
         scores = model.score(task, target, space, rows)
         if space.default == default and default.key not in failed:

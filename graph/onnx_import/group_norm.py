@@ -1,0 +1,61 @@
+"""GroupNormalization by the rows that its groups are.
+
+ONNX's own definition subtracts the square of the mean from the mean of the squares, which cancels where the mean is
+large beside the deviation. A LayerNormalization squares differences, and is one kernel.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from onnx import TensorProto
+
+from tunewright.graph.draft import Draft
+from tunewright.graph.inference import TypeFault
+from tunewright.graph.ir import Node
+
+
+def group_normalization(draft: Draft, node: Node) -> str:
+    """Add what a GroupNormalization of known shapes comes to; returns the result, of the type of the input.
+
+    Before: `y = GroupNormalization(x, s, b) num_groups=2`, x `[1, 4, 3]`, s and b `[4]`.
+    After: `n = LayerNormalization(Reshape(x), 1) axis=2`, of `[1, 2, 6]`; `y = Reshape(n) * s + b`, s and b `[4, 1]`.
+    Before opset 21 s and b are of groups: the channels of a group have theirs. Raises TypeFault.
+    """
+    x = node.inputs[0]
+    shape, dtype, groups = draft.shape(x) or (), draft.types[x].dtype, int(node.attrs["num_groups"])
+    if len(shape) < 2 or groups < 1 or shape[1] % groups:
+        raise TypeFault(f"{list(shape)} has no channels that make {groups} groups")
+    of_groups = node.version < 21
+    for name in node.inputs[1:]:
+        if draft.shape(name) != (groups if of_groups else shape[1],):
+            raise TypeFault(f"{list(draft.shape(name) or ())} are not one a {'group' if of_groups else 'channel'}")
+    if 0 in shape:
+        return draft.emit("Identity", x)
+    rows = _cast(
+        draft, draft.emit("Reshape", x, shape=(shape[0], groups, prod(shape[1:]) // groups)), _wide(node, dtype)
+    )
+    one = draft.constant(np.ones(1, draft.types[rows].dtype))
+    normal = draft.emit("LayerNormalization", rows, one, axis=2, epsilon=node.attrs["epsilon"])
+    normal = _cast(draft, draft.emit("Reshape", normal, shape=shape), dtype)
+    scale, bias = (_of_channels(draft, name, shape) for name in node.inputs[1:])
+    return draft.emit("Add", draft.emit("Mul", normal, scale), bias)
+
+
+def _wide(node: Node, dtype: str) -> str:
+    """What the moments are computed in: at least single precision, and no more than the node says."""
+    stash = node.attrs.get("stash_type", TensorProto.DOUBLE if dtype == "float64" else TensorProto.FLOAT)
+    return "float64" if stash == TensorProto.DOUBLE else "float32"
+
+
+def _cast(draft: Draft, name: str, dtype: str) -> str:
+    return name if draft.types[name].dtype == dtype else draft.cast(name, dtype)
+
+
+def _of_channels(draft: Draft, name: str, shape: tuple[int, ...]) -> str:
+    """A parameter of channels, or of groups, as it goes with all."""
+    (count,) = draft.shape(name) or ()
+    if count != shape[1]:
+        name = draft.emit("Expand", draft.emit("Reshape", name, shape=(count, 1)), shape=(count, shape[1] // count))
+    return draft.emit("Reshape", name, shape=(shape[1], *(1,) * (len(shape) - 2)))
