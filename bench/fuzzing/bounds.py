@@ -279,7 +279,10 @@ class _Run:
         if not _is_float(array):
             return array
         wide = _wide(array)
-        return wide + self._noise(array) if moved and self._number else wide
+        if not (moved and self._number):
+            return wide
+        noise = self._noise(array)
+        return wide + (np.where(wide == 0, 0.0, noise) if self._leeway.flushed else noise)  # what is flushed stays 0
 
     def _noise(self, array: Array) -> Any:
         size = _spacing(array) * self._rng.uniform(LEAST_ULPS, ULPS, array.shape)

@@ -120,6 +120,8 @@ def loop(d: Draft) -> tuple[Tensor, ...]:
         after = same_shape(d, s)
         if d.chance(0.4):
             after = same_shape(d, after)
+        if after.shape != s.shape:  # a scalar times one element is a vector: what trips give could not be stacked
+            raise Unfit("state")
         stop = d.op("Less", i, d.ints(d.between(0, 4))) if d.chance(0.3) else d.op("Identity", on)
         outs = [stop, after]
         if d.chance(0.6):
