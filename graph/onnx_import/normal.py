@@ -326,9 +326,19 @@ def _resize(draft: Draft, node: Node) -> Node | None:
 
 
 def _batch_norm(draft: Draft, node: Node) -> Node | None:
-    if node.attrs.get("training_mode", 0) or not node.attrs.get("spatial", 1) or len(node.outputs) > 1:
+    if node.attrs.get("training_mode", 0) or len(node.outputs) > 1:
         return None
+    if not node.attrs.get("spatial", 1):
+        return _norm_per_sample(draft, node)
     return _node(node, {"epsilon": node.attrs["epsilon"]})
+
+
+def _norm_per_sample(draft: Draft, node: Node) -> Node:
+    """Each element of a sample with its own parameters, all of the shape of a sample."""
+    x, scale, bias, mean, variance = node.inputs
+    deviation = draft.emit("Sqrt", draft.emit("Add", variance, draft.like(variance, node.attrs["epsilon"])))
+    relative = draft.emit("Div", draft.emit("Sub", x, mean), deviation)
+    return _node(node, {}, "Add", (draft.emit("Mul", relative, scale), bias))
 
 
 def _dropout(draft: Draft, node: Node) -> Node | None:
