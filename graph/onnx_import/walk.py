@@ -229,7 +229,7 @@ class Walk:
         outputs = list(proto.output)
         while outputs and not outputs[-1]:
             outputs.pop()
-        return Node(proto.op_type, (*inputs, *captures), tuple(outputs), attrs, op.domain, op.version)
+        return Node(proto.op_type, (*inputs, *captures), tuple(outputs), attrs, op.domain, op.version, place)
 
     def _attribute(self, attribute: AttributeProto, place: str) -> Any:
         if attribute.ref_attr_name:
@@ -274,7 +274,7 @@ class Walk:
         if found and node.inputs and node.inputs[0]:
             found = completed(node, found, [draft.shape(name) if name else None for name in node.inputs], values)
         outputs = [self._define(scope, name, found[k]) if name else "" for k, name in enumerate(node.outputs)]
-        node = Node(node.op, node.inputs, tuple(outputs), node.attrs, node.domain, node.version)
+        node = replace(node, outputs=tuple(outputs))
         shapes = [draft.shape(name) if name else () for name in (*node.inputs, *node.outputs)]
         if None not in shapes:
             count = len(node.inputs)
@@ -402,7 +402,7 @@ class Walk:
         vectors = [name for name in node.inputs if self._draft.shape(name) == (1,)]
         scalars = {name: self._draft.emit("Reshape", name, shape=()) for name in vectors}
         inputs = tuple(scalars.get(name, name) for name in node.inputs)
-        return Node(node.op, inputs, node.outputs, node.attrs, node.domain, node.version)
+        return replace(node, inputs=inputs)
 
     def _shape_of(self, node: Node) -> Any:
         """What a Shape or Size node gives, if that is known."""

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import ModelProto, helper, parser
 
+from tunewright.graph.fallback import EvaluationError
 from tunewright.graph.onnx_import import ModelError, load
 from tunewright.graph.onnx_import.attributes import ML_WORDS, WORDS, NeverFits, check_attributes
 from tunewright.graph.onnx_import.check import MAX_OPERANDS, MAX_SUBGRAPH_DEPTH
@@ -78,9 +79,9 @@ def test_all_words_that_onnx_has_by_default_are_known():
     """The tables name attributes that there are, and every word that a model has where it says nothing."""
     names = {"": WORDS, "ai.onnx.ml": ML_WORDS}
     for schema in onnx.defs.get_all_schemas():
-        table = names.get(schema.domain, {}).get(schema.name, {})
+        known = names.get(schema.domain, {}).get(schema.name, {})
         words = [name for name, item in schema.attributes.items() if item.default_value.s]
-        assert set(words) <= {*table, "round_mode", "default_string", "locale"} or schema.domain, schema.name
+        assert set(words) <= {*known, "round_mode", "default_string", "locale"} or schema.domain, schema.name
         attrs = {name: schema.attributes[name].default_value.s.decode() for name in words}
         check_attributes(schema.name, schema.domain, attrs)
     for domain, table in names.items():
@@ -279,3 +280,18 @@ def test_normalisation_of_each_element_of_a_sample(runs: Any):
     [found] = runs.nodes(graph, dict(zip(("v0", "v1", "v2", "v3", "v4"), (x, s, b, m, v), strict=True)))
     np.testing.assert_allclose(found, (x - m) / np.sqrt(v + 1e-5) * s + b, rtol=1e-5)
     refused(parsed(body.format("3"), 7), "must have shape [3, 4]")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "node", "feeds", "words"),
+    [
+        ("float[3] x, int64[1] i", "Gather(x, i)", [np.ones(3, np.float32), np.array([9])], "index 9 is out of bounds"),
+        ("float a, float b, float c", "Range(a, b, c)", [np.float32(0)] * 3, "float32[], float32[], float32[]: "),
+    ],
+)
+def test_nodes_that_fail_at_run_time_are_named(inputs: str, node: str, feeds: list[Any], words: str, runs: Any):
+    graph = load(parsed(f"({inputs}) => (float y) {{ y = {node} }}").SerializeToString())
+    with pytest.raises(EvaluationError, match=r"node 'y' \(\w+\) can't be computed from float32") as error:
+        runs.nodes(graph, {f"v{k}": np.asarray(value) for k, value in enumerate(feeds)})
+    assert words in str(error.value)
+    assert "opset" not in str(error.value)
