@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -146,4 +147,4 @@ def _trimmed(node: Node, needed: set[str]) -> Node:
         outputs[0] = node.outputs[0]  # the only one that is not optional
     while outputs and not outputs[-1]:
         outputs.pop()
-    return Node(node.op, node.inputs, tuple(outputs), node.attrs, node.domain, node.version)
+    return replace(node, outputs=tuple(outputs))

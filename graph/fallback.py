@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -20,7 +21,7 @@ from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
 
 from . import channels
 from .corrections import CORRECTIONS
-from .ir import Array, Node
+from .ir import Array, Node, TensorType
 from .onnx_form import CAPTURES, dtype_name, element_type, model_of
 from .recurrent import evaluate_recurrence
 
@@ -55,14 +56,31 @@ def evaluate(node: Node, arrays: Sequence[Any]) -> list[Any]:
                 return _channels_last(node, arrays)
             return _evaluate(node, arrays)
     except _FAULTS as error:
-        origin = _origin(error)
-        said = " ".join(f"{type(origin).__name__}: {origin}".split())
-        raise EvaluationError(f"{node.op} (opset {node.version}): {said}") from error
+        operands = ", ".join(map(_described, arrays)) or "nothing"
+        raise EvaluationError(f"{node.place or node.op} can't be computed from {operands}: {_said(error)}") from error
 
 
 def _origin(error: BaseException) -> BaseException:
     """What went wrong at first: the evaluator wraps what a body raises in errors that say nothing."""
     return error if error.__cause__ is None else _origin(error.__cause__)
+
+
+def _said(error: BaseException) -> str:
+    """What went wrong, in one line; with the kind of the error where that is a name or a number alone."""
+    origin = _origin(error)
+    text = " ".join(str(origin).split())
+    return text if " " in text else f"{type(origin).__name__} {text}".rstrip()
+
+
+def _described(value: Any) -> str:
+    """An operand for people."""
+    match value:
+        case None:
+            return "none"
+        case list():
+            return f"a sequence of {len(value)}"
+        case _:
+            return str(TensorType(dtype_name(value), np.shape(value)))
 
 
 def _evaluate(node: Node, arrays: Sequence[Any]) -> list[Any]:
@@ -161,7 +179,7 @@ def _frozen(value: Any) -> Any:
 def _channels_last(node: Node, arrays: Sequence[Any]) -> list[Any]:
     """ONNX's op between transpositions."""
     attrs = {name: value for name, value in node.attrs.items() if name != "channels_last"}
-    plain = Node(node.op, node.inputs, node.outputs, attrs, node.domain, node.version)
+    plain = replace(node, attrs=attrs)
     moved = []
     for position, array in enumerate(arrays):
         perm = None if array is None else channels.input_to_first(node, position, array.ndim)

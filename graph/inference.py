@@ -6,6 +6,7 @@ before the next node sees it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
@@ -93,11 +94,24 @@ def infer_protos(node: Node, inputs: Sequence[TypeProto | None], values: Sequenc
     return [found.get(f"o{k}", TypeProto()) for k, name in enumerate(node.outputs)]
 
 
+_PLAIN_WORDS: Mapping[str, str] = {
+    r"^(\[\w+\] )+": "",
+    r"Dimension mismatch in unification between (\d+) and (\d+)": r"extents \1 and \2 where they must be equal",
+    r"Incompatible dimensions$": "the shapes don't fit together",
+    r"Can't merge shape info\. Both inferred and declared dimension have different values\. "
+    r"Inferred=(-?\d+) Declared=(-?\d+) Dimension=(\d+)": r"axis \3 has extent \1, but is declared with \2",
+    r"Mismatch between number of inferred and declared dimensions\. inferred=(\d+) declared=(\d+)": (
+        r"there are \1 dimensions, but \2 are declared"
+    ),
+}
+"""What onnx says, as patterns, in words for people who don't know its insides."""
+
+
 def first_line(error: Exception) -> str:
     """What an error says, without what onnx adds around it."""
     text = str(error).strip().split("\n")[0]
-    for noise in ("[ShapeInferenceError] ", "[TypeInferenceError] "):
-        text = text.removeprefix(noise)
+    for theirs, plain in _PLAIN_WORDS.items():
+        text = re.sub(theirs, plain, text)
     return text
 
 

@@ -1,7 +1,7 @@
 """Graph: a model as nodes over tensors, with every name its own.
 
 Tensors are called `v0, v1, ...`: names from the model live only in `Graph.inputs` and `Graph.outputs`, as data for
-the user's side. Read `Graph` first.
+the user's side, and in `Node.place`, quoted for messages. Read `Graph` first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Node:
     """One operator call. An absent optional input is the empty string.
 
     `attrs` holds plain values (int, float, str, tuples of them), numpy arrays, and, for control flow, ONNX graphs as
-    serialised bytes. `domain` is ONNX's ("" for the standard set), `version` its opset.
+    serialised bytes. `domain` is ONNX's ("" for the standard set), `version` its opset. `place` is for messages: which
+    node of the model it is, where it is one.
     """
 
     op: str
@@ -41,6 +42,7 @@ class Node:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     domain: str = ""
     version: int = 0
+    place: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         attrs = "".join(f" {k}={v}" for k, v in self.attrs.items() if not isinstance(v, bytes | np.ndarray))

@@ -49,6 +49,9 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Any, float, float], Any], float | None, 
     "thresholdedrelu": (lambda x, a, b: np.where(x > a, x, 0), 1.0, None),
 }
 
+ACTIVATION_NAMES = tuple(_ACTIVATIONS)
+"""Those that there are. Models may write them with capital letters."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Direction:

@@ -214,7 +214,7 @@ class Program:
 
     def _prepare(self, bindings: Bindings) -> None:
         if self._closed:
-            raise RuntimeError("the program is closed")
+            raise RuntimeError("the program is closed; open the model again to run it")
         if not bindings and not self._names:
             return
         if bindings.keys() != self._names.keys():

@@ -14,7 +14,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorPro
 from tunewright.graph.onnx_form import FUNCTIONS
 
 from .check import bodies
-from .errors import ModelError, shown
+from .errors import ModelError, place_of, shown
 from .opsets import domain_and_version
 from .weights import Weights
 
@@ -88,8 +88,9 @@ def _rename(graph: GraphProto, outer_scope: Mapping[str, str], captures: Capture
         value.name = define(value.name)
         _forget_names(value.type)
     for node in graph.node:
-        place = f"a node {shown(node.op_type)} inside control flow"
+        place = place_of(node)
         node.name, node.doc_string = "", ""
+        node.ClearField("metadata_props")
         node.input[:] = [resolve(name, place) for name in node.input]
         _rename_bodies(node, scope, captures)
         _set_version(node, captures)
@@ -109,7 +110,7 @@ def _set_version(node: NodeProto, captures: Captures) -> None:
         node.domain = domain
         return
     if any(True for _ in bodies(node)):
-        raise ModelError(f"{shown(node.op_type)} of opset {version} is not supported inside of control flow")
+        raise ModelError(f"{place_of(node)}: opset {version} inside of control flow of another is not supported")
     inner = NodeProto(op_type=node.op_type, domain=domain, attribute=node.attribute)
     inner.input.extend(f"x{k}" if name else "" for k, name in enumerate(node.input))
     inner.output.extend(f"y{k}" if name else "" for k, name in enumerate(node.output))

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto
 
-from .errors import ModelError, shown
+from .errors import ModelError, place_of, shown
 from .opsets import MIN_OPSET, standard, versions
 
 MAX_OPSET = 1_000_000
@@ -83,8 +83,6 @@ def _check_opsets(given: Collection[OperatorSetIdProto], whose: str) -> None:
 
 
 def _check_graph(graph: GraphProto, depth: int) -> None:
-    if depth > MAX_SUBGRAPH_DEPTH:
-        raise ModelError(f"control flow is nested more than {MAX_SUBGRAPH_DEPTH} deep")
     weights = (("weights", graph.initializer), ("sparse weights", graph.sparse_initializer))
     for what, items in (*weights, ("inputs", graph.input), ("outputs", graph.output)):
         if len(items) > MAX_TENSORS:
@@ -100,11 +98,20 @@ def _check_graph(graph: GraphProto, depth: int) -> None:
 
 
 def _check_node(node: NodeProto, depth: int) -> None:
-    if max(len(node.input), len(node.output)) > MAX_OPERANDS:
-        raise ModelError(f"a node {shown(node.op_type)} has more than {MAX_OPERANDS:,} operands")
+    for what, names in (("inputs", node.input), ("outputs", node.output)):
+        if len(names) > MAX_OPERANDS:
+            raise ModelError(
+                f"{place_of(node)}: {len(names):,} {what} are more than {MAX_OPERANDS:,}; use several such nodes, "
+                "each for a part of them, and one more for what they make"
+            )
     _check_text((node.op_type, node.domain, node.name, node.overload, *node.input, *node.output))
     _check_text(attribute.name for attribute in node.attribute)
     for graph in bodies(node):
+        if depth == MAX_SUBGRAPH_DEPTH:
+            raise ModelError(
+                f"{place_of(node)}: control flow is nested more than {MAX_SUBGRAPH_DEPTH} deep; "
+                "move inner branches and loops out of the outer ones"
+            )
         _check_graph(graph, depth + 1)
 
 
@@ -160,7 +167,7 @@ def _expanded_nodes(model: ModelProto) -> int:
 
     def called(key: FunctionKey) -> int:
         if key in active:
-            raise ModelError(f"function {shown(key[1])} of the model calls itself")
+            raise ModelError(f"function {shown(key[1])} of the model calls itself; functions may not be recursive")
         if len(active) > MAX_CALL_DEPTH:
             raise ModelError(f"functions of the model call each other more than {MAX_CALL_DEPTH} deep")
         if key not in sizes:

@@ -85,8 +85,8 @@ def _resize(node: Node, shapes: Sequence[Any], values: Sequence[Array | None]) -
     axes = [axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))]
     if given is None or len(given) != len(axes):
         return None
-    if not (np.abs(given) < MOST_SCALE).all():
-        raise TypeFault(f"scales {', '.join(map(str, given))[:80]} are not all below {MOST_SCALE:,}")
+    if not ((np.asarray(given) > 0) & (np.asarray(given) < MOST_SCALE)).all():
+        raise TypeFault(f"scales {', '.join(map(str, given))[:80]} are not all above 0 and below {MOST_SCALE:,}")
     scales = dict(zip(axes, given, strict=True))
     return tuple(resized(extent, float(scales.get(axis, 1.0))) for axis, extent in enumerate(shape))
 

@@ -51,9 +51,25 @@ class Dimensions:
         if unknown:
             there = _listed(sorted({shown(one.key) for one in found})) or "none"
             raise ModelError(f"no dimension {shown(min(unknown))} is open in the model; open ones: {there}")
+        self._check_agreement(found)
         left = [one for one in found if self._number(one) is None]
         if left:
             raise ModelError(_how_to_bind(left))
+
+    def _check_agreement(self, found: Iterable[_Open]) -> None:
+        """Raises ModelError where dimensions of one name, which are one dimension, are bound to different numbers."""
+        first: dict[str, tuple[str, int]] = {}  # name -> the binding that was met first, and its number
+        for one in found:
+            for key in (one.name, one.place):
+                number = self._bindings.get(key)
+                if not one.name or number is None:
+                    continue
+                other, known = first.setdefault(one.name, (key, number))
+                if known != number:
+                    raise ModelError(
+                        f"dimension {shown(one.name)} is bound to {known} by {shown(other)} and to {number} by "
+                        f"{shown(key)}; give it one number"
+                    )
 
     def bound(self, value: ValueInfoProto) -> TensorType:
         """The type of an input of the model. Raises ModelError if it is beyond the limits."""

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, helper
 
-from .check import MAX_NODES, MAX_SUBGRAPH_DEPTH, bodies, bodies_of, function_key, inside
-from .errors import ModelError, shown
+from .check import MAX_NODES, MAX_SUBGRAPH_DEPTH, FunctionKey, bodies, bodies_of, function_key, inside
+from .errors import ModelError, note_function, place_of, shown
 from .opsets import same_meaning, standard, versions, with_version
+from .order import reads
 
 MAX_EXPANDED_BYTES = 1 << 30
 """What the nodes of functions may come to: what one function holds is there once for each call."""
@@ -39,6 +40,7 @@ class _Expansion:
     def __init__(self, model: ModelProto) -> None:
         self._functions = {function_key(function): function for function in model.functions}
         self._taken = set(_names(model.graph))
+        self._checked: set[FunctionKey] = set()
         self._made = 0  # names
         self._left_nodes = MAX_NODES
         self._left_bytes = MAX_EXPANDED_BYTES
@@ -53,7 +55,10 @@ class _Expansion:
     def expand(self, graph: GraphProto, depth: int = 0) -> None:
         """Replace the calls in a graph, those in its bodies included."""
         if depth > MAX_SUBGRAPH_DEPTH:
-            raise ModelError(f"control flow (functions expanded) is nested more than {MAX_SUBGRAPH_DEPTH} deep")
+            raise ModelError(
+                f"control flow (functions expanded) is nested more than {MAX_SUBGRAPH_DEPTH} deep; "
+                "move inner branches and loops out of the outer ones"
+            )
         nodes = [made for node in graph.node for made in self._expanded(node, depth)]
         if len(nodes) != len(graph.node) or any(function_key(node) in self._functions for node in graph.node):
             del graph.node[:]
@@ -76,9 +81,10 @@ class _Expansion:
         """The nodes of a function for one call of it."""
         if len(call.input) > len(function.input) or len(call.output) > len(function.output):
             raise ModelError(
-                f"a call of function {shown(function.name)} has {len(call.input)} inputs and {len(call.output)} "
-                f"outputs, more than its {len(function.input)} and {len(function.output)}"
+                f"{place_of(call)}: {len(call.input)} inputs and {len(call.output)} outputs are more than the "
+                f"{len(function.input)} and {len(function.output)} of function {shown(function.name)}"
             )
+        self._check_reads(function, call)
         names = dict.fromkeys(function.input, "")
         names.update(zip(function.input, call.input, strict=False))
         copies = []
@@ -91,6 +97,7 @@ class _Expansion:
         for node in function.node:
             copy = NodeProto()
             copy.CopyFrom(node)
+            note_function(copy, function.name, call)
             self._rename(copy, names)
             self._bind(copy, given)
             self._pay(copy)
@@ -98,6 +105,20 @@ class _Expansion:
         for copy in copies:
             copy.input[0] = self._name(copy.input[0], names)
             yield copy
+
+    def _check_reads(self, function: FunctionProto, call: NodeProto) -> None:
+        """Raises ModelError where a node reads what the function does not have. Once for each function."""
+        key = function_key(function)
+        if key in self._checked:
+            return
+        self._checked.add(key)
+        known = {*function.input, *(name for node in function.node for name in node.output), ""}
+        for node in function.node:
+            for name in sorted(reads(node) - known):
+                raise ModelError(
+                    f"{place_of(node)} in function {shown(function.name)}, called by {place_of(call)}, reads "
+                    f"{shown(name)}, which is no input of the function and which nothing in it computes"
+                )
 
     def _rename(self, node: NodeProto, names: dict[str, str]) -> None:
         """Give a node of a function, and what is in its bodies, names that mean the same where the call stands."""

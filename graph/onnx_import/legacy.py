@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Node
 
@@ -40,7 +42,7 @@ def modern(draft: Draft, node: Node) -> Node:
         attrs.pop(_DROPPED[node.op], None)
     elif node.op not in _EXTENDED_OPS:
         return node
-    return Node(node.op, tuple(inputs), node.outputs, attrs, version=7)
+    return replace(node, inputs=tuple(inputs), attrs=attrs, version=7)
 
 
 def _aligned(draft: Draft, whole: str, part: str, axis: int) -> str:

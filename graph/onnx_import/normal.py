@@ -28,6 +28,7 @@ ONNX has it (only running it tells, so it has no native kernel anyway).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,8 @@ def normal(draft: Draft, node: Node) -> Node:
 
 def _node(node: Node, attrs: Mapping[str, Any], op: str = "", inputs: tuple[str, ...] | None = None) -> Node:
     inputs = node.inputs if inputs is None else inputs
-    return Node(op or node.op, inputs, node.outputs, dict(attrs), version=max(NORMAL_VERSION, node.version))
+    version = max(NORMAL_VERSION, node.version)
+    return replace(node, op=op or node.op, inputs=inputs, attrs=dict(attrs), version=version)
 
 
 def _shape(draft: Draft, name: str) -> tuple[int, ...]:
@@ -326,9 +328,19 @@ def _resize(draft: Draft, node: Node) -> Node | None:
 
 
 def _batch_norm(draft: Draft, node: Node) -> Node | None:
-    if node.attrs.get("training_mode", 0) or not node.attrs.get("spatial", 1) or len(node.outputs) > 1:
+    if node.attrs.get("training_mode", 0) or len(node.outputs) > 1:
         return None
+    if not node.attrs.get("spatial", 1):
+        return _norm_per_sample(draft, node)
     return _node(node, {"epsilon": node.attrs["epsilon"]})
+
+
+def _norm_per_sample(draft: Draft, node: Node) -> Node:
+    """Each element of a sample with its own parameters, all of the shape of a sample."""
+    x, scale, bias, mean, variance = node.inputs
+    deviation = draft.emit("Sqrt", draft.emit("Add", variance, draft.like(variance, node.attrs["epsilon"])))
+    relative = draft.emit("Div", draft.emit("Sub", x, mean), deviation)
+    return _node(node, {}, "Add", (draft.emit("Mul", relative, scale), bias))
 
 
 def _dropout(draft: Draft, node: Node) -> Node | None:
@@ -350,7 +362,7 @@ def _dropout(draft: Draft, node: Node) -> Node | None:
 def _cast(draft: Draft, node: Node) -> Node:
     """Newer opsets add attributes for element types that don't occur here."""
     attrs = {"to": element_type(draft.types[node.outputs[0]].dtype)}
-    return Node("Cast", node.inputs[:1], node.outputs, attrs, version=NORMAL_VERSION)
+    return replace(node, op="Cast", inputs=node.inputs[:1], attrs=attrs, version=NORMAL_VERSION)
 
 
 def _layer_norm(draft: Draft, node: Node) -> Node | None:
@@ -358,7 +370,7 @@ def _layer_norm(draft: Draft, node: Node) -> Node | None:
     if node.attrs.get("stash_type", 1) != 1 or (len(node.outputs) > 1 and any(node.outputs[1:])):
         return None
     attrs = {"axis": node.attrs["axis"] % rank, "epsilon": node.attrs["epsilon"]}
-    return Node(node.op, node.inputs, node.outputs[:1], attrs, version=max(NORMAL_VERSION, node.version))
+    return replace(_node(node, attrs), outputs=node.outputs[:1])
 
 
 def _mean_variance(draft: Draft, node: Node) -> Node | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from onnx import GraphProto, NodeProto
 
 from .check import bodies
-from .errors import ModelError, one_line, shown
+from .errors import ModelError, place_of, shown
 
 
 def ordered(nodes: Iterable[NodeProto], known: Mapping[str, str]) -> Iterator[NodeProto]:
@@ -46,11 +46,9 @@ def _explain(
     for k, count in enumerate(waiting):
         missing = sorted(name for name in needs[k] if name not in makers)
         if count and missing:
-            raise ModelError(
-                f"a node {one_line(items[k].op_type, 40)} reads {shown(missing[0])}, which nothing computes"
-            )
+            raise ModelError(f"{place_of(items[k])} reads {shown(missing[0])}, which nothing computes")
     k = next(k for k, count in enumerate(waiting) if count)
-    raise ModelError(f"nodes depend on each other in a circle, among them a {one_line(items[k].op_type, 40)}")
+    raise ModelError(f"nodes depend on each other in a circle, among them {place_of(items[k])}")
 
 
 def reads(node: NodeProto) -> set[str]:

@@ -24,21 +24,24 @@ from onnx import (
 
 from tunewright.graph.draft import Draft
 from tunewright.graph.fallback import is_computed
-from tunewright.graph.inference import TypeFault, infer, infer_protos, tensor_type
+from tunewright.graph.inference import DTYPES, TypeFault, infer, infer_protos, tensor_type
 from tunewright.graph.ir import Array, Default, Graph, Node, TensorType, Value
 from tunewright.graph.onnx_form import CAPTURES, FUNCTIONS, model_of, plain, type_proto
 
+from .attributes import NeverFits, check_attributes
 from .bodies import closed
 from .check import bodies
 from .completion import completed
 from .dimensions import Dimensions
-from .errors import MisfitError, ModelError, one_line, shown
+from .errors import MisfitError, ModelError, one_line, place_of, shown
 from .group_norm import group_normalization
-from .guards import NeverFits, check_after, check_before
+from .guards import check_after, check_before
+from .kinds import described, either, rank, shapeless
 from .legacy import modern, modern_version
 from .normal import normal
 from .opsets import DOMAINS, domain_and_version, versions
 from .order import free_names, ordered
+from .signature import check_call, check_elements, signature
 from .weights import Weights
 
 _EXPANDED = """
@@ -55,10 +58,11 @@ class Scope:
 
     opsets: Mapping[str, int]
     names: MutableMapping[str, str]  # of the model -> ours; "" -> ""
+    place: str = ""  # of the node whose definition this is
 
     def inner(self) -> Scope:
         """A scope that sees this one and keeps its own definitions to itself."""
-        return Scope(self.opsets, ChainMap({}, self.names))
+        return Scope(self.opsets, ChainMap({}, self.names), self.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Walk:
         source = model.graph
         scope = Scope(versions(model.opset_import), {"": ""})
         tensors = {tensor.name: tensor for tensor in source.initializer}
-        defaults = [_described(tensors[value.name]) for value in source.input if value.name in tensors]
+        defaults = [described(tensors[value.name]) for value in source.input if value.name in tensors]
         if unknown := set(given).difference(value.name for value in defaults):
             raise ModelError(f"{shown(min(unknown))} is no weight of the model that may be given")
         free = [value for value in source.input if value.name not in tensors]
@@ -103,6 +107,7 @@ class Walk:
                 raise ModelError(f"nothing computes the output {shown(value.name)}")
             if self._draft.types[tensor].dtype == "object":
                 raise ModelError(f"output {shown(value.name)} is no tensor; only tensors can leave a model")
+            _check_output(value, self._draft.types[tensor].dtype)
             outputs.append(Value(value.name, tensor))
         graph = self._draft.finish(inputs, outputs)
         kept = [value for value in defaults if value.name not in given]
@@ -134,7 +139,7 @@ class Walk:
             self._add_node(node, scope)
 
     def _add_node(self, proto: NodeProto, scope: Scope) -> None:
-        place = f"node {shown(proto.name or (proto.output[0] if proto.output else ''))} ({one_line(proto.op_type, 40)})"
+        place = f"{scope.place}, in its definition at {proto.op_type}" if scope.place else place_of(proto)
         op = _op(proto, scope, place)
         try:
             if proto.op_type == "Constant" and not op.domain:
@@ -143,7 +148,7 @@ class Walk:
                 pass
             else:
                 node = self._node(proto, op, scope, place)
-                self._add(node, proto, scope)
+                self._add(node, proto, scope, place)
         except NeverFits as fault:
             raise ModelError(f"{place}: {one_line(fault)}") from fault
         except TypeFault as fault:
@@ -183,7 +188,9 @@ class Walk:
             return False
         branch = branches["then_branch" if condition.item() else "else_branch"]
         if len(branch.output) != len(proto.output):
-            raise ModelError("an If and its branches have different numbers of outputs")
+            raise TypeFault(
+                f"{len(branch.output)} outputs of the branch that is taken, {len(proto.output)} of the node"
+            )
         inner = scope.inner()
         self._add_graph(branch, inner)
         for name, value in zip(proto.output, branch.output, strict=True):
@@ -200,6 +207,7 @@ class Walk:
             if item.default_value.type != AttributeProto.UNDEFINED
         }
         captures: dict[str, str] = {}
+        check_call(proto, signature(op.schema.name, op.version, op.domain))
         if any(True for _ in bodies(proto)):
             proto, found = closed(proto, op.version, scope.names.get, self._weights)
             captures = found.names
@@ -213,13 +221,14 @@ class Walk:
             if known is None or attribute.type != known.type.value:
                 raise ModelError(f"{place}: attribute {shown(attribute.name)} is unknown or of another type")
             attrs[attribute.name] = self._attribute(attribute, place)
+        check_attributes(proto.op_type, op.domain, attrs)
         inputs = [scope.names[name] for name in proto.input]
         while inputs and not inputs[-1]:
             inputs.pop()
         outputs = list(proto.output)
         while outputs and not outputs[-1]:
             outputs.pop()
-        return Node(proto.op_type, (*inputs, *captures), tuple(outputs), attrs, op.domain, op.version)
+        return Node(proto.op_type, (*inputs, *captures), tuple(outputs), attrs, op.domain, op.version, place)
 
     def _attribute(self, attribute: AttributeProto, place: str) -> Any:
         if attribute.ref_attr_name:
@@ -246,21 +255,17 @@ class Walk:
         except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
             raise ModelError(f"{place}: {one_line(str(error).split('==>', maxsplit=1)[0])}") from error
 
-    def _add(self, node: Node, proto: NodeProto, scope: Scope) -> None:
-        draft = self._draft
-        if node.version < 7:
-            node = modern(draft, node)
-            self._note(node.inputs)
+    def _add(self, node: Node, proto: NodeProto, scope: Scope, place: str) -> None:
+        draft, node = self._draft, self._adapted(node)
         kinds = [self._protos[name] if name else None for name in node.inputs]
         values = [draft.array(name) if name else None for name in node.inputs]
-        check_before(node, [_rank(kind) for kind in kinds], values)
-        if node.op in EXPANDED_OPS and self._expanded(node, kinds, scope):
+        types = [draft.types[name] if name else None for name in node.inputs]
+        check_elements(types[: len(proto.input)], signature(node.op, node.version, node.domain))
+        check_before(
+            node, [rank(kind) for kind in kinds], [None if kind is None else kind.shape for kind in types], values
+        )
+        if node.op in EXPANDED_OPS and self._expanded(node, kinds, scope, place):
             return
-        if node.op == "Range":  # ONNX's own AffineGrid is among those that pass vectors of one element
-            node = self._of_scalars(node)
-            self._note(node.inputs)
-            kinds = [self._protos[name] for name in node.inputs]
-            values = [draft.array(name) for name in node.inputs]
         if CAPTURES in node.attrs:
             found = self._control_flow_types(node, proto, scope)
         else:
@@ -268,7 +273,7 @@ class Walk:
         if found and node.inputs and node.inputs[0]:
             found = completed(node, found, [draft.shape(name) if name else None for name in node.inputs], values)
         outputs = [self._define(scope, name, found[k]) if name else "" for k, name in enumerate(node.outputs)]
-        node = Node(node.op, node.inputs, tuple(outputs), node.attrs, node.domain, node.version)
+        node = replace(node, outputs=tuple(outputs))
         shapes = [draft.shape(name) if name else () for name in (*node.inputs, *node.outputs)]
         if None not in shapes:
             count = len(node.inputs)
@@ -282,38 +287,56 @@ class Walk:
             if name in draft.constants:
                 self._protos[name] = type_proto(draft.types[name])
 
+    def _adapted(self, node: Node) -> Node:
+        """The node as inference and the rest of the import expect it."""
+        adapted = modern(self._draft, node) if node.version < 7 else node
+        if not node.domain and node.op == "Range":  # ONNX's own AffineGrid passes vectors of one element
+            adapted = self._of_scalars(node)
+        if not node.domain and node.op == "Pad" and len(node.inputs) > 3:
+            axes = self._draft.array(node.inputs[3])
+            if axes is not None and axes.dtype == np.int32:  # inference reads those that are known as int64 alone
+                adapted = replace(node, inputs=(*node.inputs[:3], self._draft.cast(node.inputs[3], "int64")))
+        if adapted is not node:
+            self._note(adapted.inputs)
+        return adapted
+
     def _control_flow_types(self, node: Node, proto: NodeProto, scope: Scope) -> list[TypeProto]:
         """The types of the outputs of a control-flow node, from its bodies."""
         inner = {attribute.name: attribute.g for attribute in proto.attribute if attribute.type == AttributeProto.GRAPH}
         given = [self._protos[scope.names[name]] if name else TypeProto() for name in proto.input]
         count = len(proto.output)
-        if node.op == "If" and len(given) == 1 and inner.keys() == {"then_branch", "else_branch"}:
-            branches = self._branch_types(inner.values(), scope)
-            if {len(kinds) for kinds in branches} == {count}:
-                return [reduce(_either, kinds) for kinds in zip(*branches, strict=True)]
-        if node.op == "Loop" and len(given) >= 2 and inner.keys() == {"body"}:
+        if node.op == "If":
+            for name, branch in inner.items():
+                _check_count(f"outputs of {name}", len(branch.output), count, "of the node")
+            return [reduce(either, kinds) for kinds in zip(*self._branch_types(inner.values(), scope), strict=True)]
+        if node.op == "Loop":
             scalars = [helper.make_tensor_type_proto(kind, ()) for kind in (TensorProto.INT64, TensorProto.BOOL)]
-            states = [_shapeless(kind) for kind in given[2:]]
-            kinds = self._loop_types(inner["body"], scope, [*scalars, *states])
-            if len(kinds) == count + 1 > len(states):
-                return [_shapeless(kind) for kind in kinds[1:]]
-        if node.op == "Scan" and inner.keys() == {"body"}:
+            states = [shapeless(kind) for kind in given[2:]]
+            _check_count(
+                "outputs of the body", len(inner["body"].output), count + 1, "the condition and all of the node"
+            )
+            if count < len(states):
+                raise TypeFault(f"{count} outputs of the node where {len(states)} values are carried around")
+            return [shapeless(kind) for kind in self._loop_types(inner["body"], scope, [*scalars, *states])[1:]]
+        if node.op == "Scan":
             operands = given if node.version >= 9 else given[1:]  # in opset 8 the first gives the sequences' lengths
-            kinds = self._body_types(inner["body"], scope, [_shapeless(kind) for kind in operands])
-            if len(kinds) == count and 0 < node.attrs["num_scan_inputs"] <= len(operands):
-                return [_shapeless(kind) for kind in kinds]
-        if node.op == "SequenceMap" and inner.keys() == {"body"}:
+            if node.attrs["num_scan_inputs"] > len(operands):
+                raise TypeFault(f"num_scan_inputs is {node.attrs['num_scan_inputs']} of {len(operands)} inputs")
+            _check_count("outputs of the body", len(inner["body"].output), count, "of the node")
+            kinds = self._body_types(inner["body"], scope, [shapeless(kind) for kind in operands])
+            return [shapeless(kind) for kind in kinds]
+        if node.op == "SequenceMap":
             items = [kind.sequence_type.elem_type if kind.HasField("sequence_type") else kind for kind in given]
-            kinds = self._body_types(inner["body"], scope, [_shapeless(kind) for kind in items])
-            if len(kinds) == count:
-                return [helper.make_sequence_type_proto(_shapeless(kind)) for kind in kinds]
+            _check_count("outputs of the body", len(inner["body"].output), count, "of the node")
+            kinds = self._body_types(inner["body"], scope, [shapeless(kind) for kind in items])
+            return [helper.make_sequence_type_proto(shapeless(kind)) for kind in kinds]
         if node.op == "FlexAttention" and len(given) >= 3:
-            kind = _shapeless(given[0])
+            kind = shapeless(given[0])
             kind.tensor_type.shape.dim.extend(
                 [*given[0].tensor_type.shape.dim[:-1], *given[2].tensor_type.shape.dim[-1:]]
             )
             return [kind] * count
-        raise TypeFault("its operands and bodies don't go together, or it is not supported")
+        raise TypeFault("an op with graphs among its attributes is not supported with these operands")
 
     def _branch_types(self, branches: Iterable[GraphProto], scope: Scope) -> list[list[TypeProto]]:
         """The types of what each branch computes, but for one that can't: it fails when it is taken."""
@@ -332,7 +355,7 @@ class Walk:
         try:
             return self._body_types(body, scope, given)
         except MisfitError:
-            declared = [_shapeless(value.type) for value in body.output[len(given) - 1 :]]
+            declared = [shapeless(value.type) for value in body.output[len(given) - 1 :]]
             if any(kind.WhichOneof("value") is None for kind in declared):
                 raise
             return [*given[1:], *declared]
@@ -340,9 +363,9 @@ class Walk:
     def _body_types(self, body: GraphProto, scope: Scope, given: Sequence[TypeProto]) -> list[TypeProto]:
         """The types of what a body computes: it is walked like any graph, and what becomes of it is thrown away."""
         if len(body.input) != len(given):
-            raise TypeFault(f"a body has {len(body.input)} inputs where {len(given)} are given")
+            raise TypeFault(f"{len(body.input)} inputs of the body where {len(given)} are given")
         probe = Walk(self._weights)
-        inner = Scope(scope.opsets, {"": ""})
+        inner = Scope(scope.opsets, {"": ""}, scope.place)
         for name in sorted(free_names(body)):
             if name not in scope.names:
                 raise ModelError(f"a body of control flow reads {shown(name)}, which nothing before it computes")
@@ -376,7 +399,7 @@ class Walk:
         vectors = [name for name in node.inputs if self._draft.shape(name) == (1,)]
         scalars = {name: self._draft.emit("Reshape", name, shape=()) for name in vectors}
         inputs = tuple(scalars.get(name, name) for name in node.inputs)
-        return Node(node.op, inputs, node.outputs, node.attrs, node.domain, node.version)
+        return replace(node, inputs=inputs)
 
     def _shape_of(self, node: Node) -> Any:
         """What a Shape or Size node gives, if that is known."""
@@ -393,7 +416,7 @@ class Walk:
         extents = np.asarray([dim.dim_value for dim in dims], np.int64)
         return extents if node.op == "Shape" else np.prod(extents, dtype=np.int64)
 
-    def _expanded(self, node: Node, kinds: Sequence[TypeProto | None], scope: Scope) -> bool:
+    def _expanded(self, node: Node, kinds: Sequence[TypeProto | None], scope: Scope, place: str) -> bool:
         """Add the nodes of a composite op's definition in its place, where it has one for these operands."""
         if any(self._draft.shape(name) is None for name in node.inputs if name):
             return False
@@ -408,7 +431,7 @@ class Walk:
             return False
         if any(item.op_type == node.op for item in expanded.graph.node):
             return False
-        inner = Scope({**scope.opsets, **versions(expanded.opset_import)}, {"": ""})
+        inner = Scope({**scope.opsets, **versions(expanded.opset_import)}, {"": ""}, scope.place or place)
         inner.names.update((f"i{k}", name) for k, name in enumerate(node.inputs) if name)
         self._add_graph(expanded.graph, inner)
         for k, name in enumerate(node.outputs):
@@ -443,29 +466,17 @@ def _op(proto: NodeProto, scope: Scope, place: str) -> Op:
     return Op(domain, version, schema)
 
 
-def _described(tensor: TensorProto) -> ValueInfoProto:
-    """A weight as an input of its type."""
-    return ValueInfoProto(name=tensor.name, type=helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
+def _check_output(value: ValueInfoProto, dtype: str) -> None:
+    """Raises ModelError where an output is declared with other elements than are computed. (Shapes often are wrong.)"""
+    number = value.type.tensor_type.elem_type
+    if number and DTYPES.get(number) != dtype:
+        declared = DTYPES.get(number, f"element type {number}")
+        raise ModelError(
+            f"output {shown(value.name)} is declared as {declared}, but {dtype} is computed; "
+            "declare that, or convert it with a Cast"
+        )
 
 
-def _shapeless(kind: TypeProto) -> TypeProto:
-    """The type with nothing known of the shape."""
-    copy: TypeProto = TypeProto.FromString(kind.SerializeToString())
-    if copy.HasField("tensor_type"):
-        copy.tensor_type.ClearField("shape")
-    return copy
-
-
-def _either(a: TypeProto, b: TypeProto) -> TypeProto:
-    """The type of what is one or the other. Raises TypeFault if they hold different elements."""
-    if a == b:
-        return a
-    if _shapeless(a) != _shapeless(b):
-        raise TypeFault("branches of different types")
-    return _shapeless(a)
-
-
-def _rank(kind: TypeProto | None) -> int | None:
-    if kind is None or not kind.tensor_type.HasField("shape"):
-        return None
-    return len(kind.tensor_type.shape.dim)
+def _check_count(what: str, given: int, wanted: int, whose: str) -> None:
+    if given != wanted:
+        raise TypeFault(f"{given} {what} where {wanted} are needed, {whose}")

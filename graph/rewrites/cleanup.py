@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def common_subexpressions(graph: Graph) -> Graph:
             return True
         if inputs == node.inputs:
             return False
-        edit.add(Node(node.op, inputs, node.outputs, node.attrs, node.domain, node.version))
+        edit.add(replace(node, inputs=inputs))
         return True
 
     return apply(graph, rule)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,11 +41,7 @@ class Edit(Draft):
     def renamed(self, node: Node) -> Node:
         """The node with inputs resolved."""
         inputs = tuple(map(self.resolved, node.inputs))
-        return (
-            node
-            if inputs == node.inputs
-            else Node(node.op, inputs, node.outputs, node.attrs, node.domain, node.version)
-        )
+        return node if inputs == node.inputs else replace(node, inputs=inputs)
 
     def single(self, name: str) -> bool:
         """Whether one node alone reads the tensor: then what made it goes when that node is replaced."""

@@ -104,7 +104,9 @@ def test_a_group_normalization_is_one_pass_of_moments():
     assert not any(node.op.startswith("Reduce") for node in graph.nodes)
 
 
-@pytest.mark.parametrize(("groups", "scales", "words"), [(4, 6, "4 groups"), (0, 6, "0 groups"), (2, 2, "channel")])
+@pytest.mark.parametrize(
+    ("groups", "scales", "words"), [(4, 6, "4 groups"), (0, 6, "num_groups is 0"), (2, 2, "channel")]
+)
 def test_groups_that_do_not_fit(groups: int, scales: int, words: str):
     body = f"y = GroupNormalization<num_groups = {groups}>(x, s, s)"
     with pytest.raises(ModelError, match=words):

@@ -51,7 +51,7 @@ def test_the_branch_for_another_size_fails_only_when_it_is_taken(runs: Any, widt
         [found] = runs.nodes(graph, feeds)
         if source is model:
             np.testing.assert_allclose(found, x @ weight(width))
-        with pytest.raises(EvaluationError, match=rf"If \(opset 17\): ValueError: .*{width}") as error:
+        with pytest.raises(EvaluationError, match=rf"node .* \(If\) can't be computed from bool.*: .*{width}") as error:
             runs.nodes(graph, {**feeds, "v0": np.asarray(not taken)})
         assert str(error.value).isprintable()
 

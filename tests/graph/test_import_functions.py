@@ -223,9 +223,11 @@ def refused(model: ModelProto, *words: str) -> None:
 def test_calls_and_functions_that_are_wrong():
     body = "(float[4] x) => (float[4] y) {{ y = {} }}"
     simple = "f (a) => (b) { b = Neg(a) }"
-    refused(parsed(body.format("my.f (x, x)"), simple), "'f' has 2 inputs", "more than its 1")
+    refused(parsed(body.format("my.f (x, x)"), simple), "node 'y' (f): 2 inputs", "more than the 1", "function 'f'")
     refused(parsed("(float[4] x) => (float[4] y) { y, z = my.f (x) }", simple), "2 outputs")
-    refused(parsed(body.format("my.f (x)"), "f (a) => (b) { b = Neg(x) }"), "'x", "nothing computes")
+    refused(
+        parsed(body.format("my.f (x)"), "f (a) => (b) { b = Neg(x) }"), "node 'b' (Neg) in function 'f'", "reads 'x'"
+    )
     model = parsed(body.format("my.f (x)"), simple)
     for version, words in ((5, "opset 5 of function 'f'"), (999, "opset 999 of function 'f'")):
         model.functions[0].opset_import[0].version = version

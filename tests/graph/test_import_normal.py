@@ -65,7 +65,7 @@ CASES: list[tuple[int, str, str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 MODEL = """
-    g (float[2,3,8,8] x, float[4,3,3,3] w, float[3,4,3,3] u, float[8] row) => (float y{outputs})
+    g (float[2,3,8,8] x, float[4,3,3,3] w, float[3,4,3,3] u, float[8] row) => ({kind} y{outputs})
     <int64[1] minus1 = {{-1}}, int64[1] minus2 = {{-2}}, int64[1] minus100 = {{-100}}, int64[1] three = {{3}},
      int64[2] pair = {{2, 6}}, float half = {{0.5}}, int64[3] free = {{0, -1, 2}}, float[4] twice = {{1, 1, 2, 2}},
      int64[4] small = {{2, 3, 4, 4}}, int64[4] whole = {{2, 3, 8, 8}}>
@@ -75,8 +75,9 @@ MODEL = """
 
 @pytest.mark.parametrize(("opset", "nodes", "op", "attrs"), CASES, ids=[f"{case[2]}-{case[0]}" for case in CASES])
 def test_normal_form(opset: int, nodes: str, op: str, attrs: dict[str, Any], runs: Any):
-    outputs = ", float z" if "y, z" in nodes else ""
-    graph = imported(MODEL.format(nodes=nodes, outputs=outputs), opset)
+    outputs = f", {'int64' if op == 'TopK' else 'float'} z" if "y, z" in nodes else ""
+    kind = "int64" if op == "Cast" else "float"
+    graph = imported(MODEL.format(nodes=nodes, kind=kind, outputs=outputs), opset)
     node = graph.nodes[-1]
     assert node.op == op
     assert {name: value for name, value in node.attrs.items() if name in attrs or op != "Resize"} == attrs

@@ -384,7 +384,8 @@ def test_an_op_that_nothing_here_runs():
 
 
 @pytest.mark.parametrize(
-    ("scale", "said"), [(1e9, "are more than"), (-3.0, "negative"), (float("nan"), "below"), (3e38, "below")]
+    ("scale", "said"),
+    [(1e9, "are more than"), (-3.0, "above 0"), (0.0, "above 0"), (float("nan"), "below"), (3e38, "below")],
 )
 def test_scales_that_no_tensor_has_room_for(scale: float, said: str):
     model = parsed("g (float[1,1,9,9] x) => (float y) { y = Resize(x, , s) }", 13)

@@ -173,7 +173,6 @@ def test_steps_write_into_their_part_of_the_result() -> None:
 
 
 KEPT: dict[str, tuple[str, dict[str, Any]]] = {
-    "unknown activation": ("RNN", {"activations": ["Sin"]}),
     "too many steps": ("RNN", {"steps": MAX_STEPS + 1, "batch": 1}),
 }
 

@@ -99,7 +99,7 @@ class DeviceModel:
 
     def _feed(self, inputs: Sequence[Array]) -> None:
         if not self._is_open:
-            raise RuntimeError("the program is closed")
+            raise RuntimeError("the program is closed; open the model again to run it")
         for number, array in enumerate(inputs):
             memory = self._memory.get((Area.INPUT, number))
             if memory is not None:

@@ -26,7 +26,9 @@ def evaluated(step: Evaluation, value: Callable[[str], Any]) -> Iterator[tuple[s
         kind = step.values[name].kind
         is_planned = step.values[name].spot is not None
         if is_planned and (result.shape != kind.shape or result.dtype != kind.dtype):
-            raise EvaluationError(f"{node.op} made {result.dtype}{list(result.shape)} where {kind} was inferred")
+            raise EvaluationError(
+                f"{node.place or node.op} made {result.dtype}{list(result.shape)} where {kind} was inferred"
+            )
         yield name, result if is_planned else _owned(result, operands)
 
 

@@ -264,7 +264,7 @@ class InferenceSession:
     def _overridden(self, given: frozenset[str], input_feed: Mapping[str, Any]) -> InferenceSession:
         """A session of the model in which these weights are inputs. Hold `_choosing`. Raises as `run`."""
         if self._origin is None or self._is_closed:
-            raise RuntimeError("the program is closed")
+            raise RuntimeError("the program is closed; open the model again to run it")
         for label in given:
             _checked(label, input_feed[label], self._defaults[label])
         made = self._overriding.pop(given, None)
