@@ -15,7 +15,7 @@ from tunewright.codegen.dtype import DType
 
 from . import sums
 from .channels import CONVOLUTIONS
-from .edges import FLOATS, before_edges, floats
+from .edges import FLOATS, floats, read_at_edges
 from .ir import Graph, Node
 
 _CONTINUOUS = """
@@ -30,7 +30,10 @@ Split Sqrt Squeeze Sub Sum Swish Tan Tanh Tile Transpose Trilu Unsqueeze Where
 CONTINUOUS = frozenset(_CONTINUOUS.split())
 """Ops whose results move little where their float operands do, but for edges. All others count as step functions."""
 
-ADDITIONS = frozenset({"Add", "Sub"})
+ADDENDS = {"Add": 0, "Gemm": 2, "Sub": 0}
+"""From which operand on an op's operands are added."""
+
+FACTORS = frozenset({"Div", "Mul"})
 
 QUANTISING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
 """Steps of which each is one of 256; a Cast to bytes cuts off instead, from whole numbers that are exact perhaps."""
@@ -57,10 +60,8 @@ def decisive(graph: Graph, *, edges: bool = True) -> frozenset[str]:
 
     A float32 that is cast to float16 and back is rounded on purpose: the float16 is decisive, not what it is made of.
     """
-    found = _back(graph, _read_by_steps(graph))
-    if edges:
-        found |= before_edges(graph)
-    return frozenset(found.union(_rounded_by_casts(graph)))
+    found = {*_read_by_steps(graph), *(read_at_edges(graph) if edges else ())}
+    return frozenset(_back(graph, found).union(_rounded_by_casts(graph)))
 
 
 def decisive_convolutions(graph: Graph) -> frozenset[int]:
@@ -70,7 +71,7 @@ def decisive_convolutions(graph: Graph) -> frozenset[int]:
     they may be exactly at the edge.
     """
     steps = _back(graph, _read_by_steps(graph, quantising=False))
-    edges = before_edges(graph)
+    edges = _back(graph, read_at_edges(graph))
     windows = [(number, node) for number, node in enumerate(graph.nodes) if node.op in CONVOLUTIONS and _slides(node)]
     return frozenset(
         number
@@ -120,37 +121,52 @@ def _slides(node: Node) -> bool:
 
 
 def _rounded_by_additions(graph: Graph) -> Iterable[str]:
-    """Results of taking away what was just added: so floats are rounded, to whole numbers by 1.5 * 2^23.
+    """Results of taking away what was added before: so floats are rounded, to whole numbers by 1.5 * 2^23.
 
-    Either is it the same tensor, or both are constants, the first one large.
+    Either is it the same tensor, or both are constants, the first one large. Ops that select may stand in between, and
+    factors.
     """
     shifted: set[str] = set()
-    added: dict[str, Node] = {}
+    added: dict[str, frozenset[str]] = {}  # what is in a sum, perhaps moved
     for node in graph.nodes:
-        if node.op not in ADDITIONS or node.domain:
+        if node.domain:
             continue
-        constants = [graph.constants[name] for name in node.inputs if name in graph.constants]
-        before = [added[name] for name in node.inputs if name in added]
-        again = any({*node.inputs} & {*other.inputs} and {node.op, other.op} != {"Add"} for other in before)
-        if again or (constants and not shifted.isdisjoint(node.inputs)):
-            yield node.outputs[0]
-        least = LEAST_SHIFT.get(graph.types[node.outputs[0]].dtype, np.inf)
-        if any(np.abs(array).max(initial=0) >= least for array in constants):
-            shifted.add(node.outputs[0])
-        added[node.outputs[0]] = node
+        if _selects(node) or node.op in FACTORS:
+            if not shifted.isdisjoint(node.inputs):
+                shifted.update(node.outputs)
+            terms = frozenset().union(*(added.get(name, ()) for name in node.inputs))
+            added.update(dict.fromkeys(node.outputs, terms) if terms else {})
+        elif node.op in ADDENDS:
+            addends = node.inputs[ADDENDS[node.op] :]
+            constants = [graph.constants[name] for name in addends if name in graph.constants]
+            again = any(not added.get(name, frozenset()).isdisjoint(addends) for name in addends)
+            if again or (constants and not shifted.isdisjoint(addends)):
+                yield node.outputs[0]
+            least = LEAST_SHIFT.get(graph.types[node.outputs[0]].dtype, np.inf)
+            if any(np.abs(array).max(initial=0) >= least for array in constants):
+                shifted.add(node.outputs[0])
+            added[node.outputs[0]] = frozenset(addends) - graph.constants.keys()
+
+
+def _selects(node: Node) -> bool:
+    """Whether results are elements of operands."""
+    return node.op in SELECTING or (node.op == "Resize" and node.attrs.get("mode", "nearest") == "nearest")
 
 
 def _rounded_by_casts(graph: Graph) -> Iterable[str]:
-    """Narrow floats that are made of wide ones and become such again, with no computation in between."""
+    """Narrow floats that are made of others and become such again, with no computation in between."""
     rounded: set[str] = set()
     for node in graph.nodes:
         if node.domain:
             continue
-        if node.op in SELECTING and not rounded.isdisjoint(node.inputs):
+        if _selects(node) and not rounded.isdisjoint(node.inputs):
             rounded.update(filter(None, node.outputs))
         elif node.op == "Cast":
             given, made = (graph.types[name].dtype for name in (node.inputs[0], node.outputs[0]))
-            if given in FLOATS - NARROW_FLOATS and made in NARROW_FLOATS:
-                rounded.add(node.outputs[0])
-            elif made in FLOATS - NARROW_FLOATS and node.inputs[0] in rounded:
-                yield node.inputs[0]
+            if made == given:
+                rounded.update(node.outputs if node.inputs[0] in rounded else ())
+            elif given in FLOATS and made in FLOATS:
+                if node.inputs[0] in rounded:
+                    yield node.inputs[0]
+                if made in NARROW_FLOATS:
+                    rounded.add(node.outputs[0])

@@ -1,50 +1,63 @@
 """Edges and poles: where a root, a logarithm or a quotient ends, or has no bound.
 
 A rounding carries a result over the edge: the root of an exact 0 becomes that of -1e-8, which is NaN, and 1 / 0 a large
-number. So what is read there must not be rounded in another way.
+number. So what is read there must not be rounded in another way. Most edges are at 0, and most of what is divided by is
+away from it: sums of exponentials in Softmax, of squares and a constant in norms. That is told by the signs of tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
 
 import numpy as np
 
 from tunewright.codegen.dtype import DType
 
-from . import sums
 from .ir import Array, Graph, Node
 
 FLOATS = frozenset(dtype.value for dtype in DType if dtype.is_float)
 
-EDGED = frozenset({"Acos", "Acosh", "Asin", "Atanh", "Log", "LpNormalization", "Reciprocal", "ReduceLogSum", "Sqrt"})
-"""Ops of one operand that has an edge or a pole; Div has one in its divisor, Pow in its base."""
+AT_ONE = frozenset({"Acos", "Acosh", "Asin", "Atanh"})
+"""Ops with edges at 1, or at 1 and -1."""
+
+AT_ZERO = frozenset({"Log", "LpNormalization", "Reciprocal", "ReduceLogSum", "Sqrt"})
+"""Ops with an edge or a pole at 0. Div has one in its divisor, Pow in its base."""
 
 POSITIVE = frozenset({"Exp", "Sigmoid", "Softmax", "Softplus"})
-"""Ops whose results are above 0, and as far from it as before if their operands are rounded in another way."""
+"""Ops whose results are above 0, with an error that is relative to them."""
 
-SQUARES = frozenset({"ReduceL2", "ReduceSumSquare"})
+NOT_NEGATIVE = frozenset({"Abs", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu"})
+
+_KEEPING = """
+AveragePool Concat Div Expand Flatten Gather GatherElements GatherND GlobalAveragePool GlobalMaxPool Identity MaxPool
+Mean Min Mul Pow Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Slice Split Sqrt Squeeze Tile
+Transpose Unsqueeze Where
+"""
+KEEPING = frozenset(_KEEPING.split())
+"""Ops whose results are as far from 0 as the nearest of their operands, about."""
+
+LEAST = 2.0**-20
+"""Of what is away from 0: from there on single precision has its rounding errors below it."""
 
 
-def before_edges(graph: Graph) -> set[str]:
-    """The tensors of floats on whose last bits an op with an edge depends, as far as sums that are rounded anyhow.
+class Sign(IntEnum):
+    """What is known of the elements of a tensor: that they are not negative, or LEAST and more."""
 
-    The way back also ends where no edge is near: at what is positive, as the sum of exponentials that Softmax divides
-    by, and at squares to which a constant is added, as in norms.
+    ANY = 0
+    NOT_NEGATIVE = 1
+    AWAY = 2
 
-    Example: of `a = MatMul(x, w); b = Mul(a, c); d = Sub(1, b); y = Sqrt(d)` these are a, b, d and the constant.
+
+def read_at_edges(graph: Graph) -> Iterable[str]:
+    """The tensors of floats that ops read at an edge or a pole, or perhaps there.
+
+    Example: of `a = MatMul(x, w); b = Sub(1, a); y = Sqrt(b)` this is b; of `b = Exp(a); y = Sqrt(b)` none.
     """
-    found: set[str] = set()  # at the edge
-    moved: set[str] = set()  # away from it, if squares are what this is made of
-    for node in reversed(graph.nodes):
-        found.update(floats(graph, _at_the_edge(graph, node)))
-        if node.op in POSITIVE or sums.is_rounded(graph, node):
-            continue
-        if not found.isdisjoint(node.outputs):
-            (moved if _adds_a_constant(graph, node) else found).update(floats(graph, node.inputs))
-        elif not moved.isdisjoint(node.outputs) and not _is_square(graph, node):
-            moved.update(floats(graph, node.inputs))
-    return found | moved
+    signs = _signs(graph)
+    for node in graph.nodes:
+        if not node.domain:
+            yield from floats(graph, _at_an_edge(graph, node, signs))
 
 
 def floats(graph: Graph, names: Iterable[str]) -> Iterable[str]:
@@ -52,33 +65,57 @@ def floats(graph: Graph, names: Iterable[str]) -> Iterable[str]:
     return (name for name in names if name and graph.types[name].dtype in FLOATS)
 
 
-def _at_the_edge(graph: Graph, node: Node) -> tuple[str, ...]:
-    """What the node reads that has an edge or a pole."""
-    if node.domain:
-        return ()
-    if node.op == "Div":
-        return node.inputs[1:]
-    if node.op == "Pow":
-        base, exponent = node.inputs
-        known = graph.constants.get(exponent)
-        if known is not None:
-            return () if np.all(np.abs(known) == np.rint(known)) else (base,)
-        return () if _is_positive(graph.constants.get(base)) else node.inputs
-    return node.inputs[:1] if node.op in EDGED else ()
+def _at_an_edge(graph: Graph, node: Node, signs: Mapping[str, Sign]) -> tuple[str, ...]:
+    if node.op in AT_ONE:
+        return node.inputs[:1]
+    if node.op in AT_ZERO and signs[node.inputs[0]] < Sign.AWAY:
+        return node.inputs[:1]
+    if node.op == "Div" and signs[node.inputs[1]] < Sign.AWAY:
+        divisor = graph.constants.get(node.inputs[1])
+        return node.inputs if divisor is None or not np.all(divisor) else ()  # the dividend too: 0 / 0 is NaN
+    if node.op == "Pow" and signs[node.inputs[0]] < Sign.AWAY:
+        exponent = graph.constants.get(node.inputs[1])
+        is_whole = exponent is not None and np.all(np.abs(exponent) == np.rint(exponent))
+        return () if is_whole else node.inputs
+    return ()
 
 
-def _adds_a_constant(graph: Graph, node: Node) -> bool:
-    """Whether the node adds a positive constant."""
-    return node.op == "Add" and not node.domain and any(_is_positive(graph.constants.get(name)) for name in node.inputs)
+def _signs(graph: Graph) -> dict[str, Sign]:
+    """The sign of each tensor."""
+    signs = dict.fromkeys(graph.types, Sign.ANY)
+    signs.update((name, _of_constant(array)) for name, array in graph.constants.items())
+    for node in graph.nodes:
+        if not node.domain:
+            operands = [signs[name] for name in floats(graph, node.inputs)]
+            signs.update(dict.fromkeys(node.outputs, _sign(graph, node, operands)))
+    return signs
 
 
-def _is_positive(array: Array | None) -> bool:
-    return array is not None and bool(np.all(np.sign(array) == 1))
+def _of_constant(array: Array) -> Sign:
+    if array.dtype.kind != "f" or not array.size or not np.all(array >= np.zeros((), array.dtype)):
+        return Sign.ANY
+    return Sign.AWAY if float(array.min()) >= LEAST else Sign.NOT_NEGATIVE
+
+
+def _sign(graph: Graph, node: Node, operands: list[Sign]) -> Sign:
+    """That of the results of a node, whose operands that are floats have these."""
+    if node.op in POSITIVE:
+        return Sign.AWAY
+    least, most = min(operands, default=Sign.ANY), max(operands, default=Sign.ANY)
+    match node.op:
+        case "Add" | "Sum":
+            return most if least else Sign.ANY
+        case "Max":
+            return most
+        case "Clip" if "min" in node.attrs:
+            return max(operands[0], _of_constant(np.asarray(node.attrs["min"], np.float64)))
+    if node.op in NOT_NEGATIVE or _is_square(graph, node):
+        return max(least, Sign.NOT_NEGATIVE)
+    return least if node.op in KEEPING else Sign.ANY
 
 
 def _is_square(graph: Graph, node: Node) -> bool:
-    """Whether the node makes squares, or sums of squares."""
     if node.op == "Pow":
         exponent = graph.constants.get(node.inputs[1])
         return exponent is not None and bool(np.all(exponent == np.asarray(2.0, exponent.dtype)))
-    return node.op in SQUARES or (node.op == "Mul" and node.inputs[0] == node.inputs[1])
+    return node.op == "Mul" and node.inputs[0] == node.inputs[1]

@@ -85,6 +85,10 @@ def _frozen(node: Node) -> tuple[Any, ...]:
 
 
 def _key(value: Any) -> Any:
+    if isinstance(value, float):
+        return ("float", value.hex())  # -0 is another value than 0
+    if isinstance(value, tuple):
+        return tuple(map(_key, value))
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes() if value.dtype.kind != "O" else tuple(value.flat))
     return (type(value).__name__, value)
