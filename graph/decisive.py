@@ -13,10 +13,10 @@ import numpy as np
 
 from tunewright.codegen.dtype import DType
 
-from . import sums
+from . import exact_sums
 from .channels import CONVOLUTIONS
-from .edges import FLOATS, floats, read_at_edges
 from .ir import Graph, Node
+from .singularities import FLOATS, floats, read_at_edges
 
 _CONTINUOUS = """
 Abs Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization Celu Clip Concat Cos Cosh CumSum DepthToSpace
@@ -56,7 +56,7 @@ def decisive(graph: Graph, *, edges: bool = True) -> frozenset[str]:
     """The tensors of floats on whose last bits a step function depends, before sums of products or after them.
 
     Example: of `a = Conv(x, w); b = Mul(a, s); c = Relu(b); y = Floor(c)` these are a, b and c. With `edges` also
-    those on which an op with an edge depends (`graph.edges`).
+    those on which an op with an edge depends (`graph.singularities`).
 
     A float32 that is cast to float16 and back is rounded on purpose: the float16 is decisive, not what it is made of.
     """
@@ -77,7 +77,7 @@ def decisive_convolutions(graph: Graph) -> frozenset[int]:
         number
         for number, node in windows
         if not steps.isdisjoint(node.outputs)
-        or (not edges.isdisjoint(node.outputs) and sums.has_short_weights(graph, node))
+        or (not edges.isdisjoint(node.outputs) and exact_sums.has_short_weights(graph, node))
     )
 
 
@@ -88,7 +88,7 @@ def _back(graph: Graph, names: Iterable[str]) -> set[str]:
     """
     found = set(names)
     for node in reversed(graph.nodes):
-        if not found.isdisjoint(node.outputs) and not sums.is_rounded(graph, node):
+        if not found.isdisjoint(node.outputs) and not exact_sums.is_rounded(graph, node):
             found.update(floats(graph, node.inputs))
     return found
 
@@ -113,7 +113,7 @@ def _is_step(graph: Graph, node: Node) -> bool:
             return len(node.outputs) > 1  # tells where the largest are
         case "Resize":
             return len(node.inputs) > 1  # by factors that are floats
-    return node.op not in CONTINUOUS and node.op not in sums.OPS
+    return node.op not in CONTINUOUS and node.op not in exact_sums.OPS
 
 
 def _slides(node: Node) -> bool:

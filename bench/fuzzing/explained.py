@@ -148,6 +148,10 @@ def leaves_out_empty(difference: Difference) -> bool:
     return difference.who == RUNTIME and any(isinstance(array, np.ndarray) and not array.size for array in read)
 
 
+def _wide(array: Array) -> Any:
+    return array.astype(np.float64)
+
+
 def _lost(value: Any) -> int:
     """How many elements are not finite."""
     return int(np.count_nonzero(~np.isfinite(value.astype(np.float64)))) if _is_float(value) else 0
@@ -186,10 +190,11 @@ def is_a_step_off(difference: Difference) -> Explained:
     found, allowed = difference.arrays[difference.who], difference.bound
     if difference.who != OURS or allowed is None or found.dtype.name not in ("int8", "uint8"):
         return False
-    if not (_has(difference, QUANTISING) and _has(difference, PRODUCTS | QUANTISED)):
+    last = next((node for node in reversed(difference.upstream()) if not is_moving(node)), None)
+    if last is None or last.op not in QUANTISING or not _has(difference, PRODUCTS | QUANTISED):
         return False
-    off = np.abs(found.astype(np.float64) - allowed.centre)
-    return bool(off.max(initial=0) <= 1 and np.count_nonzero(off) <= max(1, found.size // 100))
+    off = np.abs(_wide(found) - allowed.centre)
+    return bool(off.max(initial=0) <= 1 and np.count_nonzero(off) <= found.size // 100)
 
 
 def stays_finite(difference: Difference) -> bool:
@@ -200,10 +205,21 @@ def stays_finite(difference: Difference) -> bool:
     is_lost = not np.isfinite(difference.bound.centre[wrong]).any()
     overflows = any(
         node.op in RECOGNISED | {"Exp", "Pow", "Mul"}
-        and sum(map(_lost, difference.made(node))) > max(map(_lost, difference.read(node)), default=0)
+        and any(_overflows(made, difference.read(node)) for made in difference.made(node))
         for node in difference.upstream()
     )
     return bool(is_lost and overflows)
+
+
+def _overflows(made: Any, read: Sequence[Any]) -> bool:
+    """Whether a result is not finite though all that it is made of is."""
+    if not _is_float(made):
+        return False
+    try:
+        finite = [np.broadcast_to(np.isfinite(_wide(a)), made.shape) for a in read if _is_float(a)]
+    except ValueError:  # no element by element
+        return _lost(made) > sum(map(_lost, read))
+    return bool((~np.isfinite(_wide(made)) & np.logical_and.reduce(finite)).any())
 
 
 def flushes(difference: Difference) -> Explained:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from ..ir import Array
 from .corrected import Corrected, widened
@@ -40,11 +41,20 @@ class GroupNormalization(Corrected):
         if not x.size:
             return (x,)
         attrs = self._attrs()
-        stash = helper.tensor_dtype_to_np_dtype(attrs.get("stash_type", TensorProto.FLOAT))
-        wide = np.asarray(x, np.result_type(widened(x).dtype, stash))
-        rows = wide.reshape(x.shape[0], attrs["num_groups"], -1)
+        if self.run_params["opsets"][""] >= 21:
+            attrs.setdefault("stash_type", TensorProto.FLOAT)
+        rows = x.astype(dtype_of_moments(attrs, x.dtype.name)).reshape(x.shape[0], attrs["num_groups"], -1)
         normal = widened(_whitened(rows, attrs.get("epsilon", 1e-5)).reshape(x.shape).astype(x.dtype))
         return (np.asarray(normal * _of_channels(scale, x) + _of_channels(bias, x)).astype(x.dtype),)
+
+
+def dtype_of_moments(attrs: Mapping[str, Any], dtype: str) -> str:
+    """What means and variances of a norm are computed in: single precision, or double where the node says so.
+
+    Older nodes say nothing, which leaves doubles what they are.
+    """
+    default = TensorProto.DOUBLE if dtype == "float64" else TensorProto.FLOAT
+    return "float64" if attrs.get("stash_type", default) == TensorProto.DOUBLE else "float32"
 
 
 def _whitened(rows: Any, epsilon: float) -> Any:

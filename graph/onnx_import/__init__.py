@@ -2,7 +2,8 @@
 
 Read first: `load`, then the docstring of `normal`. The order of the work: `check` (structure and limits),
 `functions` (calls become nodes), `raw`, `weights` and `sparse` (constants, external data), `dimensions` (open ones are
-bound), `walk` (types, folding, inlining), `normal`.
+bound), `walk` (types, folding, inlining), `normal`. A node has to pass `signature` (counts and types of operands),
+`attributes` (what they may say) and `guards` (shapes and constants).
 """
 
 from __future__ import annotations

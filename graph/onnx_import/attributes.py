@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tunewright.graph.inference import MAX_ELEMENTS, MAX_RANK, TypeFault
+from tunewright.graph.inference import MAX_ELEMENTS, MAX_RANK
 from tunewright.graph.recurrent import ACTIVATION_NAMES, GATES
 from tunewright.graph.resize import CROPPED, ROUNDINGS
 
-
-class NeverFits(TypeFault):
-    """What is wrong whatever the sizes are that the dimensions of a model are bound to."""
-
+from .errors import NeverFits
 
 Words = Mapping[str, Sequence[str]]
 """Attribute -> what it may say."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from onnx import NodeProto
 
+from tunewright.graph.inference import TypeFault
+
 MAX_SHOWN = 80
 """Most characters of a name out of a model in a message."""
 
@@ -14,6 +16,10 @@ class ModelError(ValueError):
 
 class MisfitError(ModelError):
     """A node whose operands don't fit: no fault of a model in a body that never runs."""
+
+
+class NeverFits(TypeFault):
+    """What is wrong whatever the sizes are that the dimensions of a model are bound to."""
 
 
 def shown(text: object) -> str:
@@ -29,15 +35,15 @@ def one_line(text: object, limit: int = 240) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
-_FUNCTION, _CALLER = "function", "caller"
-"""What is noted of a node that came out of a function of the model."""
+_FUNCTION, _CALLER = "tunewright.function", "tunewright.caller"
+"""What is noted of a node that came out of a function of the model, among its metadata."""
 
 
 def place_of(node: NodeProto) -> str:
     """Where a fault is: the node by its name or its first output, its op, and the function that it stands in."""
     noted = {item.key: item.value for item in node.metadata_props}
     place = f"node {shown(_label(node))} ({one_line(node.op_type, 40)})"
-    if _CALLER not in noted:
+    if not {_FUNCTION, _CALLER} <= noted.keys():
         return place
     return f"{place} in function {shown(noted[_FUNCTION])}, called by node {shown(noted[_CALLER])}"
 

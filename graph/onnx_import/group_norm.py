@@ -9,8 +9,8 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from onnx import TensorProto
 
+from tunewright.graph.corrections.normalisation import dtype_of_moments
 from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Node
 
@@ -27,20 +27,13 @@ def group_normalization(draft: Draft, node: Node) -> str:
     shape, dtype, groups = draft.shape(x) or (), draft.types[x].dtype, int(node.attrs["num_groups"])
     if 0 in shape:
         return draft.emit("Identity", x)
-    rows = _cast(
-        draft, draft.emit("Reshape", x, shape=(shape[0], groups, prod(shape[1:]) // groups)), _wide(node, dtype)
-    )
+    rows = draft.emit("Reshape", x, shape=(shape[0], groups, prod(shape[1:]) // groups))
+    rows = _cast(draft, rows, dtype_of_moments(node.attrs, dtype))
     one = draft.constant(np.ones(1, draft.types[rows].dtype))
     normal = draft.emit("LayerNormalization", rows, one, axis=2, epsilon=node.attrs["epsilon"])
     normal = _cast(draft, draft.emit("Reshape", normal, shape=shape), dtype)
     scale, bias = (_of_channels(draft, name, shape) for name in node.inputs[1:])
     return draft.emit("Add", draft.emit("Mul", normal, scale), bias)
-
-
-def _wide(node: Node, dtype: str) -> str:
-    """What the moments are computed in: at least single precision, and no more than the node says."""
-    stash = node.attrs.get("stash_type", TensorProto.DOUBLE if dtype == "float64" else TensorProto.FLOAT)
-    return "float64" if stash == TensorProto.DOUBLE else "float32"
 
 
 def _cast(draft: Draft, name: str, dtype: str) -> str:

@@ -1,7 +1,8 @@
 """Operands that don't fit, and that onnx's shape inference lets pass or aborts the process over.
 
-`check_before` keeps from inference what makes it crash (found by fuzzing onnx 1.23.2); `check_after` compares shapes
-where inference doesn't, so that no kernel reads out of bounds. The one raises NeverFits, the other any TypeFault.
+`check_before` keeps from inference what makes it crash (found by fuzzing onnx 1.23.2) and what it tells in words of its
+own; `check_after` compares shapes where inference doesn't, so that no kernel reads out of bounds. Both raise TypeFault,
+and NeverFits where no other sizes would help.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tunewright.graph.recurrent import ACTIVATIONS, GATES
 from tunewright.graph.resize import CROPPED
 from tunewright.graph.windows import reaches
 
-from .attributes import NeverFits
+from .errors import NeverFits
 
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape | None]
@@ -123,7 +124,8 @@ def _check_room(node: Node, shapes: Shapes) -> None:
     strides, dilations = (node.attrs.get(name) or (1,) * count for name in ("strides", "dilations"))
     for i, reach in enumerate(reaches(kernel, dilations)):
         room = shape[2 + i] + pads[i] + pads[count + i]
-        if (room - reach) // strides[i] + 1 < 0:
+        steps = -((reach - room) // strides[i]) if node.attrs.get("ceil_mode") else (room - reach) // strides[i]
+        if steps + 1 < 0:
             raise TypeFault(
                 f"a window of {reach:,} does not fit into {room:,}, the extent of axis {2 + i} with its pads; "
                 "a smaller kernel or dilation, or larger pads are needed"
@@ -201,6 +203,8 @@ def _col2im(node: Node, rank: int | None, shapes: Shapes, values: Values) -> Non
     shape, image, block = shapes[0], values[1], values[2]
     if shape is None or image is None or block is None or len(shape) != 3:
         return
+    if image.ndim != 1 or block.ndim != 1:
+        raise NeverFits("inputs image_shape and block_shape must have one dimension each")
     size, count = prod(block.tolist()), len(block)
     if size < 1 or shape[1] % size:
         raise TypeFault(f"{shape[1]} rows of columns can't be divided by the {size} elements of a block")

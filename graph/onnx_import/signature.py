@@ -15,8 +15,7 @@ from onnx import AttributeProto, NodeProto
 
 from tunewright.graph.ir import TensorType
 
-from .attributes import NeverFits
-from .errors import shown
+from .errors import NeverFits, shown
 
 _KINDS = {
     "FLOAT": "a float", "FLOATS": "floats", "INT": "an integer", "INTS": "integers", "STRING": "a text",

@@ -28,12 +28,12 @@ from tunewright.graph.inference import DTYPES, TypeFault, infer, infer_protos, t
 from tunewright.graph.ir import Array, Default, Graph, Node, TensorType, Value
 from tunewright.graph.onnx_form import CAPTURES, FUNCTIONS, model_of, plain, type_proto
 
-from .attributes import NeverFits, check_attributes
+from .attributes import check_attributes
 from .bodies import closed
 from .check import bodies
 from .completion import completed
 from .dimensions import Dimensions
-from .errors import MisfitError, ModelError, one_line, place_of, shown
+from .errors import MisfitError, ModelError, NeverFits, one_line, place_of, shown
 from .group_norm import group_normalization
 from .guards import check_after, check_before
 from .kinds import described, either, rank, shapeless
@@ -217,16 +217,13 @@ class Walk:
         else:
             self._check(proto, op, scope, place)
         for attribute in proto.attribute:
-            known = op.schema.attributes.get(attribute.name)
-            if known is None or attribute.type != known.type.value:
-                raise ModelError(f"{place}: attribute {shown(attribute.name)} is unknown or of another type")
             attrs[attribute.name] = self._attribute(attribute, place)
         check_attributes(proto.op_type, op.domain, attrs)
         inputs = [scope.names[name] for name in proto.input]
         while inputs and not inputs[-1]:
             inputs.pop()
         outputs = list(proto.output)
-        while outputs and not outputs[-1]:
+        while outputs and not outputs[-1] and proto.op_type != "Split":  # of whose parts it matters how many there are
             outputs.pop()
         return Node(proto.op_type, (*inputs, *captures), tuple(outputs), attrs, op.domain, op.version, place)
 

@@ -95,6 +95,25 @@ def test_a_mean_far_from_zero_does_not_cancel(op: str, dtype: str, middle: float
             np.testing.assert_allclose(found, right, rtol=4e-3, atol=1e-2 if dtype == "float16" else 8e-7 * abs(middle))
 
 
+@pytest.mark.parametrize(
+    ("opset", "stash", "is_wide"), [(18, "", True), (21, "", False), (21, ", stash_type = 11", True)]
+)
+def test_a_group_normalization_of_doubles_has_moments_as_the_node_says(
+    opset: int, stash: str, is_wide: bool, runs: Any
+):
+    """The same as written and in a body, which the evaluator runs."""
+    call = f"GroupNormalization<num_groups = 2{stash}>(x, s, s)"
+    other = "else_branch = e () => (double[] q) { q = Neg(x) }"
+    branch = f"If (c) <then_branch = t () => (double[] r) {{ r = {call} }}, {other}>"
+    x, s = 1000 + normal(2, 6, 5, dtype=np.float64), np.ones(2 if opset < 21 else 6)
+    right = _even(x.reshape(2, 2, -1), -1).reshape(x.shape) + 1
+    for body in (call, branch):
+        graph = imported(f"g (double[2,6,5] x, double[{len(s)}] s, bool c) => (double[] y) {{ y = {body} }}", opset)
+        [found] = runs.nodes(graph, {"v0": x, "v1": s, "v2": np.asarray(True)})
+        assert (np.abs(found - right).max() < 1e-9) == is_wide
+        np.testing.assert_allclose(found, right, atol=1e-3)
+
+
 def test_a_group_normalization_is_one_pass_of_moments():
     graph = imported(
         "g (float[2,6,5] x, float[6] s, float[6] b) => (float[] y) { y = GroupNormalization<num_groups = 2>(x, s, b) }",

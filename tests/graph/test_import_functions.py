@@ -263,7 +263,7 @@ def test_what_is_handed_down_twice_does_not_explode(monkeypatch: pytest.MonkeyPa
     model.functions.append(helper.make_function("my", "f30", ["c"], ["y1"], [last], [], ["body"]))
     monkeypatch.setattr(functions, "MAX_NODES", 1000)
     refused(model, "nodes")
-    monkeypatch.setattr(functions, "MAX_EXPANDED_BYTES", 100)
+    monkeypatch.setattr(functions, "MAX_EXPANDED_BYTES", 200)
     small = parsed("(float[4] x) => (float[4] y) { t = my.f (x) y = my.f (t) }", "f (a) => (b) { b = Neg(a) }")
     load(small.SerializeToString())
     monkeypatch.setattr(functions, "MAX_EXPANDED_BYTES", 10)

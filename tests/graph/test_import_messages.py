@@ -12,8 +12,9 @@ from onnx import ModelProto, helper, parser
 
 from tunewright.graph.fallback import EvaluationError
 from tunewright.graph.onnx_import import ModelError, load
-from tunewright.graph.onnx_import.attributes import ML_WORDS, WORDS, NeverFits, check_attributes
+from tunewright.graph.onnx_import.attributes import ML_WORDS, WORDS, check_attributes
 from tunewright.graph.onnx_import.check import MAX_OPERANDS, MAX_SUBGRAPH_DEPTH
+from tunewright.graph.onnx_import.errors import NeverFits
 
 JARGON = ("schema(", "single", "unification", "merge", "typestr", "ParseData", "Error", "don't go together", "__")
 """Words of the insides of onnx and Python."""
@@ -106,6 +107,7 @@ def test_capital_letters_of_activations_and_padding_that_is_not_set():
         (IMAGE, "LpPool<kernel_shape=[2,2],p=0>(x)", "attribute p is 0"),
         (IMAGE, "MaxPool<kernel_shape=[2147483648,1]>(x)", "kernel_shape is [2147483648, 1]; each must be 1 to 2,147"),
         (IMAGE, "MaxPool<kernel_shape=[2,200]>(x)", "a window of 200 does not fit into 8, the extent of axis 3"),
+        ("float[1,4,6] x", "Col2Im(x, i, i) i = Constant<value_int = 2>()", "must have one dimension each"),
         (IMAGE, "MaxPool<kernel_shape=[2,2],strides=[1]>(x)", "strides has 1 values; 2 spatial dimensions need 2"),
         (IMAGE, "MaxPool<kernel_shape=[2,2],pads=[1,1]>(x)", "pads has 2 values; 2 spatial dimensions need 4"),
         (f"{IMAGE}, {WEIGHT}", "Conv<strides=[-1,1]>(x, w)", "strides is [-1, 1]; each must be 1 to"),
@@ -295,3 +297,29 @@ def test_nodes_that_fail_at_run_time_are_named(inputs: str, node: str, feeds: li
         runs.nodes(graph, {f"v{k}": np.asarray(value) for k, value in enumerate(feeds)})
     assert words in str(error.value)
     assert "opset" not in str(error.value)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(
+    ("extent", "kernel", "stride", "made"), [(3, 6, 2, 0), (3, 5, 2, 0), (3, 3, 2, 1), (2, 3, 3, 1)]
+)
+def test_windows_larger_than_what_they_slide_over(op: str, extent: int, kernel: int, stride: int, made: int):
+    """By less than a step if they are counted up, by a step else: the result is empty."""
+    node = f"{op}<kernel_shape = [{kernel}], strides = [{stride}], ceil_mode = 1>(x)"
+    graph = load(parsed(f"(float[1,1,{extent}] x) => (float[a,b,c] y) {{ y = {node} }}").SerializeToString())
+    assert graph.types[graph.outputs[0].tensor].shape == (1, 1, made)
+
+
+def test_parts_of_a_split_that_nobody_wants():
+    text = "(float[5] x) => (float[a] y) <int64[2] sizes = {2, 3}> { y, z = Split(x, sizes) }"
+    model = parsed(text)
+    model.graph.node[0].output[1] = ""
+    graph = load(model.SerializeToString())
+    assert graph.types[graph.outputs[0].tensor].shape == (2,)
+
+
+def test_metadata_of_nodes_is_of_no_matter():
+    model = parsed("(float[5] x) => (float[5] y) { y = Foo(x) }")
+    for key in ("caller", "tunewright.caller"):
+        model.graph.node[0].metadata_props.add(key=key, value="z")
+    refused(model, "node 'y' (Foo)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .ir import Array, Graph, Node
+from .singularities import FLOATS
 
 OPS = frozenset({"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN", "Recurrence"})
 
@@ -31,9 +32,10 @@ def has_short_weights(graph: Graph, node: Node) -> bool:
 
 
 def _is_short(array: Array) -> bool:
-    if array.dtype.kind != "f":
+    if array.dtype.name not in FLOATS:
         return False
+    wide = array.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        _, exponent = np.frexp(np.abs(array).max(initial=0))
-        whole = np.ldexp(array.astype(np.float64), SHORT_BITS - int(exponent))
+        _, exponent = np.frexp(np.abs(wide).max(initial=0))
+        whole = np.ldexp(wide, SHORT_BITS - int(exponent))
         return bool(np.all(whole == np.rint(whole)))

@@ -92,9 +92,10 @@ def _signs(graph: Graph) -> dict[str, Sign]:
 
 
 def _of_constant(array: Array) -> Sign:
-    if array.dtype.kind != "f" or not array.size or not np.all(array >= np.zeros((), array.dtype)):
+    if array.dtype.name not in FLOATS or not array.size:
         return Sign.ANY
-    return Sign.AWAY if float(array.min()) >= LEAST else Sign.NOT_NEGATIVE
+    least = float(array.astype(np.float64).min())
+    return Sign.AWAY if least >= LEAST else Sign.NOT_NEGATIVE if least >= 0 else Sign.ANY
 
 
 def _sign(graph: Graph, node: Node, operands: list[Sign]) -> Sign:
@@ -108,7 +109,7 @@ def _sign(graph: Graph, node: Node, operands: list[Sign]) -> Sign:
         case "Max":
             return most
         case "Clip" if "min" in node.attrs:
-            return max(operands[0], _of_constant(np.asarray(node.attrs["min"], np.float64)))
+            return max(most, _of_constant(np.asarray(node.attrs["min"], np.float64)))
     if node.op in NOT_NEGATIVE or _is_square(graph, node):
         return max(least, Sign.NOT_NEGATIVE)
     return least if node.op in KEEPING else Sign.ANY
