@@ -56,7 +56,7 @@ class Case:
         """The ops of the model, those in bodies and functions too, each as often as it is there."""
         model = self.proto()
         graphs = [model.graph.node, *(function.node for function in model.functions)]
-        return [node.op_type for nodes in graphs for node in _all_nodes(nodes) if node.domain != "local"]
+        return [node.op_type for nodes in graphs for node in all_nodes(nodes) if node.domain != "local"]
 
     def lines(self) -> Iterator[str]:
         """A short text for people."""
@@ -80,12 +80,13 @@ class Case:
         yield f"return {', '.join(value.name for value in model.graph.output)}"
 
 
-def _all_nodes(nodes: object) -> Iterator[NodeProto]:
+def all_nodes(nodes: object) -> Iterator[NodeProto]:
+    """These nodes, and those of the bodies in them."""
     for node in nodes:  # type: ignore[attr-defined]
         yield node
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g.node)
+                yield from all_nodes(attribute.g.node)
 
 
 def _node(node: NodeProto) -> str:

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from onnx import GraphProto
 
 from tunewright.graph.fallback import EvaluationError
 from tunewright.graph.ir import Array, Node
 
 from .answers import EVALUATOR, OURS, RUNTIME, Answers
 from .bounds import FLUSH_FACTOR, Bound, Leeway, bound, largest, may_overflow
-from .case import Case
+from .case import Case, all_nodes
 from .exactness import COARSE, CURVES, GATED, LINEAR, NORMS, is_exact, is_moving
 from .program import Program
 from .values import FLOATS, INTEGERS, NARROW, limits
+
+BODIES = ("body", "then_branch", "else_branch")
 
 QUANTISING = frozenset({"DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"})
 """Ops of which ONNX does not say what they make of infinities and of scales that are none."""
@@ -86,7 +89,7 @@ def meets_nan(difference: Difference) -> bool:
     """An op reads what is no number, and ONNX does not say its result for that: in ours a maximum of NaN is NaN."""
     for node in difference.upstream():
         read = difference.read(node)
-        if node.op in ORDERS and any(map(_has_nan, read)):
+        if not ORDERS.isdisjoint(_ops_of(node)) and any(map(_has_nan, read)):
             return True
         if difference.who == RUNTIME and not is_moving(node) and not all(map(_is_finite, read)):
             return True
@@ -95,6 +98,12 @@ def meets_nan(difference: Difference) -> bool:
         if node.op in QUANTISING and not (all(map(_is_finite, read)) and all(map(_has_size, read[1:2]))):
             return True
     return False
+
+
+def _ops_of(node: Node) -> frozenset[str]:
+    """The op of a node, and those in its bodies."""
+    graphs = [GraphProto.FromString(body) for body in map(node.attrs.get, BODIES) if isinstance(body, bytes)]
+    return frozenset({node.op, *(inner.op_type for graph in graphs for inner in all_nodes(graph.node))})
 
 
 def _has_size(scale: Any) -> bool:
@@ -318,8 +327,17 @@ def agrees_in_single(difference: Difference) -> bool:
         return False
     wrong = np.logical_not(difference.right)
     states = [made for node in difference.upstream() if node.op in GATED for made in difference.made(node)]
-    near = 1e-7 * max(1.0, largest(states))  # a gate mixes what it has with what it had
+    means = [_steepness(difference.read(node)[:1]) for node in difference.upstream() if node.op in NORMS]
+    near = 1e-7 * max(1.0, largest(states), *means)  # a gate mixes what it has with what it had
     return bool(np.isclose(found[wrong], theirs[wrong], rtol=1e-5, atol=near, equal_nan=True).all())
+
+
+def _steepness(read: Sequence[Any]) -> float:
+    """How many times larger a rounding of the mean is after a norm: by the size of what it reads over its deviation."""
+    if not read or not _is_float(read[0]) or not _is_finite(read[0]):
+        return 0.0
+    deviation = float(_wide(read[0]).std())
+    return 4 * largest(read) / deviation if deviation else 0.0
 
 
 def is_coarse(difference: Difference) -> Explained:

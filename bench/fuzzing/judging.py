@@ -118,6 +118,8 @@ def _differences(
                 # Two who have nothing in common agree. Where the evaluator does too, float64 was not asked right.
                 right = judged[OURS] | _near(known[OURS], known[EVALUATOR]) if EVALUATOR in known else judged[OURS]
                 judged = {} if bool(right.all()) else {EVALUATOR: right}
+            else:
+                judged = dict(_but_alike(known, judged, alike))
         for who, right in judged.items():
             if who == EVALUATOR and OURS in judged and _shares(known, right):
                 continue  # told of ours
@@ -127,6 +129,14 @@ def _differences(
                 difference = _after_many_runs(difference)
             if not difference.right.all():
                 yield Finding(f"values ({who})", _told(difference))
+
+
+def _but_alike(known: Mapping[str, Any], judged: Mapping[str, Any], alike: Any) -> Iterator[tuple[str, Any]]:
+    """Who is wrong but where these two agree (the evaluator: with both), and where each is right."""
+    for who, right in judged.items():
+        right = right | (alike & _near(known[OURS], known[EVALUATOR]) if who == EVALUATOR else alike)
+        if not right.all():
+            yield who, right
 
 
 def _unexplained(difference: Difference) -> tuple[Difference, list[str]]:

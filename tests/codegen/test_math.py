@@ -255,8 +255,7 @@ def test_neighbouring_functions_agree():
 
 
 def test_powers_that_are_floats_are_exact():
-    bases, powers = (v.ravel() for v in np.meshgrid(np.arange(-60, 61), np.arange(-8, 13)))
-    bases, powers = bases / 4, powers.astype(np.float64)
+    bases, powers = (v.ravel() for v in np.meshgrid(np.arange(-60, 61) / 4, np.arange(-8.0, 13.0)))
     with np.errstate(all="ignore"):
         want = bases**powers
     is_float = want == want.astype(np.float32)

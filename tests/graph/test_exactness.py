@@ -346,7 +346,8 @@ EDGED = {
 def parsed(*statements: str, **weights: Any) -> Graph:
     """A model in ONNX's text form; weights that are floats are float32."""
     nodes = parser.parse_graph(f"g (float[{ROWS},{WIDTH}] x) => (float[{ROWS},n] y) {{ {' '.join(statements)} }}").node
-    return model(*nodes, **{name: np.asarray(value, np.float32) for name, value in weights.items()})
+    arrays: dict[str, Any] = {name: np.asarray(value, np.float32) for name, value in weights.items()}
+    return model(*nodes, **arrays)
 
 
 @pytest.mark.parametrize("divisor", [41, 49])
