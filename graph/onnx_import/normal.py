@@ -160,6 +160,9 @@ def _known_reshape(draft: Draft, node: Node) -> Node | None:
 
 @_when_known
 def _expand(draft: Draft, node: Node) -> Node | None:
+    """Not by what is inferred of the result alone: the shape that is given later may be none that fits."""
+    if draft.array(node.inputs[1]) is None:
+        return None
     _integers(draft, node, 1, "shape")
     return _node(node, {"shape": _shape(draft, node.outputs[0])}, inputs=node.inputs[:1])
 

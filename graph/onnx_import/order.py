@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from onnx import GraphProto, NodeProto
 
@@ -37,16 +37,24 @@ def ordered(nodes: Iterable[NodeProto], known: Mapping[str, str]) -> Iterator[No
                 if waiting[reader] == 0:
                     heapq.heappush(ready, reader)
     if done < len(items):
-        _explain(items, needs, makers, waiting)
+        _explain(items, needs, makers, waiting, known)
 
 
 def _explain(
-    items: Sequence[NodeProto], needs: Sequence[set[str]], makers: Mapping[str, int], waiting: list[int]
+    items: Sequence[NodeProto],
+    needs: Sequence[set[str]],
+    makers: Mapping[str, int],
+    waiting: list[int],
+    known: Collection[str],
 ) -> None:
     for k, count in enumerate(waiting):
         missing = sorted(name for name in needs[k] if name not in makers)
         if count and missing:
             raise ModelError(f"{place_of(items[k])} reads {shown(missing[0])}, which nothing computes")
+        twice = sorted(name for name in needs[k] if name in known)
+        if count and twice:
+            made = place_of(items[makers[twice[0]]])
+            raise ModelError(f"{shown(twice[0])} is defined twice: it is an input or a weight, and {made} computes it")
     k = next(k for k, count in enumerate(waiting) if count)
     raise ModelError(f"nodes depend on each other in a circle, among them {place_of(items[k])}")
 

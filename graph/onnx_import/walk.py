@@ -314,13 +314,16 @@ class Walk:
             )
             if count < len(states):
                 raise TypeFault(f"{count} outputs of the node where {len(states)} values are carried around")
-            return [shapeless(kind) for kind in self._loop_types(inner["body"], scope, [*scalars, *states])[1:]]
+            found = self._loop_types(inner["body"], scope, [*scalars, *states])[1:]
+            _check_carried(states, found)
+            return [shapeless(kind) for kind in found]
         if node.op == "Scan":
             operands = given if node.version >= 9 else given[1:]  # in opset 8 the first gives the sequences' lengths
             if node.attrs["num_scan_inputs"] > len(operands):
                 raise TypeFault(f"num_scan_inputs is {node.attrs['num_scan_inputs']} of {len(operands)} inputs")
             _check_count("outputs of the body", len(inner["body"].output), count, "of the node")
             kinds = self._body_types(inner["body"], scope, [shapeless(kind) for kind in operands])
+            _check_carried(operands[: len(operands) - node.attrs["num_scan_inputs"]], kinds)
             return [shapeless(kind) for kind in kinds]
         if node.op == "SequenceMap":
             items = [kind.sequence_type.elem_type if kind.HasField("sequence_type") else kind for kind in given]
@@ -472,6 +475,15 @@ def _check_output(value: ValueInfoProto, dtype: str) -> None:
             f"output {shown(value.name)} is declared as {declared}, but {dtype} is computed; "
             "declare that, or convert it with a Cast"
         )
+
+
+def _check_carried(before: Sequence[TypeProto], after: Sequence[TypeProto]) -> None:
+    """Raises TypeFault where a value that a body carries on has another element type after a trip."""
+    for number, (given, made) in enumerate(zip(before, after, strict=False)):
+        types = [kind.tensor_type.elem_type for kind in (given, made)]
+        if all(types) and types[0] != types[1]:
+            was, became = (TensorProto.DataType.Name(kind).lower() for kind in types)
+            raise TypeFault(f"carried value {number} is {was} before the body and {became} after it")
 
 
 def _check_count(what: str, given: int, wanted: int, whose: str) -> None:

@@ -79,7 +79,8 @@ def slice_(d: Definition) -> None:
 
 
 def expand(d: Definition) -> None:
-    """Broadcast to a larger shape."""
+    """Broadcast to a larger shape, if it is known: one that is given later may not fit."""
+    d.require(len(d.node.inputs) == 1, "a shape that is given later")
     x, y = d.input(0), d.output()
     d.write(y, lambda i: load(x, i))
 

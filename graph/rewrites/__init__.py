@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tunewright.graph.ir import Graph, Node, Value
+from tunewright.graph.ir import Graph, Value
 
 from .activations import gates, gelus
 from .cleanup import common_subexpressions, constant_folding, dead_code
@@ -145,14 +145,7 @@ def renumbered(graph: Graph) -> Graph:
     for value in graph.outputs:
         order.setdefault(value.tensor, f"v{len(order) - 1}")
     nodes = tuple(
-        Node(
-            n.op,
-            tuple(map(order.__getitem__, n.inputs)),
-            tuple(map(order.__getitem__, n.outputs)),
-            n.attrs,
-            n.domain,
-            n.version,
-        )
+        replace(n, inputs=tuple(map(order.__getitem__, n.inputs)), outputs=tuple(map(order.__getitem__, n.outputs)))
         for n in graph.nodes
     )
     inputs, outputs = (

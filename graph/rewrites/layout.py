@@ -8,6 +8,7 @@ that undo each other vanish, and an elementwise op between two convolutions neve
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -133,7 +134,7 @@ class Layout:
 
     def _add(self, node: Node, inputs: Sequence[str]) -> None:
         """The node as it is, on the given tensors."""
-        self._edit.add(Node(node.op, tuple(inputs), node.outputs, node.attrs, node.domain, node.version))
+        self._edit.add(replace(node, inputs=tuple(inputs)))
 
     def _add_held(self, node: Node, inputs: Sequence[str], attrs: Mapping[str, Any], perms: Sequence[Perm]) -> None:
         """The node on stored tensors, with outputs held under `perms`."""
@@ -143,7 +144,7 @@ class Layout:
             if len(shape) != len(perm):
                 raise TypeFault(f"{node} makes {len(shape)} dimensions")
             outputs.append(self._edit.fresh(TensorType(dtype, tuple(shape[axis] for axis in inverse(perm)))))
-        fresh = Node(node.op, tuple(inputs), tuple(outputs), attrs, version=node.version)
+        fresh = replace(node, inputs=tuple(inputs), outputs=tuple(outputs), attrs=attrs)
         kinds = infer(fresh, self._edit.types, self._edit.constants)
         if kinds != tuple(map(self._edit.types.get, outputs)):
             raise TypeFault(f"{fresh} makes {', '.join(map(str, kinds))}")

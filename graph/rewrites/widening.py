@@ -5,6 +5,8 @@ Only what a step function depends on is rounded after each node, as the model sa
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from onnx import TensorProto
 
@@ -71,7 +73,7 @@ class _Widening(Draft):
             attrs["to"] = int(TensorProto.FLOAT)
         inputs = tuple(map(self._wide, node.inputs))
         outputs = tuple(map(self._fresh_twin, node.outputs))
-        wide = Node(node.op, inputs, outputs, attrs, node.domain, node.version)
+        wide = replace(node, inputs=inputs, outputs=outputs, attrs=attrs)
         try:
             found = infer(wide, self.types, self.constants)
         except TypeFault:

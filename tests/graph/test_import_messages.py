@@ -15,6 +15,7 @@ from tunewright.graph.onnx_import import ModelError, load
 from tunewright.graph.onnx_import.attributes import ML_WORDS, WORDS, check_attributes
 from tunewright.graph.onnx_import.check import MAX_OPERANDS, MAX_SUBGRAPH_DEPTH
 from tunewright.graph.onnx_import.errors import NeverFits
+from tunewright.graph.rewrites import rewrite
 
 JARGON = ("schema(", "single", "unification", "merge", "typestr", "ParseData", "Error", "don't go together", "__")
 """Words of the insides of onnx and Python."""
@@ -323,3 +324,23 @@ def test_metadata_of_nodes_is_of_no_matter():
     for key in ("caller", "tunewright.caller"):
         model.graph.node[0].metadata_props.add(key=key, value="z")
     refused(model, "node 'y' (Foo)")
+
+
+def test_a_name_that_is_an_input_and_is_computed():
+    for read in ("x", "w"):
+        text = f"(float[5] x) => (float[5] y) <float w = {{1}}> {{ y = Neg({read}) {read} = Abs(y) }}"
+        refused(parsed(text), f"'{read}' is defined twice", "(Abs) computes it")
+
+
+def test_a_carried_value_of_another_type_after_a_trip():
+    body = "body = b (int64 i, bool c, float[5] s) => (bool k, int64[5] t) { k = Identity(c) t = Cast<to = 7>(s) }"
+    text = f"(float[5] x, int64 n) => (int64[5] y) {{ y = Loop (n, , x) <{body}> }}"
+    refused(parsed(text), "carried value 0 is float before the body and int64 after it")
+
+
+@pytest.mark.parametrize("shape", [[2, 4], [3, 3], [5, 4]])
+def test_an_expand_that_does_not_fit_fails_when_it_runs(shape: list[int], runs: Any):
+    graph = load(parsed("(float[3,4] x, int64[2] s) => (float[a,b] y) { y = Expand(x, s) }").SerializeToString())
+    for run in (runs.nodes, runs.steps):
+        with pytest.raises(EvaluationError, match=r"node 'y' \(Expand\)"):
+            run(rewrite(graph), {"v0": np.ones((3, 4), np.float32), "v1": np.array(shape)})
