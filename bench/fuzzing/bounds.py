@@ -19,6 +19,7 @@ import numpy as np
 from tunewright.graph import fallback
 from tunewright.graph.ir import Array, Node
 
+from . import dequantised
 from .case import Feeds
 from .exactness import (
     CANCELLING,
@@ -73,10 +74,10 @@ COARSE_SCALE = 4.0
 class Leeway:
     """What is allowed beyond rounding.
 
-    `regrouped`: products may be taken together. `wide`: what is narrow may stay float32 from node to node. Neither
-    where a step function reads what becomes of it. `coarse`: sigmoids and their kind may be off by a few units in the
-    last place of 1, however small they are. `flushed`: what is below FLUSH_FACTOR normal numbers may be
-    0.
+    `regrouped`: products may be taken together, quantised ones be those of floats. `wide`: what is narrow may stay
+    float32 from node to node. Neither where a step function reads what becomes of it. `coarse`: sigmoids and their kind
+    may be off by a few units in the last place of 1, however small they are. `flushed`: what is below FLUSH_FACTOR
+    normal numbers may be 0.
     """
 
     regrouped: bool = False
@@ -106,11 +107,11 @@ class Bound:
 
 
 def varies(flat: Program, feeds: Feeds) -> bool:
-    """Whether rounding decides of the shape of the output. Raises EvaluationError."""
+    """Whether rounding decides of the shape of the output, in one of MANY_RUNS. Raises EvaluationError."""
     leeway = Leeway(flushed=True)
     first = _Run(flat, feeds, 0, leeway, {})
     shape = np.shape(first.output())
-    return any(np.shape(_Run(flat, feeds, n, leeway, first.types()).output()) != shape for n in range(1, RUNS + 1))
+    return any(np.shape(_Run(flat, feeds, n, leeway, first.types()).output()) != shape for n in range(1, MANY_RUNS + 1))
 
 
 def bound(flat: Program, feeds: Feeds, leeway: Leeway = STRICT, *, runs: int = RUNS) -> Bound | None:
@@ -216,6 +217,8 @@ class _Run:
             return [arrays[0].astype(np.float32)]
         if self._is_wide and node.op in BODIES:
             arrays = [self._declared(name, a) if name else a for name, a in zip(node.inputs, arrays, strict=True)]
+        if self._leeway.regrouped and self._number % 2 and node.op in dequantised.PRODUCTS:
+            return [dequantised.product_of_floats(node, arrays, self._rng)]
         floats = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.name in FLOATS]
         if is_exact(node) or not (floats or node.op in CURVES):
             results = fallback.evaluate(node, arrays)
