@@ -32,6 +32,7 @@ from .exactness import (
     REGROUPED,
     SQUARING,
     TURNING,
+    UNSIGNED,
     is_exact,
     unread_by_steps,
 )
@@ -77,13 +78,14 @@ class Leeway:
     `regrouped`: products may be taken together, quantised ones be those of floats. `wide`: what is narrow may stay
     float32 from node to node. Neither where a step function reads what becomes of it. `coarse`: sigmoids and their kind
     may be off by a few units in the last place of 1, however small they are. `flushed`: what is below FLUSH_FACTOR
-    normal numbers may be 0.
+    normal numbers may be 0. `unsigned`: a 0 that sums or the larger of two give may have either sign.
     """
 
     regrouped: bool = False
     wide: bool = False
     coarse: bool = False
     flushed: bool = False
+    unsigned: bool = False
 
 
 STRICT = Leeway()
@@ -185,7 +187,7 @@ class _Run:
     def output(self) -> Any:
         for node in self._program.nodes:
             arrays = [self._values[name] if name else None for name in node.inputs]
-            results = self._results(node, arrays)
+            results = [self._resigned(node, value) for value in self._results(node, arrays)]
             if not is_exact(node) or not self._rounded_names.isdisjoint(node.inputs):
                 self._rounded_names.update(filter(None, node.outputs))
             for name, value in zip(node.outputs, results, strict=True):
@@ -319,6 +321,13 @@ class _Run:
             if isinstance(own, np.ndarray):
                 return np.where(np.isfinite(_wide(own)), rounded, own) if own.shape == rounded.shape else own
         return self._flushed(rounded)
+
+    def _resigned(self, node: Node, value: Any) -> Any:
+        """A result whose zeros have a sign at random, where they may have either."""
+        if not self._leeway.unsigned or node.op not in UNSIGNED or not _is_float(value) or not self._number:
+            return value
+        zeros = np.where(self._rng.random(value.shape) < 0.5, -0.0, 0.0)
+        return np.where(value == 0, zeros, value).astype(value.dtype)
 
     def _flushed(self, array: Array) -> Array:
         """In half of the runs what is next to nothing is 0, where that is allowed."""

@@ -55,6 +55,12 @@ LINEAR = frozenset({
 })  # fmt: skip
 """Sums whose terms can be bounded by the sizes of what is read."""
 
+UNSIGNED = LINEAR | {
+    "Clip", "GlobalMaxPool", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Relu",
+}  # fmt: skip
+"""Ops that may give 0 or -0 where an operand has the other: the larger of the two is either, and so is their sum in
+one order or another."""
+
 NORMS = frozenset({
     "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization",
     "MeanVarianceNormalization",

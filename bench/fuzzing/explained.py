@@ -16,7 +16,7 @@ from . import dequantised
 from .answers import EVALUATOR, OURS, RUNTIME, Answers
 from .bounds import FLUSH_FACTOR, MANY_RUNS, RUNS, Bound, Leeway, bound, largest, may_overflow
 from .case import Case, all_nodes
-from .exactness import COARSE, CURVES, GATED, LINEAR, NORMS, is_exact, is_moving
+from .exactness import COARSE, CURVES, GATED, LINEAR, NORMS, UNSIGNED, is_exact, is_moving
 from .program import Program
 from .values import FLOATS, INTEGERS, NARROW, limits
 
@@ -42,6 +42,8 @@ RECOGNISED = SUMS | dequantised.PRODUCTS.keys() | {
 """Of these there is one at least in all that a rewrite puts something else in the place of (`docs/numerics.md`)."""
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+POLES = frozenset({"Div", "Pow", "Reciprocal"})
 
 BYTES = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
 
@@ -225,6 +227,13 @@ def flushes(difference: Difference) -> Explained:
     return np.logical_or(_is_next_to_nothing(difference), _allowed(difference, Leeway(flushed=True)))
 
 
+def has_zeros_of_either_sign(difference: Difference) -> Explained:
+    """A quotient by a 0 is infinite as that has a sign, and of 0 and -0 an op may give either."""
+    if not (_has(difference, UNSIGNED) and _has(difference, POLES)):
+        return False
+    return _allowed(difference, Leeway(unsigned=True))
+
+
 def _is_next_to_nothing(difference: Difference) -> Explained:
     found = difference.arrays[difference.who]
     if difference.bound is None or not _is_float(found):
@@ -352,7 +361,8 @@ def _has_narrow_overflow(read: Sequence[Any]) -> bool:
 
 def _allowed(difference: Difference, leeway: Leeway) -> Explained:
     try:
-        runs = MANY_RUNS if _has(difference, frozenset(dequantised.PRODUCTS)) else RUNS  # of two steps either one
+        has_choice = leeway.unsigned or _has(difference, frozenset(dequantised.PRODUCTS))  # of two signs, of two steps
+        runs = MANY_RUNS if has_choice else RUNS
         found = bound(difference.program, difference.case.feeds[difference.number], leeway, runs=runs)
     except EvaluationError:
         return False
@@ -397,6 +407,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], Explained]] = {
     "sums in one order": adds_up_in_one_order,
     "logarithms of sums that cancel": cancels_in_a_logarithm,
     "gates and norms that cancel": agrees_in_single,
+    "zeros of either sign": has_zeros_of_either_sign,
     "whole numbers overflow": overflows_integers,
     "ONNX Runtime's curves are coarse": is_coarse,
     "ONNX Runtime's rarer activations": runs_rare_activations,
