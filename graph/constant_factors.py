@@ -15,7 +15,7 @@ def factored(body: Expr) -> tuple[Expr, Const | None]:
     match body:
         case Op("mul", (rest, Const(value, dtype))) | Op("mul", (Const(value, dtype), rest)):
             factor = const(value, dtype)
-        case Op("div", (rest, Const(value, dtype))) if value:
+        case Op("div", (rest, Const(value, dtype))) if value and dtype.is_float:
             factor = const(1 / value, dtype)
         case _:
             return body, None

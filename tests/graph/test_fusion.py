@@ -630,6 +630,16 @@ def test_a_convolution_knows_the_steps_that_read_it(rest: str, are_short: bool) 
     assert (plain.key != calls[0].task.key) is expected
 
 
+def test_a_quotient_of_integers_is_no_factor() -> None:
+    """It is looked at for being one, as what reads it is no fallback."""
+    text = """
+        g (int32[3,2] x) => (int32[n] y) <int32[1,1] five = {5}, bool[1] go = {1}> {
+            a = ReduceMax<keepdims = 1>(x) b = Div(a, five) y = Compress(b, go)
+        }
+        """
+    assert len(partition(graph_of(text)[0])) > 1
+
+
 def test_a_convolution_of_an_unknown_rank_is_left_alone() -> None:
     """What it slides over is known when it runs."""
     text = """
