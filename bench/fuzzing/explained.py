@@ -248,7 +248,7 @@ def pads_with_products(difference: Difference) -> bool:
     reads = [difference.read(node)[:2] for node in difference.upstream() if node.op in PRODUCTS]
     if difference.bound is None or all(_is_finite(array) for read in reads for array in read):
         return False
-    if not _is_float(difference.arrays[difference.who]):
+    if not _is_float(difference.arrays[difference.who]) or _has(difference, ORDERS):
         return True  # a comparison of such
     wrong = np.logical_not(difference.right)
     found = difference.arrays[difference.who][wrong].astype(np.float64)
