@@ -22,7 +22,7 @@ AT_ONE = frozenset({"Acos", "Acosh", "Asin", "Atanh"})
 """Ops with edges at 1, or at 1 and -1."""
 
 AT_ZERO = frozenset({"Log", "LpNormalization", "Reciprocal", "ReduceLogSum", "Sqrt"})
-"""Ops with an edge or a pole at 0. Div has one in its divisor, Pow in its base."""
+"""Ops with an edge or a pole at 0. So have Div, where 0 / 0 is one too, and Pow."""
 
 POSITIVE = frozenset({"Exp", "Sigmoid", "Softmax", "Softplus"})
 """Ops whose results are above 0, with an error that is relative to them."""

@@ -120,7 +120,8 @@ class Task:
 
     Build one through `canonical`, which renames tensors and axes. `op` is a label for people ("Conv+Relu") and no
     part of the key. `is_decisive` says that a step function, such as `Floor`, reads what a convolution of the task
-    makes, here or in a later task (`graph.decisive`): so it must not be Winograd's, which rounds more than sums do.
+    makes, here or in a later task, or an op with an edge, such as `Sqrt` (`graph.decisive`): so it must not be
+    Winograd's, which rounds more than sums do.
     """
 
     op: str
