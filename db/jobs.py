@@ -159,7 +159,7 @@ class Job:
     holder: str = ""  # who has it leased, for people: host and process
     wish: Wish | None = None  # what its holder is asked to do
     progress: dict[str, Any] | None = None  # the newest one that a holder told
-    result: dict[str, Any] | None = None  # of one that succeeded
+    result: dict[str, Any] | None = None  # of one that succeeded, or that its budget's time paused
     error: str = ""  # why it failed, one line
     owner: str = ""  # id of the API key that submitted it; empty: a local command
 
@@ -299,8 +299,11 @@ class Jobs(Protocol):
         """
         ...
 
-    def pause_leased(self, lease: Lease) -> None:
-        """End the lease, the job being paused, or ended where that was wished. Raises LeaseLost."""
+    def pause_leased(self, lease: Lease, *, result: Mapping[str, Any] | None = None) -> None:
+        """End the lease, the job being paused, or ended where that was wished. Raises LeaseLost.
+
+        `result` is what it has come to so far.
+        """
         ...
 
     def finish(self, lease: Lease, state: JobState, *, result: Mapping[str, Any] | None = None, error: str = "") -> Job:

@@ -171,12 +171,12 @@ class SqlJobs(Jobs):
                 change.settle(row, JobState.PAUSED if row.attached else JobState.QUEUED)
 
     @patient_write
-    def pause_leased(self, write: str, lease: Lease) -> None:
+    def pause_leased(self, write: str, lease: Lease, *, result: Mapping[str, Any] | None = None) -> None:
         with changing(self.database) as change:
             row = change.held(lease, write)
             if row is not None:
                 row.attempts = 0
-                change.settle(row, JobState.PAUSED)
+                change.settle(row, JobState.PAUSED, result=result)
 
     @patient_write
     def finish(

@@ -12,6 +12,10 @@ from tunewright.graph.task import Task
 from .schedule import Schedule
 
 
+NOISE = "noise"
+"""The entry of a provenance that says, for people, why the machine was too busy for the times to be relied on."""
+
+
 class Status(StrEnum):
     """How a candidate ended. Everything but OK is a failure that is stored and learned from."""
 
@@ -52,6 +56,7 @@ class Measurement:
     provenance: dict[str, str] = field(default_factory=dict)  # machine, compiler and library versions
     incumbent_s: float | None = None  # noted of what this one was timed in turn with: the fastest one, or its standard
     warm_s: float | None = None  # median with all operands in the caches; the other figures are with constants cold
+    warm_samples_s: tuple[float, ...] = ()  # what that is the median of; only as a comparison gives it: it is neither stored nor sent
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -15,11 +15,12 @@ from statistics import median
 from typing import Any
 
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import NOISE, Measurement, Status
 
 from . import sampling
 from .builder import Built
 from .cold import LASTING_S
+from .noise import Disturbance, Noise, Watch
 from .pool import Limits, ReferenceFailed
 from .process import Child, Failed, Stopped
 from .racing import SAME
@@ -74,6 +75,7 @@ class Comparison:
         self._failures: dict[int, Measurement] = {}
         self._deaths: Counter[int] = Counter()  # by the candidate that had run last
         self._places = 0
+        self._disturbances: list[Disturbance] = []  # in each process
         self._patience_s = SHARE * limits.timing_s * len(several)
 
     @property
@@ -94,6 +96,7 @@ class Comparison:
         """
         place = _Place(child, self._task, self._threads, self._limits)
         first = self._places % len(self._left)
+        watch = Watch(lambda: [child.pid])
         with self.spending():
             try:
                 found = place.run({n: self._several[n] for n in self._left[first:] + self._left[:first]})
@@ -102,6 +105,7 @@ class Comparison:
             except Failed as failed:
                 self._failures[place.running] = self._several[place.running].failed(failed, child.provenance)
             else:
+                self._disturbances.append(watch.seen())
                 self._add(found)
         self._left = self._open()
 
@@ -147,17 +151,29 @@ class Comparison:
         return [n for n in left if n in cold | warm]
 
     def measurements(self) -> list[Measurement]:
-        """Of each candidate, in their order, once it is over. All samples are at the pace of the middle round."""
+        """Of each candidate, in their order, once it is over. All samples are at the pace of the middle round.
+
+        Where the machine was too busy to tell, the provenance has it as `NOISE`.
+        """
         cold_s = sampling.paced({n: one.samples_s for n, one in self._taken.items()})
         warm_s = {n: one.warm_s for n, one in self._taken.items()}
         warm_s |= sampling.paced({n: one.warm_s for n, one in self._taken.items() if not one.is_lasting})
         found = {
-            n: replace(sampling.timed(one.begun, cold_s[n]), warm_s=median(warm_s[n]))
+            n: self._noted(
+                replace(sampling.timed(one.begun, cold_s[n]), warm_s=median(warm_s[n]), warm_samples_s=tuple(warm_s[n]))
+            )
             for n, one in self._taken.items()
             if n not in self._failures
         }
         found |= self._failures
         return [replace(found[n], build_s=built.build_s) for n, built in enumerate(self._several)]
+
+    def _noted(self, measurement: Measurement) -> Measurement:
+        """With what disturbed it: others on a machine's processors leave its GPU alone."""
+        is_gpu = any("launches" in one.artifact for one in self._several)
+        if is_gpu or not (noise := Noise.of(Disturbance.total(self._disturbances), self._threads).reason):
+            return measurement
+        return replace(measurement, provenance=measurement.provenance | {NOISE: noise})
 
 
 def _may_be_fastest(samples_s: Mapping[int, Sequence[float]]) -> set[int]:

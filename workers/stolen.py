@@ -14,6 +14,9 @@ STAT = Path("/proc/stat")
 STOLEN = 8
 """The place of that number in a processor's line: proc_stat(5), "steal"."""
 
+BUSY = (1, 2, 3, 6, 7)
+"""Places of what it did there: "user", "nice", "system", "irq" and "softirq"."""
+
 ATTEMPTS = 3
 """At what is to be timed undisturbed: where more is stolen than that, it may go on for minutes."""
 
@@ -31,13 +34,25 @@ def stolen_s() -> float:
     """Seconds since the machine started that were stolen from each of the processors this process may use, in the mean;
     0 where no kernel tells.
     """
+    lines = _lines()
+    return sum(int(line[STOLEN]) for line in lines) / max(len(lines), 1) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_s() -> float:
+    """Seconds since the machine started that the processors this process may use were busy, all together, whoever with;
+    0 where no kernel tells.
+    """
+    return sum(int(line[place]) for line in _lines() for place in BUSY) / os.sysconf("SC_CLK_TCK")
+
+
+def _lines() -> list[list[str]]:
+    """What the kernel tells of each processor that this process may use."""
     try:
         lines = STAT.read_text().splitlines()
     except OSError:
-        return 0.0
+        return []
     wanted = _names(frozenset(os.sched_getaffinity(0)))
-    ticks = [int(line.split()[STOLEN]) for line in lines if line.partition(" ")[0] in wanted]
-    return sum(ticks) / max(len(ticks), 1) / os.sysconf("SC_CLK_TCK")
+    return [line.split() for line in lines if line.partition(" ")[0] in wanted]
 
 
 @cache

@@ -34,6 +34,7 @@ from tunewright.tuner.lookup import Match, lookup
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.running.session import InferenceSession
 from tunewright.tuner.settings import settings
+from tunewright.workers.latency import Latency
 from tunewright.workers.pool import ReferenceFailed
 
 from .conftest import small_model
@@ -194,7 +195,7 @@ def test_nothing_was_timed_yet_where_learning_fails(network: Model, store: SqlSt
 
     def timing(wanted: Wanted) -> ModelTimes:
         asked.append(wanted)
-        return ModelTimes(dict.fromkeys(wanted, 3e-3))
+        return ModelTimes(dict.fromkeys(wanted, Latency((3e-3,))))
 
     def away(learning: Learning, job_id: int | None) -> None:
         raise StoreError("it is away")
@@ -259,10 +260,10 @@ def test_a_model_that_stays_as_it_is_is_timed_once(network: Model, store: SqlSto
 
     def timing(wanted: Wanted) -> ModelTimes:
         asked.append(list(wanted))
-        return ModelTimes(dict.fromkeys(wanted, 3e-3))
+        return ModelTimes(dict.fromkeys(wanted, Latency((3e-3,))))
 
     same = job(network, store, Told(lambda one: took(1e-3 if is_default(one) else 2e-3)), timing=timing)
-    assert (asked, same.default_s, same.tuned_s) == ([["tuned"]], 3e-3, 3e-3)
+    assert (asked, same.default_s, same.tuned_s) == ([["default"]], 3e-3, 3e-3)
     job(network, store, Told(by_key), seed=1, timing=timing)
     assert asked[1:] == [["default", "tuned"]]
 

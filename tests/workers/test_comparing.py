@@ -27,6 +27,7 @@ class ToldChild:
 
     def __init__(self, place: int, time_of: Mapping[str, TimeOf], faults: Mapping[int, str | Failed]) -> None:
         self.provenance: dict[str, str] = {}
+        self.pid: int | None = None
         self.calls: list[tuple[str, int]] = []
         self._place, self._time_of, self._faults = place, time_of, faults
         self._loaded: list[int] = []

@@ -41,7 +41,7 @@ def tasks(
             "traffic_bytes": task.traffic_bytes,
             "occurrences": count,
             "chosen": _uses(chosen, key),
-            "best_ms": _best_ms(prepared.found[key]),
+            "best_ms": _best_ms(prepared.best[key]),
         }
         for key, (task, count) in prepared.model.tasks.items()
     ]

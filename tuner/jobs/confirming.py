@@ -9,10 +9,11 @@ from math import inf
 
 from tunewright.db.jobs import EventKind, NewEvent
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
+from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.cold import LASTING_S, stays
 from tunewright.workers.pool import ReferenceFailed
+from tunewright.workers.sampling import interval
 
 from ..units import in_ms
 from .assignment import Assignment, log_trial
@@ -56,7 +57,7 @@ class Confirming:
         """The tasks, in their order. Raises LeaseLost, and Stopped where something else is wished."""
         claims = self._assigned.claims
         reports = {key: self._beside_peak(report) for key, report in settled(self._assigned, self._finalists).items()}
-        self._assigned.tenure.tell([_told(r.key, r.op, r.default_s, r.best_s) for r in reports.values()])
+        self._assigned.tenure.tell([_told(report) for report in reports.values()])
         while left := [state for state in self._assigned.states if state.task.key not in reports]:
             for state in left:
                 self._assigned.tenure.check()
@@ -72,9 +73,10 @@ class Confirming:
         return [replace(report, chosen=count) for report, count in zip(found, chosen, strict=True)]
 
     def _report(self, state: TaskState, compared: Compared) -> TaskReport:
-        times = self._times_s(state, compared)
+        works = {schedule.key: m for schedule, m in self._judged(state, compared) if m.status is Status.OK}
         choice = self._choice(state, compared)
-        schedule = choice[0] if choice is not None and choice[0].key in times else state.default
+        schedule = choice[0] if choice is not None and choice[0].key in works else state.default
+        default, best = works.get(state.default.key), works.get(schedule.key)
         report = TaskReport(
             key=state.task.key,
             op=state.task.op,
@@ -82,10 +84,13 @@ class Confirming:
             chosen=state.occurrences,
             trials=len(state.measured),
             flops=state.task.flops,
-            default_s=times.get(state.default.key),
-            best_s=times.get(schedule.key),
+            default_s=default.median_s if default else None,
+            best_s=best.median_s if best else None,
             fraction_of_peak=None,
             schedule=schedule.to_json(),
+            default_interval_s=_edges_s(default),
+            best_interval_s=_edges_s(best),
+            noise=best.provenance.get(NOISE, "") if best else "",
         )
         return self._beside_peak(report)
 
@@ -94,7 +99,7 @@ class Confirming:
         return replace(report, fraction_of_peak=report.flops / report.best_s / peak if report.best_s and peak else None)
 
     def _compared(self, state: TaskState) -> Compared:
-        """The finalists with their times beside each other; of many, the few best."""
+        """The finalists with their times beside each other; of many, the few best. What is chosen of them is kept."""
         assigned = self._assigned
         before = assigned.store.confirmed_many([state.task.key], assigned.target.key).get(state.task.key)
         finalists = self._finalists(state, before.schedule if before else None)
@@ -107,7 +112,9 @@ class Confirming:
         except ReferenceFailed as failure:
             _log.warning("not compared: %s", failure)
             return [entry for entry in finalists if not state.fails(entry[0])]
-        self._keep(state, compared)
+        if (choice := self._choice(state, compared)) is not None:
+            record = Record(state.task.key, assigned.target.key, *choice)
+            assigned.store.confirm(record, assigned.tenure.lease, [_told(self._report(state, compared))])
         return compared
 
     def _narrowed(
@@ -144,36 +151,32 @@ class Confirming:
         is_closer = state.task.constant_bytes > 0 and self._is_judged_warm(state.task, state.best_s or inf)
         return state.finalists(self._assigned.target, confirmed, of_each_sketch=is_closer)
 
-    def _keep(self, state: TaskState, compared: Compared) -> None:
-        choice = self._choice(state, compared)
-        if choice is None:
-            return
-        times = self._times_s(state, compared)
-        told = _told(state.task.key, state.task.op, times.get(state.default.key), times.get(choice[0].key))
-        record = Record(state.task.key, self._assigned.target.key, *choice)
-        self._assigned.store.confirm(record, self._assigned.tenure.lease, [told])
-
     def _choice(self, state: TaskState, compared: Compared) -> tuple[Schedule, Measurement] | None:
-        """The fastest; the default, which others have to beat, where that is as fast. None where there are none."""
+        """The fastest; the default, which others have to beat, where that is as fast. None where there are none.
 
-        times = self._times_s(state, compared)
+        As it was judged, with the time of the default beside it.
+        """
+        judged = self._judged(state, compared)
+        times_s = {schedule.key: time_s(m) for schedule, m in judged if m.status is Status.OK}
 
         def rank(entry: tuple[Schedule, Measurement]) -> float:
             share = 1 - HEAD_START if entry[0] == state.default else 1.0
-            return share * times.get(entry[0].key, inf)
+            return share * times_s.get(entry[0].key, inf)
 
-        return min(compared, key=rank, default=None)
+        chosen = min(judged, key=rank, default=None)
+        return chosen and (chosen[0], replace(chosen[1], incumbent_s=times_s.get(state.default.key)))
 
     def _times_s(self, state: TaskState, compared: Compared) -> dict[str, float]:
-        """What a run takes in this model on each schedule that works, by the schedule's key.
+        """What a run takes in this model on each schedule that works, by the schedule's key."""
+        return {schedule.key: time_s(m) for schedule, m in self._judged(state, compared) if m.status is Status.OK}
 
-        All are times with warm caches, or none is.
-        """
-        works = {schedule.key: m for schedule, m in compared if m.status is Status.OK}
-        cold_s = {key: time_s(m) for key, m in works.items()}
-        warm_s = {key: m.warm_s for key, m in works.items() if m.warm_s is not None}
-        is_warm = self._is_judged_warm(state.task, min(cold_s.values(), default=inf))
-        return warm_s if is_warm and len(warm_s) == len(works) else cold_s
+    def _judged(self, state: TaskState, compared: Compared) -> Compared:
+        """The finalists with the times by which they are judged: with warm caches all of them, or none."""
+        works = [m for _, m in compared if m.status is Status.OK]
+        fastest_s = min(map(time_s, works), default=inf)
+        if not self._is_judged_warm(state.task, fastest_s) or any(m.warm_s is None for m in works):
+            return compared
+        return [(schedule, _warm(m) if m.status is Status.OK else m) for schedule, m in compared]
 
     def _is_judged_warm(self, task: Task, fastest_s: float) -> bool:
         """Whether runs are short, and the constants are where a run of the task alone would leave them, when its turn
@@ -184,6 +187,24 @@ class Confirming:
         return is_near and fastest_s < LASTING_S
 
 
-def _told(task_key: str, op: str, default_s: float | None, best_s: float | None) -> NewEvent:
-    data = {"task_key": task_key, "op": op, "default_ms": in_ms(default_s), "best_ms": in_ms(best_s)}
+def _warm(measurement: Measurement) -> Measurement:
+    """With its times with warm caches as those that count."""
+    samples_s = measurement.warm_samples_s
+    low_s, high_s = interval(samples_s)[1:] if samples_s else (None, None)
+    return replace(measurement, samples_s=samples_s, median_s=measurement.warm_s, low_s=low_s, high_s=high_s)
+
+
+def _edges_s(measurement: Measurement | None) -> tuple[float, float] | None:
+    if measurement is None or measurement.low_s is None or measurement.high_s is None:
+        return None
+    return measurement.low_s, measurement.high_s
+
+
+def _told(report: TaskReport) -> NewEvent:
+    data = {
+        "task_key": report.key,
+        "op": report.op,
+        "default_ms": in_ms(report.default_s),
+        "best_ms": in_ms(report.best_s),
+    }
     return NewEvent(EventKind.CONFIRMED, data)

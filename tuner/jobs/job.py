@@ -28,12 +28,15 @@ from .claims import Claims
 from .confirming import Confirming
 from .learning import Learning
 from .progress import Progress, Watch
-from .report import Ended, Report, TaskReport
+from .report import Ended, Outcome, Report, TaskReport
 from .search import Search
 from .stage import Stage
 from .task_state import TaskState
 from .tenure import Stopped, Tenure
 from .whole_model import ModelTimes, Timing, Variant, is_here
+
+DEFAULT, TUNED = "default", "tuned"
+"""Names of the ways in which a whole model is timed."""
 
 STRATEGY = "evolutionary"
 """Where the settings of a job name none."""
@@ -117,7 +120,7 @@ class TuningJob:
     def _leave(self, report: Report) -> None:
         lease = self._tenure.lease
         if self._job.attached and report.ended_by is Ended.MINUTES:
-            self._store.jobs.pause_leased(lease)
+            self._store.jobs.pause_leased(lease, result=report.to_json())
         else:
             self._store.jobs.finish(lease, JobState.SUCCEEDED, result=report.to_json())
 
@@ -167,21 +170,22 @@ class TuningJob:
         times = self._whole_model(tasks)
         self._tenure.check()
         statuses = self._store.jobs.statuses(self._job.id)
-        return Report(
+        report = Report(
             job_id=self._job.id,
             model=self._job.label,
             target=str(self._target),
             trials=sum(statuses.values()),
             seconds=time.monotonic() - self._started,
             tasks=tuple(tasks),
-            default_s=times.times_s.get("default"),
-            tuned_s=times.times_s.get("tuned"),
+            default_s=None,
+            tuned_s=None,
             peak_gflops=rates.peak_flops_s / 1e9 if rates else None,
             failed={status.value: count for status, count in statuses.items() if status is not Status.OK},
             fallback=times.fallback,
             whole_model=times.reason,
             ended_by=ended_by,
         )
+        return judged(report, times, self._target, self._assembly)
 
     def _whole_model(self, tasks: Sequence[TaskReport]) -> ModelTimes:
         """The model apart on default schedules and as chosen on those found; what is known to fail is not run."""
@@ -195,8 +199,8 @@ class TuningJob:
         wanted = {
             name: variant
             for name, variant, uses in (
-                ("default", apart, self._assembly.apart),
-                ("tuned", chosen, [task.chosen for task in tasks]),
+                (DEFAULT, apart, self._assembly.apart),
+                (TUNED, chosen, [task.chosen for task in tasks]),
             )
             if not any(
                 count and state.fails(variant.schedules[state.task.key])
@@ -204,8 +208,8 @@ class TuningJob:
             )
         }
         if len(wanted) == 2 and self._is_default(tasks):  # one and the same model: two timings would differ by luck
-            times = self._timing({"tuned": chosen})
-            return replace(times, times_s=dict.fromkeys(wanted, times.times_s["tuned"]) if times.times_s else {})
+            times = self._timing({DEFAULT: apart})
+            return replace(times, latencies=dict.fromkeys(wanted, *times.latencies.values()) if times.latencies else {})
         return self._timing(wanted)
 
     def _is_default(self, tasks: Sequence[TaskReport]) -> bool:
@@ -215,6 +219,34 @@ class TuningJob:
             for task, state in zip(tasks, self._states, strict=True)
             if task.chosen
         )
+
+
+def judged(report: Report, times: ModelTimes, target: Target, assembly: Assembly) -> Report:
+    """The report with what the whole model was seen to take, and what follows for it.
+
+    It has to be faster by more than what could be chance, else it stays on its defaults and takes what it took.
+    """
+    default, tuned, speedup = times.taken(DEFAULT), times.taken(TUNED), times.ratio(DEFAULT, TUNED)
+    report = replace(report, noise=times.noise(target.threads).reason, outcome=Outcome.UNTIMED)
+    if default is not None:
+        report = replace(report, default_s=default.median_s, default_interval_s=(default.low_s, default.high_s))
+    if tuned is not None:
+        report = replace(report, tuned_s=tuned.median_s, tuned_interval_s=(tuned.low_s, tuned.high_s))
+    if speedup is None:
+        return report
+    if speedup[0] > 1.0:
+        return replace(report, outcome=Outcome.FASTER, speedup_interval=speedup)
+    is_other = times.latencies[DEFAULT] is not times.latencies[TUNED]
+    tasks = [replace(task, chosen=count) for task, count in zip(report.tasks, assembly.apart, strict=True)]
+    return replace(
+        report,
+        tasks=tuple(tasks),
+        outcome=Outcome.DEFAULTS_KEPT,
+        tuned_s=report.default_s,
+        tuned_interval_s=report.default_interval_s,
+        rejected_s=report.tuned_s if is_other else None,
+        rejected_interval=speedup if is_other else None,
+    )
 
 
 def _assembly(spec: JobSpec) -> Assembly:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ..lookup.kept import DEFAULTS_KEPT
 from ..running.coverage import fallback_share
 from ..units import in_ms, in_s
 
@@ -29,6 +30,18 @@ ENDINGS = {
 """The same for people."""
 
 
+class Outcome(StrEnum):
+    """What a job did for its model as a whole: trials and tasks may promise more than a run then shows."""
+
+    FASTER = "faster"  # beyond the interval of the gain: what was found is in use
+    DEFAULTS_KEPT = DEFAULTS_KEPT  # nothing found makes the model faster beyond it: its tasks keep their defaults
+    UNTIMED = "untimed"  # the model could not be run on both: what was found for each task is in use
+
+
+Interval = tuple[float, float]
+"""The 95% interval of a median."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """One task: its default and the schedule chosen among the best, in turn in fresh processes after the search."""
@@ -43,6 +56,9 @@ class TaskReport:
     best_s: float | None  # None where no schedule holds
     fraction_of_peak: float | None  # of the machine's multiply-add peak, measured by this process; None: not known
     schedule: dict[str, Any]
+    default_interval_s: Interval | None = None  # of `default_s`, and the next of `best_s`; None: not known
+    best_interval_s: Interval | None = None
+    noise: str = ""  # why the machine was too busy to rely on the times, for people; empty where it was not
 
     @property
     def gflops(self) -> float | None:
@@ -63,6 +79,9 @@ class TaskReport:
             "gflops": self.gflops,
             "fraction_of_peak": self.fraction_of_peak,
             "schedule": self.schedule,
+            "default_interval_ms": _in_ms(self.default_interval_s),
+            "best_interval_ms": _in_ms(self.best_interval_s),
+            "noise": self.noise,
         }
 
     @staticmethod
@@ -79,7 +98,18 @@ class TaskReport:
             best_s=in_s(data["best_ms"]),
             fraction_of_peak=data["fraction_of_peak"],
             schedule=data["schedule"],
+            default_interval_s=_in_s(data.get("default_interval_ms")),  # these three: none of a job of before
+            best_interval_s=_in_s(data.get("best_interval_ms")),
+            noise=data.get("noise", ""),
         )
+
+
+def _in_ms(interval_s: Interval | None) -> list[float] | None:
+    return None if interval_s is None else [1e3 * edge_s for edge_s in interval_s]
+
+
+def _in_s(interval_ms: list[float] | None) -> Interval | None:
+    return None if interval_ms is None else (interval_ms[0] / 1e3, interval_ms[1] / 1e3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +129,26 @@ class Report:
     fallback: Mapping[str, int]  # op -> nodes without a native kernel
     whole_model: str = ""  # why the whole model was not timed, one line; empty where it was
     ended_by: Ended | None = None  # None in a report from before that was told
+    outcome: Outcome | None = None  # likewise
+    default_interval_s: Interval | None = None  # of `default_s`
+    tuned_interval_s: Interval | None = None
+    speedup_interval: Interval | None = None  # of the ratio of both, taken round by round
+    rejected_s: float | None = None  # where the defaults were kept, what a run takes on what was found instead
+    rejected_interval: Interval | None = None  # how many times as fast that was
+    noise: str = ""  # why the machine was too busy to rely on these, for people; empty where it was not
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast as by default the model is as it is run from now on; None where it was not timed."""
+        return self.default_s / self.tuned_s if self.default_s and self.tuned_s else None
 
     @property
     def kernels_s(self) -> float | None:
         """Seconds of a run of the tuned model that its tasks take, by their own times; None where one holds nowhere."""
-        times_s = [None if task.best_s is None else task.chosen * task.best_s for task in self.tasks if task.chosen]
-        known_s = [time_s for time_s in times_s if time_s is not None]
-        return sum(known_s) if len(known_s) == len(times_s) else None
+        is_default = self.outcome is Outcome.DEFAULTS_KEPT
+        used = [(task.chosen, task.default_s if is_default else task.best_s) for task in self.tasks if task.chosen]
+        known_s = [count * time_s for count, time_s in used if time_s is not None]
+        return sum(known_s) if len(known_s) == len(used) else None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, times in milliseconds; `from_json` inverts it but for the last bits of times."""
@@ -124,6 +167,14 @@ class Report:
             "fallback_share": fallback_share(self.fallback, in_ms(self.kernels_s), in_ms(self.tuned_s)),
             "whole_model": self.whole_model,
             "ended_by": None if self.ended_by is None else self.ended_by.value,
+            "outcome": None if self.outcome is None else self.outcome.value,
+            "default_interval_ms": _in_ms(self.default_interval_s),
+            "tuned_interval_ms": _in_ms(self.tuned_interval_s),
+            "speedup": self.speedup,
+            "speedup_interval": None if self.speedup_interval is None else list(self.speedup_interval),
+            "rejected_ms": in_ms(self.rejected_s),
+            "rejected_interval": None if self.rejected_interval is None else list(self.rejected_interval),
+            "noise": self.noise,
         }
 
     @staticmethod
@@ -143,4 +194,15 @@ class Report:
             fallback=data["fallback"],
             whole_model=data["whole_model"],
             ended_by=None if data.get("ended_by") is None else Ended(data["ended_by"]),
+            outcome=None if data.get("outcome") is None else Outcome(data["outcome"]),
+            default_interval_s=_in_s(data.get("default_interval_ms")),
+            tuned_interval_s=_in_s(data.get("tuned_interval_ms")),
+            speedup_interval=_pair(data.get("speedup_interval")),
+            rejected_s=in_s(data.get("rejected_ms")),
+            rejected_interval=_pair(data.get("rejected_interval")),
+            noise=data.get("noise", ""),
         )
+
+
+def _pair(edges: list[float] | None) -> Interval | None:
+    return None if edges is None else (edges[0], edges[1])

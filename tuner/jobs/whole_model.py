@@ -24,9 +24,11 @@ from tunewright.db.errors import NotFound
 from tunewright.db.uploads import Uploads
 from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.schedule import Schedule
-from tunewright.workers.latency import rest, rest_own, side_by_side
+from tunewright.workers.latency import MAX_ROUNDS, Latency, rest, rest_own, side_by_side
 from tunewright.workers.lock import HostLock
+from tunewright.workers.noise import UNDISTURBED, Disturbance, Noise, Watch
 from tunewright.workers.process import Child, ChildError, ChildLimits, Failed
+from tunewright.workers.sampling import Interval, interval
 
 from ..errors import Refused, message
 from ..models.inputs import example_feeds
@@ -73,11 +75,38 @@ _log = logging.getLogger("tunewright")
 
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
-    """Seconds of one run of a model by name, of those wanted, and what it has no kernels for."""
+    """What runs of a model took, by name, of those wanted, and what it has no kernels for.
 
-    times_s: Mapping[str, float] = field(default_factory=dict)
+    Samples with one index were taken in the same round.
+    """
+
+    latencies: Mapping[str, Latency] = field(default_factory=dict)
     fallback: Mapping[str, int] = field(default_factory=dict)  # op -> nodes
     reason: str = ""  # why nothing was timed, one line
+    disturbance: Disturbance = UNDISTURBED
+
+    def taken(self, name: str) -> Interval | None:
+        """Seconds of one run; None where it was not timed."""
+        latency = self.latencies.get(name)
+        return None if latency is None else interval(latency.samples_s)
+
+    def ratio(self, name: str, other: str) -> tuple[float, float] | None:
+        """The 95% interval of how often the time of `other` goes into that of `name`, round by round."""
+        if name not in self.latencies or other not in self.latencies:
+            return None
+        rounds = zip(self.latencies[name].samples_s, self.latencies[other].samples_s, strict=True)
+        found, taken, other_taken = (
+            interval([one / another for one, another in rounds]),
+            *map(self.taken, (name, other)),
+        )
+        assert taken is not None and other_taken is not None
+        told = taken.median_s / other_taken.median_s  # what people see need not be the median of the ratios
+        return min(found.low_s, told), max(found.high_s, told)
+
+    def noise(self, threads: int) -> Noise:
+        """How far they can be relied on."""
+        spread = max((interval(one.samples_s).width for one in self.latencies.values()), default=0.0)
+        return Noise.of(self.disturbance, threads, spread)
 
 
 Timing = Callable[[Wanted], ModelTimes]
@@ -95,7 +124,9 @@ def time_sessions(model: Model, target: Target, objects: Path, wanted: Wanted) -
         with ExitStack() as stack:
             calls = _calls(stack, model, target, ObjectCache(objects), wanted)
             with HostLock(objects).timing():
-                return ModelTimes(_times_s(calls, model.fallback_ops), model.fallback_ops)
+                watch = Watch()
+                latencies = _latencies(calls, model.fallback_ops)
+                return ModelTimes(latencies, model.fallback_ops, disturbance=watch.seen())
     except (DeviceFault, Unloadable, MemoryError) as fault:  # the findings of the job stand
         return ModelTimes(reason=_line(message(fault)))
 
@@ -116,10 +147,9 @@ def _calls(
     }
 
 
-def _times_s(calls: Mapping[str, Callable[[], Any]], fallback: Mapping[str, int]) -> dict[str, float]:
+def _latencies(calls: Mapping[str, Callable[[], Any]], fallback: Mapping[str, int]) -> dict[str, Latency]:
     """What has no kernel may run on threads that are not ours."""
-    settle = rest if fallback else rest_own
-    return {name: latency.median_s for name, latency in side_by_side(calls, BUDGET_S, settle).items()}
+    return side_by_side(calls, BUDGET_S, rest if fallback else rest_own)
 
 
 class UploadTiming:
@@ -162,8 +192,11 @@ class UploadTiming:
             if loaded["reason"]:
                 return ModelTimes(reason=_line(loaded["reason"]))
             with lock.timing():
-                times_s = child.request("time", TIME_S)
-        return ModelTimes(_checked_times(times_s, wanted), _checked_fallback(loaded["fallback"]))
+                watch = Watch(lambda: [child.pid])
+                samples_s = child.request("time", TIME_S)
+                disturbance = watch.seen()
+        fallback = _checked_fallback(loaded["fallback"])
+        return ModelTimes(_checked_latencies(samples_s, wanted), fallback, disturbance=disturbance)
 
     def _written(self, path: Path) -> Path:
         """The model as a file."""
@@ -176,12 +209,15 @@ def _line(text: str) -> str:
     return printable(" ".join(text.split()))[:REASON_LETTERS]
 
 
-def _checked_times(times_s: Any, wanted: Wanted) -> dict[str, float]:
-    """What a confined child says is believed as far as it can be a time."""
-    checked = {name: float(times_s[name]) for name in wanted}
-    if not all(isfinite(time_s) and time_s > 0 for time_s in checked.values()):
+def _checked_latencies(samples_s: Any, wanted: Wanted) -> dict[str, Latency]:
+    """What a confined child says is believed as far as it can be times of as many rounds."""
+    checked = {name: tuple(float(time_s) for time_s in samples_s[name]) for name in wanted}
+    counts = {len(taken) for taken in checked.values()}
+    if len(counts) > 1 or 0 in counts or max(counts, default=1) > MAX_ROUNDS:
+        raise ValueError("not as many times of each")
+    if not all(isfinite(time_s) and time_s > 0 for taken in checked.values() for time_s in taken):
         raise ValueError("no times")
-    return checked
+    return {name: Latency(taken) for name, taken in checked.items()}
 
 
 def _checked_fallback(fallback: Any) -> dict[str, int]:
@@ -208,9 +244,9 @@ def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[s
     return {"reason": "", "fallback": model.fallback_ops}
 
 
-def time() -> dict[str, float]:
-    """Seconds of one run of each that was loaded."""
-    return _times_s(_loaded, _fallback)
+def time() -> dict[str, list[float]]:
+    """Seconds of runs of each that was loaded, by round."""
+    return {name: list(latency.samples_s) for name, latency in _latencies(_loaded, _fallback).items()}
 
 
 CALLS: dict[str, Callable[..., Any]] = {"load": load, "time": time}

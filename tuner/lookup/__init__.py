@@ -33,8 +33,12 @@ __all__ = [
 ]
 
 
-def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> dict[str, Found]:
+def look_up_in(
+    db: str | None, tasks: Sequence[Task], target: Target, model_sha256: str = ""
+) -> tuple[dict[str, Found], dict[str, Found] | None]:
     """What to use for tasks by the database of that URL, all rungs of the ladder; its cost model is read if need be.
+
+    Of the tasks of a model also what they run on in it where that is something else: see `kept`.
 
     Where the default one is not there yet, what the base model knows is known. Raises NoDatabase where one was named
     and is not there, StoreError where it can't be read.
@@ -42,14 +46,16 @@ def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> dict[st
     from tunewright.db.reading import NoDatabase, open_reader
 
     from ..settings import settings
+    from .kept import kept_defaults
 
     try:
         with open_reader(db or settings().db) as store:
-            return look_up(store, tasks, target)
+            kept = kept_defaults(store, model_sha256, tasks, target) if model_sha256 else None
+            return look_up(store, tasks, target), kept
     except NoDatabase:
         if db is not None:
             raise
-    return look_up(None, tasks, target)
+    return look_up(None, tasks, target), None
 
 
 def look_up(store: SqlStore | None, tasks: Sequence[Task], target: Target) -> dict[str, Found]:

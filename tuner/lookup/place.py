@@ -16,6 +16,9 @@ from ..targets import local_target
 from . import Found, look_up_in, measured_s
 from .lockfile import read_lock
 
+KEPT = "the last tuning job found nothing that makes this model faster as a whole, so it keeps its defaults"
+"""What a session says of such a model."""
+
 TIERS = "tunewright.api.client.tiers"
 """The client of a server. It is above this folder, so it is found by its name when it is needed."""
 
@@ -27,9 +30,15 @@ class Prepared:
     model: Model
     target: Target
     dims: Mapping[str, int]
-    found: Mapping[str, Found]  # by task key
+    found: Mapping[str, Found]  # by task key, as this model uses it
     notes: tuple[str, ...] = ()  # what people should know, a line each
     unanswered: Mapping[str, str] = field(default_factory=dict)  # task key -> why the server said nothing of it
+    other: Mapping[str, Found] | None = None  # what is best for the tasks, where this model keeps its defaults
+
+    @property
+    def best(self) -> Mapping[str, Found]:
+        """What is best for each task, in whatever model."""
+        return self.found if self.other is None else self.other
 
     @property
     def chosen(self) -> Model:
@@ -92,7 +101,10 @@ class Place:
             client = import_module(TIERS).lookups(self.server)
             answers = client.answers(tasks, target)
             return Prepared(model, target, dims, answers.found, tuple(client.notes), answers.unanswered)
-        return Prepared(model, target, dims, look_up_in(self.db, tasks, target))
+        found, kept = look_up_in(self.db, tasks, target, model.sha256)
+        if kept is None:
+            return Prepared(model, target, dims, found)
+        return Prepared(model, target, dims, kept, (KEPT,), other=found)
 
 
 def download(place: Place, threads: int | None = None, target_name: str = "auto") -> int:
