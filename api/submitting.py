@@ -14,9 +14,10 @@ from tunewright.tuner.cli.answers import Interrupted, messages
 from tunewright.tuner.commands import tune
 from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.insight.gain import Gain, GainOf
 from tunewright.tuner.jobs.view import showing
 from tunewright.tuner.settings import settings
-from tunewright.tuner.text import clock, counted, gain, percent, printable, ratio, short
+from tunewright.tuner.text import TRIED, clock, counted, gain, percent, printable, rough, short
 
 from .client import Client, Job, ServiceError
 from .watching import Watched
@@ -180,9 +181,9 @@ def target_names(client: Client) -> dict[str, str]:
 
 
 def summary(job: Job, names: Mapping[str, str]) -> dict[str, Any]:
-    """A job in a list; `names` are those of targets. The speed-up is what came of it, or while it searches a guess."""
-    progress, result = job.progress or {}, job.result or {}
-    found = ratio(_ms(result, "default_ms"), _ms(result, "tuned_ms"))
+    """A job in a list; `names` are those of targets."""
+    progress = job.progress or {}
+    found = Gain.told(job.progress, job.result)
     return {
         "id": job.id,
         "state": job.state,
@@ -192,17 +193,15 @@ def summary(job: Job, names: Mapping[str, str]) -> dict[str, Any]:
         "tasks": len(job.tasks),
         "trials": progress.get("trials", 0),
         "most_trials": job.trials,
-        "speedup": progress.get("speedup") if found is None else found,
+        "speedup": found.speedup,
+        "speedup_of": found.of.value,
+        "speedup_interval": found.speedup_interval,
+        "outcome": None if found.outcome is None else found.outcome.value,
+        "noise": found.noise,
         "priority": job.priority,
         "created_at": job.created_at.isoformat(),
         "updated_at": job.updated_at.isoformat(),
     }
-
-
-def _ms(result: Mapping[str, Any], name: str) -> float | None:
-    """A time of a result that a server sent; None where it is none."""
-    value = result.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
 def render_jobs(console: Console, data: Mapping[str, Any]) -> None:
@@ -220,11 +219,19 @@ def render_jobs(console: Console, data: Mapping[str, Any]) -> None:
             Text(printable(job["target_name"] or short(job["target"]))),
             str(job["tasks"]),
             f"{job['trials']}/{job['most_trials']}",
-            gain(speedup if isinstance(speedup := job["speedup"], int | float) else None),
+            _told_gain(job),
             str(job["priority"]),
             _age((now - datetime.fromisoformat(job["created_at"])).total_seconds()),
         )
     print_table(console, table)
+    if any(job["speedup_of"] == GainOf.TRIALS and job["speedup"] is not None for job in data["jobs"]):
+        console.print(f"{TRIED} by trials, not confirmed")
+
+
+def _told_gain(job: Mapping[str, Any]) -> str:
+    """The speed-up, with a mark where only trials promise it."""
+    text = rough(gain(job["speedup"]), job["noise"])
+    return f"{text}{TRIED}" if job["speedup_of"] == GainOf.TRIALS and job["speedup"] is not None else text
 
 
 def _age(seconds: float) -> str:

@@ -110,6 +110,7 @@ class Change:
         row.state, row.holder, row.wish, row.written, row.not_before = JobState.RUNNING.value, holder, None, "", None
         row.leased_until = self.until(lease_s)
         row.updated_at = self.now
+        row.result = None  # of when it was paused: it goes on from there
         self.tell(row, EventKind.STARTED, holder=holder, attempt=row.attempts)
         return Lease(row.id, row.epoch, holder)
 

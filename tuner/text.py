@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, log10
 
 NOISE = 0.01
 """Parts of one that a ratio of times must be off one to be worth a number."""
+
+TRIED = "°"
+"""Behind a figure that follows from trials: nothing was confirmed beside the default yet."""
 
 BARS = "▁▂▃▄▅▆▇█"
 """What sparklines are made of, the lowest first."""
@@ -49,6 +52,16 @@ def times(factor: float | None) -> str:
         return "-"
     decimals = 1 - floor(log10(factor)) if 0 < factor < 1 else 2
     return f"{factor:.{decimals}f}x"
+
+
+def rough(text: str, noise: str) -> str:
+    """A figure, marked where `noise` says why it can't be relied on, e.g. "~1.49 ms"."""
+    return f"~{text}" if noise and text != "-" else text
+
+
+def between(interval: tuple[float, float] | None, unit: Callable[[float], str] = times) -> str:
+    """A 95% interval, e.g. " (1.38x to 1.45x)", to stand behind its figure; empty where it is not known."""
+    return "" if interval is None else f" ({unit(interval[0])} to {unit(interval[1])})"
 
 
 def is_clear(factor: float) -> bool:

@@ -15,6 +15,11 @@ from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
 
 from .lock import HostLock
+from .noise import Noise, Watch
+from .sampling import interval
+
+SAMPLES, SAMPLE_S = 9, 0.06
+"""By which it is seen how far times of one kernel lie apart."""
 
 ROUNDS = 20_000
 """Steps of the peak kernel's loop: about a millisecond."""
@@ -41,13 +46,29 @@ def measure(target: Target, objects: Path) -> Rates:
     return Rates(2 * vectors * ROUNDS * target.threads / flops, read_bytes / reading)
 
 
+def noise(target: Target, objects: Path) -> Noise:
+    """How far times of this machine can be relied on now: one kernel, timed again and again for half a second.
+
+    Raises as `measure` does.
+    """
+    with HostLock(objects).timing(), ThreadPool(target.threads) as pool:
+        program = _program(_peak_kernel(target), target, pool)
+        [once_s] = program.time(samples=1, repeats=4)
+        watch = Watch()
+        taken = program.time(samples=SAMPLES, repeats=max(round(SAMPLE_S / once_s), 1))
+        return Noise.of(watch.seen(), target.threads, interval(taken).width)
+
+
 def _best_s(kernel: Kernel, target: Target, pool: ThreadPool) -> float:
+    return min(_program(kernel, target, pool).time(samples=15, repeats=1))
+
+
+def _program(kernel: Kernel, target: Target, pool: ThreadPool) -> Program:
     artifact = build(kernel, target)
     arrays = [lasting_empty(b.shape, b.dtype) for b in kernel.params]
     for array in arrays:
         array[...] = 1
-    program = Program([(artifact, arrays)], pool)
-    return min(program.time(samples=15, repeats=1))
+    return Program([(artifact, arrays)], pool)
 
 
 def _accumulators(target: Target) -> int:

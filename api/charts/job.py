@@ -37,12 +37,12 @@ def job_charts(view: views.JobPage) -> dict[str, Markup]:
         ),
         "model": _curves(
             view,
-            "How much faster the whole model became, by the times of its tasks",
-            [_curve(view, view.model, "the whole model")],
+            "How much faster the whole model became, by trials",
+            [_curve(view, view.model, "by trials"), *_timed(view)],
         ),
         "tasks": _curves(
             view,
-            "How much faster each of the tasks listed below became",
+            "How much faster each of the tasks listed below became, by trials",
             [_curve(view, curve, curve.op) for curve in view.curves],
         ),
     }
@@ -63,6 +63,16 @@ def _curves(view: views.JobPage, title: str, curves: Sequence[steps.Curve]) -> M
         until=float(view.trials) if is_by_trials else view.searched_s,
         nothing="Nothing was found yet." if view.trials else "There are no trials yet.",
     )
+
+
+def _timed(view: views.JobPage) -> list[steps.Curve]:
+    """What a run of the whole model was timed at, at the end of the job: a point."""
+    if not view.latency.is_timed or not view.latency.speedup or not view.model.steps:
+        return []
+    is_by_trials = view.asked.x is views.Abscissa.TRIALS
+    at = float(view.trials) if is_by_trials else view.searched_s
+    name = "timed: defaults kept" if view.latency.is_kept else "timed"
+    return [steps.Curve(name, [(at, view.latency.speedup)], gain(view.latency.speedup))]
 
 
 def _curve(view: views.JobPage, curve: views.Curve, name: str) -> steps.Curve:

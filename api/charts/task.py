@@ -75,9 +75,9 @@ def _roofline(view: TaskPage, points: Sequence[PointShown], ceilings: CeilingsSh
         if p.schedule in places
     ]
     marks = [
-        scatter.Mark(*places[one.schedule.key], kind, href=_url(view, one.schedule.key))
+        scatter.Mark(places[one.schedule.key][0], flops_s, kind, href=_url(view, one.schedule.key))
         for kind, one in _marked(view)
-        if one.schedule.key in places
+        if one.schedule.key in places and (flops_s := _reached(view, kind, one))
     ]
     return scatter.roofline(
         "Trials below the roofline",
@@ -88,6 +88,14 @@ def _roofline(view: TaskPage, points: Sequence[PointShown], ceilings: CeilingsSh
         is_measured=ceilings.is_measured,
         nothing="The task computes nothing: it moves data." if not view.task.flops else "No trial has worked yet.",
     )
+
+
+def _reached(view: TaskPage, kind: Kind, one: TrialBrief) -> float | None:
+    """FLOP/s of what is marked, by the times that are told of it: both confirmed, or both of trials."""
+    time_ms = one.median_ms
+    if view.gain is not None:
+        time_ms = view.gain.best_ms if kind == "best" else view.gain.default_ms
+    return view.task.flops / (1e-3 * time_ms) if time_ms else None
 
 
 def _agreement(view: TaskPage, points: Sequence[PointShown], number: int, model: str) -> Markup:

@@ -112,9 +112,10 @@ def _draw_speedup(figure: Figure, view: JobPage) -> None:
     steps = view.model.steps
     ends = {Abscissa.TRIALS: float(view.trials), Abscissa.SECONDS: view.searched_s}
     heights = [step.speedup for step in steps]
-    rise = scale(heights, SPEEDUP, pad=0.12)
+    timed = view.latency.speedup if view.latency.is_timed else None
+    rise = scale([*heights, *([timed] if timed else [])], SPEEDUP, pad=0.12)
     every = figure.subplots(1, 2, sharey=True)
-    figure.suptitle(f"{_title(view)}: how much faster it became, by the times of its tasks")
+    figure.suptitle(f"{_title(view)}: how much faster it became, by trials")
     for axes, (kind, end) in zip(every, ends.items(), strict=True):
         places = [float(step.trial) if kind is Abscissa.TRIALS else step.at_s for step in steps]
         end = max(end, places[-1])
@@ -122,6 +123,10 @@ def _draw_speedup(figure: Figure, view: JobPage) -> None:
         axes.annotate(
             gain(heights[-1]), (end, heights[-1]), (0, 4), textcoords="offset points", ha="right", va="bottom"
         )
+        if timed:
+            axes.plot([end], [timed], marker="D", color=_colour("series-1"), clip_on=False)
+            told = f"timed: {'defaults kept' if view.latency.is_kept else gain(timed)}"
+            axes.annotate(told, (end, timed), (-8, -4), textcoords="offset points", ha="right", va="top")
         _show(axes, "x", ABSCISSAS[kind], scale([*places, end], ABSCISSAS[kind]))
         _show(axes, "y", SPEEDUP, rise)
         axes.grid(visible=True)

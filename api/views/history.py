@@ -55,6 +55,22 @@ class Times:
     best_ms: float | None = None
     first_ms: float | None = None  # the best as the job began
     improved_trial: int | None = None  # of the last improvement, from 1 on
+    is_confirmed: bool = False  # whether they were taken side by side, in fresh processes; else they are of trials
+    default_interval_ms: tuple[float, float] | None = None
+    best_interval_ms: tuple[float, float] | None = None
+    noise: str = ""  # why the machine was too busy to rely on them
+
+    @staticmethod
+    def of_report(entry: Mapping[str, Any]) -> Times:
+        """What a job's report says of a task."""
+        return Times(
+            told.number(entry, "default_ms"),
+            told.number(entry, "best_ms"),
+            is_confirmed=True,
+            default_interval_ms=told.interval(entry, "default_interval_ms"),
+            best_interval_ms=told.interval(entry, "best_interval_ms"),
+            noise=told.word(entry, "noise"),
+        )
 
     def after(self, event: Event) -> Times:
         """What is told once an event of the task is: a default, an improvement or a confirmation."""
@@ -70,6 +86,7 @@ class Times:
             self.best_ms if best_ms is None else best_ms,
             first_ms,
             improved_trial,
+            event.kind is EventKind.CONFIRMED,
         )
 
 

@@ -21,11 +21,11 @@ from tunewright.db.sql_store import SqlStore
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.insight import told
 from tunewright.tuner.insight.curves import Improvement, active_s, improvements, speedups
-from tunewright.tuner.jobs.report import ENDINGS, Ended
+from tunewright.tuner.insight.gain import Gain, GainOf
+from tunewright.tuner.jobs.report import ENDINGS, Ended, Outcome
 from tunewright.tuner.jobs.scheduling.forecast import MINUTE_S
 from tunewright.tuner.jobs.stage import STAGES
 from tunewright.tuner.jobs.view import CLEAR_GAIN
-from tunewright.tuner.text import ratio
 from tunewright.tuner.units import in_ms
 
 from ..schemas import Answer
@@ -72,11 +72,53 @@ class JobPageAsked(Answer):
 class Latency(Answer):
     """What one run of the whole model takes."""
 
+    of: GainOf = Field(
+        description="What the times are of: runs of the whole `model`, its `tasks` timed side by side, or `trials`."
+    )
     default_ms: float | None = Field(description="On default schedules.")
-    tuned_ms: float | None = Field(description="On the best ones.")
-    speedup: float | None
-    is_timed: bool = Field(description="Whether the model was run; else these are sums over its tasks.")
+    tuned_ms: float | None = Field(description="As it is run from now on, or by the best trials so far.")
+    default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
+    tuned_interval_ms: tuple[float, float] | None
+    speedup: float | None = Field(description="The ratio of both.")
+    speedup_interval: tuple[float, float] | None
+    outcome: Outcome | None = Field(description="What the job did for the model; null: it has not come so far.")
+    rejected_ms: float | None = Field(
+        description="Where the defaults were kept, what a run takes on what was found instead; null: nothing was."
+    )
+    rejected: float | None = Field(description="How many times as fast as by default that is.")
+    rejected_interval: tuple[float, float] | None
     why_not: Said = Field(description="Why a finished job has not timed the model; empty where it has.")
+    noise: Said = Field(description="Why the machine was too busy to rely on the times; empty where it was not.")
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the model was run."""
+        return self.of is GainOf.MODEL
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the model stays on its defaults."""
+        return self.outcome is Outcome.DEFAULTS_KEPT
+
+    @staticmethod
+    def of_job(job: Job) -> Latency:
+        """That of a job as it stands."""
+        found = Gain.told(job.progress, job.result)
+        return Latency(
+            of=found.of,
+            default_ms=found.default_ms,
+            tuned_ms=found.tuned_ms,
+            default_interval_ms=found.default_interval_ms,
+            tuned_interval_ms=found.tuned_interval_ms,
+            speedup=found.speedup,
+            speedup_interval=found.speedup_interval,
+            outcome=found.outcome,
+            rejected_ms=found.rejected_ms,
+            rejected=found.rejected,
+            rejected_interval=found.rejected_interval,
+            why_not=found.why_untimed,
+            noise=found.noise,
+        )
 
 
 class Prospect(Answer):
@@ -238,7 +280,7 @@ def job_page(store: SqlStore, histories: Histories, job_id: int, asked: JobPageA
     tasks = lines(job, history, run, ops)
     listed = sorted(tasks, key=SORTED_BY[asked.sort])[asked.start : asked.start + ROWS]
     behind = asked.start + ROWS
-    latency = _latency(job, run)
+    latency = Latency.of_job(job)
     log, next_before = _log(history.events, ops, asked.before)
     fallback = job.result.get("fallback") if job.result else None
     return JobPage(
@@ -271,21 +313,6 @@ def job_page(store: SqlStore, histories: Histories, job_id: int, asked: JobPageA
 
 
 # At a glance
-
-
-def _latency(job: Job, run: Run) -> Latency:
-    default_ms, tuned_ms = told.number(job.result, "default_ms"), told.number(job.result, "tuned_ms")
-    if default_ms and tuned_ms:
-        return Latency(
-            default_ms=default_ms, tuned_ms=tuned_ms, speedup=default_ms / tuned_ms, is_timed=True, why_not=""
-        )
-    return Latency(
-        default_ms=run.default_ms,
-        tuned_ms=run.tuned_ms,
-        speedup=ratio(run.default_ms, run.tuned_ms),
-        is_timed=False,
-        why_not=told.word(job.result, "whole_model"),
-    )
 
 
 def _prospect(job: Job, history: History) -> Prospect:

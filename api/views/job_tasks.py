@@ -15,6 +15,7 @@ from tunewright.db.jobs import Job, JobTask
 from tunewright.db.sql_store import SqlStore
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.insight import told
+from tunewright.tuner.jobs.report import Outcome
 from tunewright.tuner.jobs.view import CLEAR_GAIN
 from tunewright.tuner.models.assembly import Assembly, total_s
 from tunewright.tuner.text import ratio
@@ -61,6 +62,12 @@ class TaskLine(Answer):
     default_ms: float | None = Field(description="Time of its default schedule; null: not known, or it fails.")
     best_ms: float | None = Field(description="The same of the best one that is known.")
     speedup: float | None
+    is_confirmed: bool = Field(
+        description="Whether these were timed side by side in fresh processes. Else they are times of trials."
+    )
+    default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
+    best_interval_ms: tuple[float, float] | None
+    noise: Said = Field(description="Why the machine was too busy to rely on these; empty where it was not.")
     before_ms: float | None = Field(description="What it takes of a run of the model on default schedules.")
     after_ms: float | None = Field(description="What it takes of a run on the best ones.")
     before_share: float | None = Field(description="The same as parts of the run.")
@@ -86,7 +93,7 @@ class Run:
     times: Sequence[Times]
     uses: Sequence[int]
     before_ms: Sequence[float | None]  # of each task, on default schedules
-    after_ms: Sequence[float | None]  # on the best ones
+    after_ms: Sequence[float | None]  # on the best ones, or again on defaults where these were kept
 
     @property
     def default_ms(self) -> float | None:
@@ -103,6 +110,7 @@ def run_of(job: Job, history: History) -> Run:
     """What a run of the job's model takes, by its report or, without one, by what is known so far."""
     tasks = job.spec.tasks
     known = _reported(job.result) or history.times
+    is_kept = told.word(job.result, "outcome") == Outcome.DEFAULTS_KEPT
     times = [known.get(task.task_key, Times()) for task in tasks]
     assembly = _assembly(job)
     uses = _chosen(
@@ -112,7 +120,7 @@ def run_of(job: Job, history: History) -> Run:
         times,
         uses,
         [_part(count, one.default_ms) for count, one in zip(assembly.apart, times, strict=True)],
-        [_part(count, one.best_ms) for count, one in zip(uses, times, strict=True)],
+        [_part(count, one.default_ms if is_kept else one.best_ms) for count, one in zip(uses, times, strict=True)],
     )
 
 
@@ -171,6 +179,10 @@ def _line(n: int, task: JobTask, run: Run, history: History, whole: _Whole, most
         default_ms=times.default_ms,
         best_ms=times.best_ms,
         speedup=ratio(times.default_ms, times.best_ms),
+        is_confirmed=times.is_confirmed,
+        default_interval_ms=times.default_interval_ms,
+        best_interval_ms=times.best_interval_ms,
+        noise=times.noise,
         before_ms=before_ms,
         after_ms=after_ms,
         before_share=_share(before_ms, whole.before_ms),
@@ -210,12 +222,8 @@ SORTED_BY: dict[TaskSort, Callable[[TaskLine], tuple[float, float]]] = {
 
 def _reported(result: Mapping[str, Any] | None) -> dict[str, Times]:
     """By task key, what a report says; nothing where there is none."""
-    found = {}
-    for entry in _entries(result):
-        default_ms, best_ms = told.number(entry, "default_ms"), told.number(entry, "best_ms")
-        if default_ms is not None or best_ms is not None:
-            found[told.word(entry, "key")] = Times(default_ms, best_ms)
-    return found
+    found = {told.word(entry, "key"): Times.of_report(entry) for entry in _entries(result)}
+    return {key: times for key, times in found.items() if times.default_ms is not None or times.best_ms is not None}
 
 
 def _entries(result: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:

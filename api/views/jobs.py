@@ -17,8 +17,9 @@ from pydantic import Field
 from tunewright.db.jobs import UNFINISHED, Job, JobState, Wish
 from tunewright.db.sql_store import SqlStore
 from tunewright.tuner.insight import told
+from tunewright.tuner.insight.gain import Gain, GainOf
+from tunewright.tuner.jobs.report import Outcome
 from tunewright.tuner.jobs.scheduling.forecast import MINUTE_S
-from tunewright.tuner.text import ratio
 
 from ..paging import cut, number_of
 from ..schemas import Answer
@@ -69,10 +70,13 @@ class JobLine(Answer):
     most_trials: int
     spent_s: float = Field(description="Seconds of searching so far.")
     most_s: float | None = Field(description="Most seconds of searching; null: no limit.")
-    speedup: float | None = Field(
-        description="How many times as fast as by default the model is: timed, or by the times of its tasks so far."
+    speedup: float | None = Field(description="How many times as fast as by default the model is.")
+    speedup_of: GainOf = Field(
+        description="What that is by: runs of the whole `model`, its `tasks` timed side by side, or `trials` so far."
     )
-    is_timed: bool = Field(description="Whether the speed-up was timed on the whole model.")
+    speedup_interval: tuple[float, float] | None = Field(description="95% interval; null: not known.")
+    outcome: Outcome | None = Field(description="What it did for the model as a whole; null: it has not come so far.")
+    noise: Said = Field(description="Why its machine was too busy to rely on the times; empty where it was not.")
     left_s: float | None = Field(description="Seconds until the search is expected to end.")
     remaining_gain: float | None = Field(
         description="By which share the rest of the search is expected to make the model faster: 0.02 is 2%."
@@ -200,7 +204,7 @@ def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
     """A job as a line; `targets` are names by key."""
     key = job.spec.target_key
     expected = Expected.of(job)
-    timed = ratio(told.number(job.result, "default_ms"), told.number(job.result, "tuned_ms"))
+    found = Gain.told(job.progress, job.result)
     trials = told.number(job.result, "trials") or told.number(job.progress, "trials") or 0
     return JobLine(
         id=job.id,
@@ -215,8 +219,11 @@ def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
         most_trials=job.budget.trials,
         spent_s=job.spent_s,
         most_s=None if job.budget.seconds == inf else job.budget.seconds,
-        speedup=told.number(job.progress, "speedup") if timed is None else timed,
-        is_timed=timed is not None,
+        speedup=found.speedup,
+        speedup_of=found.of,
+        speedup_interval=found.speedup_interval,
+        outcome=found.outcome,
+        noise=found.noise,
         left_s=expected.left_s,
         remaining_gain=expected.remaining_gain,
         minute_gain=expected.minute_gain,

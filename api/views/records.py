@@ -10,6 +10,7 @@ from pydantic import Field
 
 from tunewright.db.known import Found
 from tunewright.db.sql_store import SqlStore
+from tunewright.search_space.measurement import NOISE
 from tunewright.tuner.lookup import Match
 
 from ..paging import bad_cursor, cut, text_of
@@ -78,7 +79,8 @@ class RecordLine(Answer):
     sketch: Said = Field(description="How it is written.")
     median_ms: float
     interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
-    is_confirmed: bool = Field(description="Whether it won a comparison in fresh processes.")
+    is_confirmed: bool = Field(description="Whether it won a comparison in fresh processes; else it is of a trial.")
+    noise: Said = Field(description="Why the machine was too busy to rely on the time; empty where it was not.")
     created_at: datetime | None = Field(description="When it was measured; null: an older version stored it.")
 
 
@@ -178,6 +180,7 @@ def _line(found: Found, names: Mapping[str, str]) -> RecordLine:
         median_ms=1e3 * best.median_s,
         interval_ms=None if best.low_s is None or best.high_s is None else (1e3 * best.low_s, 1e3 * best.high_s),
         is_confirmed=best.is_confirmed,
+        noise=best.measurement.provenance.get(NOISE, ""),
         created_at=found.created_at if found.created_at >= KNOWN_SINCE else None,
     )
 

@@ -22,9 +22,10 @@ from tunewright.db.known import Best
 from tunewright.db.sql_store import SqlStore
 from tunewright.db.trials import Order, TrialDetail, TrialPage
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Status
+from tunewright.search_space.measurement import NOISE, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.insight import told
+from tunewright.tuner.units import in_ms
 
 from ..looks import Looks
 from ..paging import bad_cursor
@@ -40,6 +41,7 @@ from .schedules import (
     ToleranceShown,
     TrialBrief,
     default_of,
+    interval_ms,
     knobs,
     target_of,
     task_of,
@@ -106,7 +108,12 @@ class Gain(Answer):
 
     default_ms: float
     best_ms: float
-    is_side_by_side: bool = Field(description="Whether both were timed in turn in one process after another.")
+    default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
+    best_interval_ms: tuple[float, float] | None
+    is_confirmed: bool = Field(
+        description="Whether both were timed in turn, in fresh processes. Else they are times of trials."
+    )
+    noise: Said = Field(description="Why the machine was too busy to rely on these; empty where it was not.")
 
     @property
     def factor(self) -> float:
@@ -121,7 +128,10 @@ class TaskPage(Answer):
     task: TaskHead
     target: TargetName
     job: JobName | None = Field(description="The job whose trials the table shows; null: all of them.")
-    best: TrialBrief | None = Field(description="What a session would use; null: no trial has worked.")
+    best: TrialBrief | None = Field(
+        description="What a session would use, with the time that it was chosen for; null: no trial has worked."
+    )
+    best_trial: TrialBrief | None = Field(description="The trial of that; null: there is none here.")
     default: TrialBrief | None = Field(description="The default schedule; null: it was not measured here.")
     is_default_best: bool
     gain: Gain | None
@@ -159,6 +169,7 @@ class Facts:
     job: Job | None
     newest_event: int  # of the job
     best: Best | None
+    confirmed: Record | None  # the newest comparison, of the best where that is confirmed
     best_trial: TrialDetail | None
     default: Schedule | None
     default_trial: TrialDetail | None
@@ -217,6 +228,7 @@ def _read(store: SqlStore, asked: TaskAsked) -> Facts:
         job=job,
         newest_event=newest_event,
         best=best,
+        confirmed=store.confirmed_many([task.key], target.key).get(task.key) if best and best.is_confirmed else None,
         best_trial=best_trial,
         default=default,
         default_trial=trials.one(task.key, target.key, default.key) if default else None,
@@ -259,6 +271,7 @@ def _page(
         target=TargetName.of(facts.target),
         job=JobName(id=job.id, label=job.label, state=job.state, newest=facts.newest_event) if job else None,
         best=TrialBrief.chosen(facts.best, facts.best_trial.line if facts.best_trial else None) if facts.best else None,
+        best_trial=TrialBrief.of(facts.best_trial.line) if facts.best_trial else None,
         default=TrialBrief.of(facts.default_trial.line) if facts.default_trial else None,
         is_default_best=best is not None and best == default,
         gain=_gain(facts),
@@ -277,23 +290,42 @@ def _page(
 
 
 def _gain(facts: Facts) -> Gain | None:
-    """How much faster than the default the best is, timed beside it where the job's report says so."""
-    if facts.best is None:
+    """How much faster than the default the best is: both as confirmed, or both by their trials."""
+    best, confirmed = facts.best, facts.confirmed
+    if best is None:
         return None
-    told_ms = _side_by_side(facts.result, facts.task.key, facts.best.schedule)
-    if told_ms is not None:
-        return Gain(default_ms=told_ms[0], best_ms=told_ms[1], is_side_by_side=True)
-    default_s = facts.default_trial.line.median_s if facts.default_trial else None
-    if default_s is None or facts.default == facts.schedule:
+    if best.is_confirmed:
+        if confirmed is None or confirmed.measurement.incumbent_s is None:  # of before that was kept
+            return None
+        default_s, default_ms = confirmed.measurement.incumbent_s, None
+        reported = _reported(facts.result, facts.task.key)
+        if told.number(reported, "default_ms") == in_ms(default_s):
+            default_ms = told.interval(reported, "default_interval_ms")
+        return Gain(
+            default_ms=1e3 * default_s,
+            best_ms=1e3 * best.median_s,
+            default_interval_ms=default_ms,
+            best_interval_ms=interval_ms(best.low_s, best.high_s),
+            is_confirmed=True,
+            noise=best.measurement.provenance.get(NOISE, ""),
+        )
+    trial = facts.default_trial.line if facts.default_trial else None
+    if trial is None or trial.median_s is None or facts.default == facts.schedule:
         return None
-    return Gain(default_ms=1e3 * default_s, best_ms=1e3 * facts.best.median_s, is_side_by_side=False)
+    return Gain(
+        default_ms=1e3 * trial.median_s,
+        best_ms=1e3 * best.median_s,
+        default_interval_ms=interval_ms(trial.low_s, trial.high_s),
+        best_interval_ms=interval_ms(best.low_s, best.high_s),
+        is_confirmed=False,
+        noise="",
+    )
 
 
-def _side_by_side(result: Mapping[str, Any] | None, task_key: str, schedule: Schedule) -> tuple[float, float] | None:
-    """The times of the default and of a schedule in milliseconds, where a job's report is that this was chosen."""
+def _reported(result: Mapping[str, Any] | None, task_key: str) -> Mapping[str, Any] | None:
+    """What a job's report says of the task."""
     tasks = result.get("tasks") if result else None
     for one in tasks if isinstance(tasks, Sequence) else ():
-        if isinstance(one, Mapping) and one.get("key") == task_key and one.get("schedule") == schedule.to_json():
-            default_ms, best_ms = told.number(one, "default_ms"), told.number(one, "best_ms")
-            return (default_ms, best_ms) if default_ms and best_ms else None
+        if isinstance(one, Mapping) and one.get("key") == task_key:
+            return one
     return None

@@ -21,13 +21,14 @@ from tunewright.codegen.cuda.device import NoDevice, devices, driver_version
 from tunewright.codegen.cuda.driver import NoClocks, management
 from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.host import available_cores, detect, machine
+from tunewright.codegen.target import Target
 from tunewright.costmodel.base import base
 from tunewright.db.errors import StoreError
 from tunewright.db.inspection import Inspection, Work, inspect
 from tunewright.db.reading import open_reader
 from tunewright.db.sql_store import SqlStore
 from tunewright.workers.confine import confinement, landlock_version
-from tunewright.workers.rates import measure
+from tunewright.workers.rates import measure, noise
 
 from ..lookup.experience import is_proven, newest_snapshot
 from ..peers import PEERS, how_to_install, is_installed, module_of
@@ -136,6 +137,16 @@ def _machine() -> Iterator[Check]:
         f"{large(found.peak_flops_s, 'FLOP/s')}, reading beyond the L2 caches {large(found.bandwidth_bytes_s, 'B/s')}"
     )
     yield Check("kernels", "ok", f"built and run; measured on {counted(target.threads, 'thread')}: {rates}")
+    yield _noise(target)
+
+
+def _noise(target: Target) -> Check:
+    """Whether times of this machine can be relied on at the moment."""
+    if reason := noise(target, settings().objects).reason:
+        found = f"too busy for times to be relied on just now: {reason}"
+        mend = "end what else is at work on it, or give --threads fewer than there are processors"
+        return Check("noise", "note", found, mend)
+    return Check("noise", "ok", "quiet enough for times to be relied on")
 
 
 def _database(url: str) -> Iterator[Check]:

@@ -9,13 +9,30 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from ..insight.gain import Gain
 from ..jobs.report import ENDINGS, Ended
 from ..jobs.view import watching
-from ..text import counted, duration, gain, is_clear, printable, ratio, share, slow_nodes, slow_share, times, uses
+from ..text import (
+    between,
+    counted,
+    duration,
+    gain,
+    printable,
+    ratio,
+    rough,
+    share,
+    slow_nodes,
+    slow_share,
+    times,
+    uses,
+)
 from .tables import is_wide, key_letters, new_table, print_table
 
 if TYPE_CHECKING:
     from ..jobs.progress import Progress
+
+ABOVE_PEAK = 1.02
+"""A share of the peak beyond what a clock that changes with heat explains."""
 
 
 def tune(console: Console, model: Path, **settings: Any) -> dict[str, Any]:
@@ -54,25 +71,46 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
 
 
 def _print_whole(console: Console, data: Mapping[str, Any]) -> None:
-    if data["whole_model"]:
-        console.print(f"the whole model was not timed: {printable(data['whole_model'])}")
-        return
-    default, tuned = duration(data["default_ms"]), duration(data["tuned_ms"])
-    factor = ratio(data["default_ms"], data["tuned_ms"]) if data["tasks"] else None
-    came_of_it = "" if factor is None else f": {times(factor)} as fast" if is_clear(factor) else ": no gain"
-    console.print(f"the whole model: {default} by default, {tuned} tuned{came_of_it}")
+    found = Gain.told(None, data)
+    if found.why_untimed:
+        console.print(f"the whole model was not timed: {printable(found.why_untimed)}")
+    elif data["tasks"]:
+        console.print(f"the whole model: {_came_of_it(found)}", soft_wrap=True)
+    else:
+        console.print(f"the whole model: {duration(found.default_ms)}")
+    if found.noise or any(task.get("noise") for task in data["tasks"]):
+        why = f": {printable(found.noise)}" if found.noise else ""
+        console.print(f"the machine was too busy for some times, marked ~, to be relied on{why}", soft_wrap=True)
+
+
+def _came_of_it(found: Gain) -> str:
+    """What a run of the model takes, and how much less than by default."""
+    default = rough(duration(found.default_ms), found.noise) + between(found.default_interval_ms, duration)
+    begin = f"{default} by default"
+    if found.is_kept and found.rejected_ms is None:
+        return f"{begin}: nothing faster was found, so it keeps its defaults"
+    if found.is_kept:
+        other = rough(duration(found.rejected_ms), found.noise)
+        told = f"{rough(times(found.rejected), found.noise)} as fast{between(found.rejected_interval)}"
+        return f"{begin}, {other} with what was found: {told}, no gain for certain, so it keeps its defaults"
+    tuned = rough(duration(found.tuned_ms), found.noise) + between(found.tuned_interval_ms, duration)
+    if found.speedup is None:
+        return f"{begin}, {tuned} tuned"
+    told = f"{rough(times(found.speedup), found.noise)} as fast{between(found.speedup_interval)}"
+    return f"{begin}, {tuned} tuned: {told}"
 
 
 def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> None:
     rates = ("GFLOP/s", "of peak") if is_wide(console) else ()
-    table = new_table(console, ("task", "op"), ("times", "trials", "default", "tuned", "speedup", *rates))
+    table = new_table(console, ("task", "op"), ("times", "trials", "default", "best", "speedup", *rates))
     for task in tasks:
         gflops = task["gflops"]
+        noise = task.get("noise", "")
         numbers = [
             uses(task.get("chosen", task["occurrences"]), task["occurrences"]),
             str(task["trials"]),
-            duration(task["default_ms"]),
-            duration(task["best_ms"]),
+            rough(duration(task["default_ms"]), noise),
+            rough(duration(task["best_ms"]), noise),
             gain(ratio(task["default_ms"], task["best_ms"])),
             f"{gflops:.1f}" if gflops else "-",  # what only moves data has no operations to count
             share(task["fraction_of_peak"] or None),
@@ -80,3 +118,5 @@ def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> None:
         shown = numbers[: len(table.columns) - 2]
         table.add_row(task["key"][: key_letters(console)], Text(printable(task["op"])), *shown)
     print_table(console, table)
+    if rates and any((task["fraction_of_peak"] or 0.0) > ABOVE_PEAK for task in tasks):
+        console.print("above 100% of peak: Winograd's method multiplies less often than is counted")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -22,3 +22,12 @@ def word(data: Mapping[str, Any] | None, name: str) -> str:
     """A text that was told; empty where there is none."""
     value = None if data is None else data.get(name)
     return value if isinstance(value, str) else ""
+
+
+def interval(data: Mapping[str, Any] | None, name: str) -> tuple[float, float] | None:
+    """Both ends of an interval; None where there is none."""
+    edges = None if data is None else data.get(name)
+    if not isinstance(edges, Sequence) or isinstance(edges, str) or len(edges) != 2:
+        return None
+    low, high = (number({name: edge}, name) for edge in edges)
+    return None if low is None or high is None else (low, high)

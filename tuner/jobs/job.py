@@ -21,7 +21,7 @@ from tunewright.workers.pool import Pool
 from tunewright.workers.rates import Rates, measure
 
 from ..lookup import TRANSFERRED, lookup
-from ..models.assembly import Assembly
+from ..models.assembly import Assembly, total_s
 from ..settings import settings
 from .assignment import Assignment
 from .claims import Claims
@@ -184,6 +184,7 @@ class TuningJob:
             fallback=times.fallback,
             whole_model=times.reason,
             ended_by=ended_by,
+            tasks_default_s=total_s(self._assembly.apart, [task.default_s for task in tasks]),
         )
         return judged(report, times, self._target, self._assembly)
 

@@ -12,6 +12,8 @@ from tunewright.search_space.measurement import Measurement
 from tunewright.search_space.schedule import Schedule
 
 from ..models.assembly import Assembly, total_s
+from ..text import ratio
+from ..units import in_ms
 from .scheduling.forecast import MINUTE_S, Forecast
 from .stage import Stage
 from .task_state import TaskState
@@ -39,10 +41,18 @@ class Progress:
 
     @property
     def speedup(self) -> float | None:
-        """Time of all tasks apart on their defaults over that of those chosen on their best; None while not known."""
-        default_s = total_s(self.assembly.apart, [task.default_s for task in self.tasks])
-        best_s = total_s(self.chosen, [task.best_s for task in self.tasks])
-        return default_s / best_s if default_s and best_s else None
+        """How many times as fast as by default a run is, by trials; None while not known."""
+        return ratio(self.default_s, self.tuned_s)
+
+    @property
+    def default_s(self) -> float | None:
+        """What all tasks apart take of a run on their defaults, by trials; None while one was not timed."""
+        return total_s(self.assembly.apart, [task.default_s for task in self.tasks])
+
+    @property
+    def tuned_s(self) -> float | None:
+        """The same of those chosen, on their best."""
+        return total_s(self.chosen, [task.best_s for task in self.tasks])
 
     @property
     def chosen(self) -> list[int]:
@@ -103,6 +113,8 @@ class Progress:
             "spent_s": self.spent_s,
             "left_s": self.left_s,
             "speedup": self.speedup,
+            "default_ms": in_ms(self.default_s),
+            "tuned_ms": in_ms(self.tuned_s),
             "remaining_gain": self.remaining_gain,
             "again_gain": self.again_gain,
             "chosen": self.chosen,

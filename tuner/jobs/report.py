@@ -133,6 +133,7 @@ class Report:
     default_interval_s: Interval | None = None  # of `default_s`
     tuned_interval_s: Interval | None = None
     speedup_interval: Interval | None = None  # of the ratio of both, taken round by round
+    tasks_default_s: float | None = None  # what its tasks take of a run on defaults by their own times; None: not known
     rejected_s: float | None = None  # where the defaults were kept, what a run takes on what was found instead
     rejected_interval: Interval | None = None  # how many times as fast that was
     noise: str = ""  # why the machine was too busy to rely on these, for people; empty where it was not
@@ -172,6 +173,8 @@ class Report:
             "tuned_interval_ms": _in_ms(self.tuned_interval_s),
             "speedup": self.speedup,
             "speedup_interval": None if self.speedup_interval is None else list(self.speedup_interval),
+            "tasks_default_ms": in_ms(self.tasks_default_s),
+            "tasks_tuned_ms": in_ms(self.kernels_s),
             "rejected_ms": in_ms(self.rejected_s),
             "rejected_interval": None if self.rejected_interval is None else list(self.rejected_interval),
             "noise": self.noise,
@@ -198,6 +201,7 @@ class Report:
             default_interval_s=_in_s(data.get("default_interval_ms")),
             tuned_interval_s=_in_s(data.get("tuned_interval_ms")),
             speedup_interval=_pair(data.get("speedup_interval")),
+            tasks_default_s=in_s(data.get("tasks_default_ms")),
             rejected_s=in_s(data.get("rejected_ms")),
             rejected_interval=_pair(data.get("rejected_interval")),
             noise=data.get("noise", ""),

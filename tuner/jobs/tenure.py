@@ -15,10 +15,13 @@ from tunewright.db.errors import StoreError
 from tunewright.db.jobs import EventKind, Jobs, Lease, LeaseLost, NewEvent, Wish
 
 SHARE = 3
-"""A lease is renewed this many times before it would be over."""
+"""A lease is renewed this many times at least before it would be over."""
 
 TICK_S = 1.0
-"""Progress is told at most this often."""
+"""How often progress is told, and what is wished of the job is heard."""
+
+HURRY_S = 1.0
+"""How long the work may take to its next step once its end is wished: a comparison of schedules takes many seconds."""
 
 
 def holder_name(host: str | None = None, pid: int | None = None) -> str:
@@ -60,7 +63,7 @@ class Tenure:
     """Renews a lease, tells the newest progress and hears what is wished, on a thread of its own.
 
     The work calls `check` between two steps. `drain` is a flag of the process; `beat` is called about as often as the
-    lease is renewed.
+    lease is renewed, and `hurry` once the work has not ended though that was wished `HURRY_S` ago.
     """
 
     def __init__(
@@ -70,12 +73,14 @@ class Tenure:
         lease_s: float,
         drain: threading.Event | None = None,
         beat: Callable[[], None] = lambda: None,
+        hurry: Callable[[], None] = lambda: None,
     ) -> None:
         self.lease = lease
         self._jobs = jobs
         self._lease_s = lease_s
         self._drain = drain or threading.Event()
         self._beat = beat
+        self._hurry = hurry
         self._renewing = threading.Lock()  # held by whoever renews: what is told is told once
         self._renewed_at = time.monotonic()
         self._progress: Mapping[str, Any] | None = None  # what is yet to be told
@@ -131,11 +136,10 @@ class Tenure:
 
     def _keep(self) -> None:
         beaten_at = 0.0
+        wished_at: float | None = None
         while not self._ended.wait(min(TICK_S, self._lease_s / SHARE)):
-            is_due = time.monotonic() - self._renewed_at >= self._lease_s / SHARE
             try:
-                if is_due or self._progress is not None:
-                    self.tell()
+                self.tell()
                 if time.monotonic() - beaten_at >= self._lease_s / SHARE:
                     self._beat()
                     beaten_at = time.monotonic()
@@ -143,3 +147,8 @@ class Tenure:
                 self._fault = fault
                 if isinstance(fault, LeaseLost):
                     return
+            now = time.monotonic()
+            wished_at = None if self._wish is None else now if wished_at is None else wished_at
+            if wished_at is not None and now - wished_at >= HURRY_S:
+                self._hurry()
+                wished_at = now

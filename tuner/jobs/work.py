@@ -59,6 +59,8 @@ class Draining:
 
     def __init__(self) -> None:
         self.asked = threading.Event()
+        self._is_heard = False  # whether signals are
+        self._is_interruptible = False
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
@@ -68,9 +70,12 @@ class Draining:
         """
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
         before = {number: signal.signal(number, self._hear) for number in numbers}
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._hurry)
+        self._is_heard = True
         try:
             yield
         finally:
+            self._is_heard = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -80,6 +85,25 @@ class Draining:
         self.asked.set()
         signal.setitimer(signal.ITIMER_REAL, DRAIN_S)
         if again:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """What `hurry` interrupts, in the main thread: a KeyboardInterrupt that ends no process."""
+        self._is_interruptible = True
+        try:
+            yield
+        finally:
+            self._is_interruptible = False
+
+    def hurry(self) -> None:
+        """Interrupt what is under way, if anything. From any thread."""
+        if self._is_heard:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    def _hurry(self, number: int, frame: FrameType | None) -> None:
+        if self._is_interruptible:
+            self._is_interruptible = False
             raise KeyboardInterrupt
 
 
@@ -103,7 +127,8 @@ class Work:
     ) -> None:
         self._store, self._machines, self._pool_name, self._lease_s = store, machines, pool, lease_s
         self._objects = objects
-        self._draining = (draining or Draining()).asked
+        self._signals = draining or Draining()
+        self._draining = self._signals.asked
         self._timing = timing or self._upload_timing
         self._id = secrets.token_hex(8)
         self._pools: OrderedDict[Target, Pool] = OrderedDict()
@@ -151,14 +176,22 @@ class Work:
         """Run a job. However that goes, short of a database that is away, this process can take the next one."""
         about = {"job_id": lease.job_id}
         self._report(lease.job_id)
-        with Tenure(self._store.jobs, lease, self._lease_s, self._draining, lambda: self._report(lease.job_id)) as kept:
+        with Tenure(
+            self._store.jobs,
+            lease,
+            self._lease_s,
+            self._draining,
+            lambda: self._report(lease.job_id),
+            self._signals.hurry,
+        ) as kept:
             target_key = ""
             try:
                 job = self._store.jobs.get(lease.job_id)
                 target_key = job.spec.target_key
                 label, tasks = printable(job.label), len(job.spec.tasks)
                 _log.info("job %d starts: %s, %d tasks", job.id, label, tasks, extra=about)
-                report = self._run(job, kept)
+                with self._signals.interruptible():
+                    report = self._run(job, kept)
             except LeaseLost:
                 _log.warning("job %d: lost to another process, or ended", lease.job_id, extra=about)
             except Stopped as stopped:
@@ -166,6 +199,7 @@ class Work:
             except KeyboardInterrupt:
                 _log.info("job %d: given back, interrupted", lease.job_id, extra=about)
                 self._give_back(lease)
+                self._close_pools()  # they may be in the middle of something
             except (PoolError, NotStarted) as fault:
                 self._back_off(target_key, fault)
                 why = _line(fault)
