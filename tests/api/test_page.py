@@ -123,7 +123,7 @@ def test_the_twin_says_what_the_page_says(one, client, kit, queue):
     ids = queue(one.store, "a.onnx", "b.onnx")
     run(
         one.store,
-        [{"trials": 40, "speedup": 1.618, "left_s": 600.0, "remaining_gain": 0.05}],
+        [{"trials": 40, "default_ms": 1.618, "tuned_ms": 1.0, "left_s": 600.0, "remaining_gain": 0.05}],
         kit.target().key,
     )
     answer = client.get("/v1/pages/jobs", params={"state": ["running", "queued"]})
@@ -132,7 +132,7 @@ def test_the_twin_says_what_the_page_says(one, client, kit, queue):
     assert [job["id"] for job in view["jobs"]] == [ids["b.onnx"], ids["a.onnx"]]
     running = view["jobs"][1]
     assert running["trials"] == 40 and running["most_trials"] == 100
-    assert running["speedup"] == 1.618 and not running["is_timed"]
+    assert (running["speedup"], running["speedup_of"]) == (1.618, "trials")
     assert running["minute_gain"] == pytest.approx(1.05**0.1 - 1)
     assert running["outlook"] == "some"
     assert view["asked"]["state"] == ["running", "queued"]
@@ -173,7 +173,7 @@ def test_nothing_is_expected_of_a_finished_job(one, client, kit, queue):
     one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"default_ms": 4.0, "tuned_ms": 2.0, "trials": 10})
     (job,) = client.get("/v1/pages/jobs").json()["jobs"]
     assert (job["left_s"], job["remaining_gain"], job["outlook"]) == (None, None, "unknown")
-    assert (job["speedup"], job["is_timed"], job["trials"]) == (2.0, True, 10)
+    assert (job["speedup"], job["speedup_of"], job["trials"]) == (2.0, "model", 10)
     text = client.get("/").text
     assert "data-post" not in text.partition('id="jobs"')[2]
     assert "timed" in text

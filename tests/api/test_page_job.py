@@ -99,7 +99,7 @@ def searched(search):
     search.improve(large, 1.0, 4.0)
     search.trial(small, Measurement(Status.TIMEOUT, error="60 s"))
     gains = {"remaining_gain": 0.03, "again_gain": 0.045, "task_gains": [0.001, 0.04], "left_s": 120.0}
-    search.progress(spent_s=90.0, speedup=2.5, **gains)
+    search.progress(spent_s=90.0, speedup=2.5, default_ms=10.0, tuned_ms=4.0, **gains)
 
 
 def report(search, **changes):
@@ -138,16 +138,12 @@ class TestWhileItRuns:
     def test_how_much_faster_it_is_so_far(self, client, search):
         searched(search)
         said = twin(client, search.id)
-        assert said["latency"] == {
-            "default_ms": pytest.approx(2.0 + 2 * 4.0),
-            "tuned_ms": pytest.approx(2.0 + 2 * 1.0),
-            "speedup": pytest.approx(2.5),
-            "is_timed": False,
-            "why_not": "",
-        }
+        told = {"of": "trials", "default_ms": 10.0, "tuned_ms": 4.0, "speedup": 2.5, "why_not": "", "noise": ""}
+        assert {name: value for name, value in said["latency"].items() if value is not None} == told
+        assert all(not task["is_confirmed"] for task in said["tasks"])
         words = page(client, search.id)
-        assert "2.50x so far, by the times of its tasks" in words
-        assert "4.00 ms 10.0 ms by default" in words
+        assert "2.50x ° so far, by trials of its tasks" in words
+        assert "4.00 ms ° 10.0 ms ° by default" in words
 
     def test_tasks_that_are_called_alike_are_told_apart(self, client, search):
         searched(search)
@@ -248,10 +244,10 @@ class TestFinished:
         searched(search)
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search))
         said = twin(client, search.id)
-        assert (said["latency"]["default_ms"], said["latency"]["speedup"], said["latency"]["is_timed"]) == (
+        assert (said["latency"]["default_ms"], said["latency"]["speedup"], said["latency"]["of"]) == (
             11.0,
             2.2,
-            True,
+            "model",
         )
         assert (said["prospect"]["ended_by"], said["prospect"]["again_gain"]) == ("trials", 0.045)
         assert {task["best_ms"] for task in said["tasks"]} == {2.0, 1.05}
@@ -259,7 +255,7 @@ class TestFinished:
         parts = {part["name"]: (part["before_ms"], part["after_ms"]) for part in said["parts"] if not part["key"]}
         assert parts == {"besides its tasks": pytest.approx((11.0 - 2.1 - 2 * 4.2, 5.0 - 2.0 - 2 * 1.05))}
         words = page(client, search.id)
-        assert "2.20x timed on the whole model" in words
+        assert "2.20x timed on the whole model" in words and "°" not in words.partition("Times without a mark")[0]
         assert "all its trials were done" in words
         assert "Searching for as long again, 1:30, was expected to make it 4.5% faster" in words
         assert "Pause" not in words and "Cancel" not in words
@@ -281,8 +277,51 @@ class TestFinished:
     def test_reports_that_say_little(self, client, search, result):
         searched(search)
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
-        assert twin(client, search.id)["latency"]["speedup"] == 2.5
+        assert twin(client, search.id)["latency"]["speedup"] is None
         page(client, search.id)
+
+    def test_intervals_are_told(self, client, search):
+        """One figure a thing: the page, its JSON, and the list of jobs say the same."""
+        result = report(search, default_interval_ms=[10.9, 11.1], tuned_interval_ms=[4.9, 5.1])
+        result |= {"outcome": "faster", "speedup_interval": [2.15, 2.25]}
+        result["tasks"][0] |= {"default_interval_ms": [2.05, 2.15], "best_interval_ms": [1.95, 2.05]}
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        said, [listed] = twin(client, search.id), client.get("/v1/pages/jobs").json()["jobs"]
+        for one in (said["latency"], said["job"], listed):
+            assert (one["speedup"], one["speedup_interval"], one["outcome"]) == (2.2, [2.15, 2.25], "faster")
+        [small] = [task for task in said["tasks"] if task["key"] == search.tasks[0].key]
+        assert (small["best_interval_ms"], small["is_confirmed"]) == ([1.95, 2.05], True)
+        words = page(client, search.id)
+        assert "2.20x timed on the whole model: 2.15x to 2.25x" in words and "1.95 ms to 2.05 ms" in words
+
+    def test_defaults_that_were_kept(self, client, search):
+        changes = {"outcome": "defaults_kept", "tuned_ms": 11.0, "rejected_ms": 11.9, "rejected_interval": [0.9, 1.01]}
+        searched(search)
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, **changes))
+        said = twin(client, search.id)
+        assert (said["latency"]["speedup"], said["job"]["speedup"]) == (1.0, 1.0)
+        assert all(task["after_ms"] == task["before_ms"] for task in said["tasks"])
+        words = page(client, search.id)
+        assert "defaults kept" in words and "succeeded:" not in words
+        assert "none: defaults kept what was found: 0.92x (0.90x to 1.01x)" in words
+        assert "defaults kept" in client.get("/").text
+
+    def test_a_busy_machine_is_told(self, client, search):
+        noise = "other processes took 40% of the processors that it ran on"
+        result = report(search, noise=noise)
+        result["tasks"][0]["noise"] = noise
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        words = page(client, search.id)
+        assert f"to rely on the figures marked ~: {noise}" in words
+        assert "~ 2.20x timed" in words and "~ 2.00 ms" in words and "~ 1.05 ms" not in words
+        assert twin(client, search.id)["job"]["noise"] == noise
+
+    def test_more_than_the_peak_is_explained(self, client, search):
+        assert "Winograd" not in page(client, search.id)
+        result = report(search)
+        result["tasks"][0]["fraction_of_peak"] = 1.4
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        assert "Above 100% of peak: Winograd" in page(client, search.id)
 
     def test_a_job_that_failed_says_why(self, client, search):
         search.store.jobs.finish(search.lease, JobState.FAILED, error="OSError: no space")
@@ -416,7 +455,7 @@ def test_a_task_that_stands_for_two_others(one, client, kit, alone_ms):
     is_faster = alone_ms == 4.0
     assert [one["uses"] for one in (first, second, both)] == ([0, 0, 1] if is_faster else [1, 1, 0])
     assert [one["before_ms"] for one in (first, second, both)] == [alone_ms, alone_ms, 0.0]
-    assert said["latency"]["tuned_ms"] == (3.0 if is_faster else 2.0)
+    assert sum(one["after_ms"] for one in (first, second, both)) == (3.0 if is_faster else 2.0)
     assert both["reason"] == ("little" if is_faster else "unused")
     assert (both["key"] in {part["key"] for part in said["parts"]}) == is_faster
 

@@ -67,6 +67,7 @@ def test_a_search(one, find):
         "median_ms": 1.0,
         "interval_ms": pytest.approx([0.9, 1.1]),
         "is_confirmed": True,
+        "noise": "",
         "created_at": None,
     }
     assert f"/tasks/{make_task(64).key}?target={TARGET.key}" in text

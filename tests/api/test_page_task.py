@@ -1,6 +1,7 @@
 """The page of a task: from it alone one can tell why the winner won."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from tunewright.api.looks import Looks
 from tunewright.api.views import judged as judging
 from tunewright.api.views import task as views
 from tunewright.db.jobs import Budget, JobSpec, JobState, JobTask
-from tunewright.search_space.measurement import Record, Status
+from tunewright.search_space.measurement import NOISE, Record, Status
 from tunewright.tuner.insight.calibration import Calibration, Pair
 
 from ..waiting import wait_for
@@ -33,15 +34,16 @@ def queued(store, task, target, lease=True, label="net.onnx"):
 def test_it_says_why_the_winner_won(one, look, kit):
     made = tried(one.store, kit.target())
     page, view = look(made.path())
-    assert "The best schedule known takes 1.00 ms (95% interval of the median: 990 µs to 1.01 ms)." in page.words
-    assert "That is 2.00x as fast as the default, which takes 2.00 ms" in page.words
-    assert "each timed when it was tried" in page.words
+    begin = "The best schedule known takes 1.00 ms° (95% interval of the median: 990 µs to 1.01 ms), timed as a trial"
+    assert begin in page.words and "nothing has confirmed yet" in page.words
+    assert "The default takes 2.00 ms° (1.98 ms to 2.02 ms): that is 2.00x° as fast." in page.words
     assert "What is different about it" in page.words
     assert "It reaches" in page.words and "FLOP/s" in page.words
     assert "compared with the reference" in page.words and "0.0001 is tolerated" in page.words
     assert view["best"]["schedule"]["key"] == made.schedules[0].key
     assert view["default"]["schedule"]["key"] == made.default.key
-    assert view["gain"] == {"default_ms": 2.0, "best_ms": 1.0, "is_side_by_side": False}
+    gain = {"default_ms": 2.0, "best_ms": 1.0, "is_confirmed": False, "noise": ""}
+    assert view["gain"] == gain | {"default_interval_ms": [1.98, 2.02], "best_interval_ms": [0.99, 1.01]}
     assert view["form"]["words"] != view["default_form"]["words"]
     assert view["judged"]["sampled"] == view["trials"] == 5
     assert len(view["judged"]["points"]) == 5
@@ -109,11 +111,20 @@ def test_side_by_side(one, look, kit):
     made = tried(one.store, target, 2)
     winner = others(task, target, 3)[2]
     made.record(winner, good(5e-4), lease)
-    entry = {"key": task.key, "default_ms": 2.5, "best_ms": 0.5, "schedule": winner.to_json()}
+    confirmed = replace(good(6e-4), incumbent_s=2.4e-3, provenance={NOISE: "other processes took 40% of it"})
+    one.store.confirm(Record(task.key, target.key, winner, confirmed), lease)
+    entry = {"key": task.key, "default_ms": 2.4, "default_interval_ms": [2.3, 2.5]}
     one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"tasks": [entry], "peak_gflops": 123.0})
     page, view = look(made.path())
-    assert view["gain"] == {"default_ms": 2.5, "best_ms": 0.5, "is_side_by_side": True}
-    assert "best schedule known takes 500 µs and the default 2.50 ms. That is 5.00x as fast." in page.words
+    gain = {"default_ms": 2.4, "best_ms": 0.6, "is_confirmed": True, "noise": "other processes took 40% of it"}
+    assert view["gain"] == gain | {"default_interval_ms": [2.3, 2.5], "best_interval_ms": pytest.approx([0.594, 0.606])}
+    assert (
+        "best schedule known takes ~600 µs (95% interval of the median: 594 µs to 606 µs), timed in turn" in page.words
+    )
+    assert "The default takes ~2.40 ms (2.30 ms to 2.50 ms): that is ~4.00x as fast." in page.words
+    assert "As a trial it took 500 µs°" in page.words
+    assert "too busy to rely on times marked ~: other processes took 40% of it" in page.words
+    assert "Best and default are marked at their confirmed times" in page.words
     assert view["ceilings"]["peak_flops_s"] == 123e9 and view["ceilings"]["is_measured"]
     assert "measured peak 123 GFLOP/s" in page.words
     nearness = view["judged"]["nearness"]
@@ -129,14 +140,14 @@ def test_reports_of_any_form(one, look, kit, result):
     made.record(others(made.task, target, 2)[1], good(5e-4), lease)
     one.store.jobs.finish(lease, JobState.SUCCEEDED, result=result)
     _, view = look(made.path(), job=lease.job_id)
-    assert not view["gain"]["is_side_by_side"]
+    assert not view["gain"]["is_confirmed"]
 
 
 def test_the_default_may_be_best(one, look, kit):
     made = tried(one.store, kit.target(), 0)
     page, view = look(made.path())
     assert view["is_default_best"] and view["gain"] is None and view["default_form"] is None
-    assert "It is the default: of the 1 trial none is known to be faster" in page.words
+    assert "It is the default: of the 1 trial none is faster" in page.words
 
 
 def test_nothing_was_tried(one, look, kit):

@@ -364,7 +364,8 @@ class TestBench:
         answer = command("bench", *tuned, "--against", "openvino")
         assert "openvino" in answer.out
         assert "95% interval" in answer.out
-        assert [line.partition(":")[0] for line in answer.err.splitlines()] == [
+        told = [line.partition(":")[0] for line in answer.err.splitlines()]
+        assert [line for line in told if line != "note"] == [  # on a busy machine it may have kept its defaults
             "opening openvino",
             "opening tunewright",
             "timing in turn",

@@ -493,14 +493,15 @@ def test_an_uploaded_model_is_timed_in_a_child(store: SqlStore) -> None:
     data = small_model("n").SerializeToString()
     times = timing(store, data, hashlib.sha256(data).hexdigest())({"default": Variant({}), "tuned": Variant({})})
     assert times.reason == ""
-    assert times.times_s.keys() == {"default", "tuned"}
-    assert all(0 < seconds < 1 for seconds in times.times_s.values())
+    assert times.latencies.keys() == {"default", "tuned"}
+    assert all(0 < latency.median_s < 1 for latency in times.latencies.values())
+    assert times.ratio("default", "tuned") is not None and times.disturbance.elapsed_s > 0
 
 
 def test_why_a_model_is_not_timed(store: SqlStore) -> None:
     broken = b"no model at all"
     found = timing(store, broken, hashlib.sha256(broken).hexdigest())({"default": Variant({})})
-    assert found.times_s == {}
+    assert found.latencies == {}
     assert found.reason
     assert "\n" not in found.reason
 

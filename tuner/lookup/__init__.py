@@ -50,8 +50,8 @@ def look_up_in(
 
     try:
         with open_reader(db or settings().db) as store:
-            kept = kept_defaults(store, model_sha256, tasks, target) if model_sha256 else None
-            return look_up(store, tasks, target), kept
+            found = look_up(store, tasks, target)
+            return found, kept_defaults(store, model_sha256, found, target) if model_sha256 else None
     except NoDatabase:
         if db is not None:
             raise
