@@ -18,8 +18,11 @@ from .lock import HostLock
 from .noise import Noise, Watch
 from .sampling import interval
 
-SAMPLES, SAMPLE_S = 9, 0.035
-"""By which it is seen how far times of one kernel lie apart."""
+NOISE_S = 0.4
+"""How long it is looked how far times of one kernel lie apart, and who else is busy."""
+
+SAMPLES, REPEATS = 9, 4
+"""Samples that are taken in a row, and runs of each."""
 
 ROUNDS = 20_000
 """Steps of the peak kernel's loop: about a millisecond."""
@@ -47,15 +50,15 @@ def measure(target: Target, objects: Path) -> Rates:
 
 
 def noise(target: Target, objects: Path) -> Noise:
-    """How far times of this machine can be relied on now: one kernel, timed again and again for a third of a second.
+    """How far times of this machine can be relied on now: one kernel, timed again and again for a moment.
 
     Raises as `measure` does.
     """
     with HostLock(objects).timing(), ThreadPool(target.threads) as pool:
         program = _program(_peak_kernel(target), target, pool)
-        [once_s] = program.time(samples=1, repeats=4)
-        watch = Watch()
-        taken = program.time(samples=SAMPLES, repeats=max(round(SAMPLE_S / once_s), 1))
+        watch, taken = Watch(), program.time(samples=SAMPLES, repeats=REPEATS)
+        while watch.seen().elapsed_s < NOISE_S:
+            taken += program.time(samples=SAMPLES, repeats=REPEATS)
         return Noise.of(watch.seen(), target.threads, interval(taken).width)
 
 

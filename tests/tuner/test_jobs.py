@@ -21,16 +21,19 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.jobs.confirming import COMPARED_AGAIN
-from tunewright.tuner.jobs.job import TuningJob
+from tunewright.tuner.jobs.job import TuningJob, judged
 from tunewright.tuner.jobs.learning import Learning
 from tunewright.tuner.jobs.progress import Progress
-from tunewright.tuner.jobs.report import Ended, Report
+from tunewright.tuner.jobs.report import Ended, Report, TaskReport
+from tunewright.tuner.jobs.report import Outcome as ReportOutcome
 from tunewright.tuner.jobs.scheduling.scheduler import SMALLEST_LATER
 from tunewright.tuner.jobs.stage import Stage
 from tunewright.tuner.jobs.task_state import FEWEST_FINALISTS, finalist_count
 from tunewright.tuner.jobs.tenure import Tenure
-from tunewright.tuner.jobs.whole_model import ModelTimes, Wanted, time_sessions
+from tunewright.tuner.jobs.whole_model import ModelTimes, Variant, Wanted, time_sessions
 from tunewright.tuner.lookup import Match, lookup
+from tunewright.tuner.lookup.kept import kept_defaults
+from tunewright.tuner.models.assembly import Assembly, Run, TaskChain
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.running.session import InferenceSession
 from tunewright.tuner.settings import settings
@@ -38,6 +41,7 @@ from tunewright.workers.latency import Latency
 from tunewright.workers.pool import ReferenceFailed
 
 from .conftest import small_model
+from .timings import takes
 from .told import FAILED, LEASE_S, TARGET, Told, by_key, is_default, job, leased, spec_of, tasks, took, work
 
 
@@ -518,3 +522,65 @@ def test_a_trial_whose_answer_was_lost_counts_once(network: Model, store: SqlSto
     monkeypatch.setattr(store, "record", lost)
     report = job(network, store, Told(by_key))
     assert report.trials == store.counts()["trials"] == 12
+
+
+def test_a_model_that_is_faster_says_by_how_much(network: Model, store: SqlStore) -> None:
+    report = job(network, store, Told(by_key), timing=takes(default=3e-3, tuned=2e-3))
+    assert (report.outcome, report.rejected_s) == (ReportOutcome.FASTER, None)
+    assert report.speedup == pytest.approx(1.5, rel=0.01)
+    low, high = report.speedup_interval or (0.0, 0.0)
+    assert 1.48 < low <= report.speedup <= high < 1.52
+    assert report.tuned_interval_s is not None and report.tuned_interval_s[0] <= (report.tuned_s or 0.0)
+    for task in report.tasks:
+        assert task.best_interval_s == (task.best_s, task.best_s) and task.default_interval_s is not None
+
+
+@pytest.mark.parametrize("tuned_s", [3.3e-3, 3.003e-3])
+def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, store: SqlStore, tuned_s: float) -> None:
+    """It may be the fastest of its task nevertheless: another model that has the task uses it."""
+    report = job(network, store, Told(by_key), timing=takes(default=3e-3, tuned=tuned_s))
+    assert report.outcome is ReportOutcome.DEFAULTS_KEPT
+    assert (report.tuned_s, report.speedup) == (report.default_s, 1.0)
+    assert report.rejected_s == pytest.approx(tuned_s, rel=0.06) and report.rejected_interval is not None
+    assert report.rejected_interval[0] <= 1.0
+    assert Report.from_json(json.loads(json.dumps(report.to_json()))).outcome is ReportOutcome.DEFAULTS_KEPT
+    found = lookup(store, tasks(network), TARGET)
+    kept = kept_defaults(store, network.sha256, found, TARGET)
+    assert kept is not None
+    for task in report.tasks:
+        default = default_schedule(network.tasks[task.key][0], TARGET)
+        assert found[task.key].schedule != default and found[task.key].expected_s == task.best_s
+        assert (kept[task.key].schedule, kept[task.key].match) == (default, Match.EXACT)
+        assert kept[task.key].expected_s == task.default_s
+    assert kept_defaults(store, "0" * 64, found, TARGET) is None
+    assert kept_defaults(store, network.sha256, dict([*found.items()][:1]), TARGET) is None  # as with other dimensions
+    job(network, store, Told(by_key), seed=1, timing=takes(default=3e-3, tuned=2e-3))
+    assert kept_defaults(store, network.sha256, found, TARGET) is None
+
+
+def test_a_model_whose_defaults_fail_is_run_on_what_was_found(network: Model, store: SqlStore) -> None:
+    pool = Told(lambda one: FAILED if is_default(one) else by_key(one))
+    report = job(network, store, pool, timing=takes(tuned=2e-3))
+    assert (report.outcome, report.speedup, report.default_s) == (ReportOutcome.UNTIMED, None, None)
+
+
+def test_a_segment_is_not_run_where_the_defaults_are_kept() -> None:
+    """Its own time is known, and it would be chosen by that."""
+    times = takes(default=3e-3, tuned=3.2e-3)({"default": Variant({}), "tuned": Variant({})})
+    entry = TaskReport("k", "Relu", 1, 1, 3, 100, 1e-3, 1e-3, None, {})
+    report = Report(1, "m", "cpu", 3, 1.0, tuple(replace(entry, chosen=n) for n in (0, 0, 1)), None, None, None, {}, {})
+    chains = ((TaskChain((0, 1), (Run(0, 2, 2),)), 1),)
+    found = judged(report, times, TARGET, Assembly((1, 1, 1), chains))
+    assert [task.chosen for task in found.tasks] == [1, 1, 0]
+    assert found.kernels_s == 2e-3
+
+
+def test_a_job_that_is_paused_by_its_time_tells_what_it_came_to(network: Model, store: SqlStore) -> None:
+    lease = leased(network, store)
+    store.jobs.pause_leased(lease, result={"outcome": "faster"})
+    assert (store.jobs.get(lease.job_id).state, store.jobs.get(lease.job_id).result) == (
+        JobState.PAUSED,
+        {"outcome": "faster"},
+    )
+    again = leased(network, store)
+    assert again.job_id == lease.job_id and store.jobs.get(lease.job_id).result is None
