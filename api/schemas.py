@@ -187,10 +187,14 @@ class JobShown(Answer):
     holder: str = Field(description="The tuner process at work on it; empty where there is none.")
     wish: Wish | None = Field(description="What the tuner process has been asked for and not yet done.")
     progress: dict[str, Any] | None = Field(
-        description="The newest that a tuner process told: `stage`, `trials`, `speedup` so far, `left_s` until the "
-        "search ends, `remaining_gain`: by which share the rest of the search is expected to make the model faster."
+        description="The newest that a tuner process told: `stage`, `trials`, what a run takes by trials "
+        "(`default_ms`, `tuned_ms`, and their ratio `speedup`), `left_s` until the search ends, `remaining_gain`: by "
+        "which share the rest of the search is expected to make the model faster."
     )
-    result: dict[str, Any] | None = Field(description="The report of a job that succeeded.")
+    result: dict[str, Any] | None = Field(
+        description="The report of a job that has ended. Its `outcome` says whether the model is `faster`, or its "
+        "defaults were kept (`defaults_kept`)."
+    )
     error: str = Field(description="Why a job failed, in one line.")
     created_at: datetime
     updated_at: datetime

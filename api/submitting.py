@@ -15,6 +15,7 @@ from tunewright.tuner.commands import tune
 from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.insight.gain import Gain, GainOf
+from tunewright.tuner.jobs.report import Outcome
 from tunewright.tuner.jobs.view import showing
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import TRIED, clock, counted, gain, percent, printable, rough, short
@@ -214,7 +215,7 @@ def render_jobs(console: Console, data: Mapping[str, Any]) -> None:
     for job in data["jobs"]:
         table.add_row(
             str(job["id"]),
-            printable(job["state"]),
+            "defaults kept" if job["outcome"] == Outcome.DEFAULTS_KEPT else printable(job["state"]),
             Text(printable(job["label"])),
             Text(printable(job["target_name"] or short(job["target"]))),
             str(job["tasks"]),

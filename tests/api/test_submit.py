@@ -395,7 +395,9 @@ def test_lines_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines == ["searching: no gain so far, 0 of 100 trials, 0:00 elapsed"]
     ahead = {"stage": "searching", "speedup": 1.5, "left_s": 40.0, "remaining_gain": 0.015}
     view.show(Watched(Job.from_json(JOB | {"progress": ahead})).moment())
-    assert lines[1].endswith("1.50x as fast so far, 0 of 100 trials, 0:00 elapsed, about 0:40 left, 1.5% more expected")
+    assert lines[1].endswith(
+        "1.50x as fast by trials so far, 0 of 100 trials, 0:00 elapsed, about 0:40 left, 1.5% more expected"
+    )
 
 
 def test_lines_tell_what_changed_and_no_more_often_than_people_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,10 @@ class TestTheLines:
         assert "as fast as by default" not in drawn(*curve(1.0, 2.0), encoding="ascii")
 
     def test_the_last_line_is_what_it_was(self) -> None:
-        wanted = "searching: 1.04x as fast so far, 120 of 200 trials, 0:06 elapsed, about 0:04 left, 1.5% more expected"
+        wanted = (
+            "searching: 1.04x as fast by trials so far, 120 of 200 trials, 0:06 elapsed, about 0:04 left, "
+            "1.5% more expected"
+        )
         assert drawn(MOMENT).splitlines()[-1].strip() == wanted
 
     def test_what_trials_told_is_gone_once_schedules_are_compared(self) -> None:

@@ -370,7 +370,9 @@ def _told_again(last: Moment) -> str:
 def _summary(last: Moment, elapsed_s: float, left_s: float | None) -> str:
     parts = [f"{last.trials} of {counted(last.budget, 'trial')}", f"{clock(elapsed_s)} elapsed"]
     if last.speedup is not None and last.stage is Stage.SEARCHING:  # the trials' figure, which comparing replaces
-        parts.insert(0, f"{times(last.speedup)} as fast so far" if is_clear(last.speedup) else "no gain so far")
+        parts.insert(
+            0, f"{times(last.speedup)} as fast by trials so far" if is_clear(last.speedup) else "no gain so far"
+        )
     if left_s is not None and last.stage is Stage.SEARCHING:
         parts.append(f"about {clock(left_s)} left")
     if last.remaining_gain is not None and last.stage is Stage.SEARCHING:
