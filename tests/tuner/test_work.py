@@ -275,6 +275,32 @@ def test_a_candidate_that_takes_too_long_is_dropped_by_a_drain(store: SqlStore, 
     check(store, job.id, 6)
 
 
+@pytest.mark.parametrize(("wish", "state"), [("cancel", JobState.CANCELLED), ("pause", JobState.PAUSED)])
+def test_a_long_comparison_does_not_hold_up_who_wants_its_end(
+    store: SqlStore, submit: Submit, wish: str, state: JobState
+) -> None:
+    """And the tuner takes the next job, on a pool of its own."""
+    never, asked = Gate(), []
+
+    def compared(candidate: Candidate) -> Measurement:
+        if not asked:
+            asked.append(getattr(store.jobs, wish)(job.id))
+            never(candidate)
+        return by_key(candidate)
+
+    class Comparing(Machine):
+        def pool(self, target: Target) -> Pool:
+            self.pools.append(Told(by_key, compared))
+            return self.pools[-1]
+
+    job, machine, draining = submit(), Comparing(by_key), Draining()
+    other = submit()
+    with draining.on_signals():
+        assert tuner(store, machine, draining, lease_s=60.0).run(once=True) == 2
+    assert [store.jobs.get(one.id).state for one in (job, other)] == [state, JobState.SUCCEEDED]
+    assert len(machine.pools) == 2 and not draining.asked.is_set()
+
+
 def test_minutes_are_counted_over_processes(store: SqlStore, submit: Submit) -> None:
     def slow(candidate: Candidate) -> Measurement:
         time.sleep(0.05)  # what is counted is time
