@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from tunewright.bench.service import Service, serving
 from tunewright.bench.suite import MODELS
 from tunewright.db.jobs import JobState
 from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.tuner.insight.gain import Gain
+from tunewright.tuner.jobs.report import Outcome
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -102,6 +104,7 @@ def made(store: SqlStore, service: Service, minutes: float) -> dict[str, str]:
         client.post(f"/v1/jobs/{paused}:pause").raise_for_status()
         job = submitted(client, DONE, trials=TRIALS, minutes=minutes)
         until(store, job, lambda _, state: state is JobState.SUCCEEDED)
+        refuse_noise(store.jobs.get(job).result or {})
         running = submitted(client, RUNNING, trials=25 * TRIALS, minutes=60)
         submitted(client, WAITING, trials=TRIALS)
         until(store, running, lambda trials, _: trials >= BEGUN)
@@ -116,6 +119,15 @@ def made(store: SqlStore, service: Service, minutes: float) -> dict[str, str]:
         "cost-model": "/cost-model",
         "fleet": "/fleet",
     }
+
+
+def refuse_noise(result: Mapping[str, Any]) -> None:
+    """Raises SystemExit where the job that is shown was timed on a busy machine, or came to nothing."""
+    found = Gain.told(None, result)
+    if found.noise or found.outcome is not Outcome.FASTER:
+        raise SystemExit(
+            f"no pictures: {found.noise or 'the model became no faster'}; try again when nothing else runs"
+        )
 
 
 def submitted(client: httpx.Client, model: str, **settings: Any) -> int:
