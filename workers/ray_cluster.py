@@ -63,6 +63,7 @@ class RayCluster:
     def targets(self) -> list[Target]:
         """See `Machines.targets`."""
         self.nodes.refresh()
+        self.nodes.rest()
         return self.nodes.targets()
 
     def devices(self) -> list[DeviceState]:

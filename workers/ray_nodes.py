@@ -5,7 +5,7 @@ of its GPUs: two nodes on the same cores of one machine are one device. Its *kee
 name, so that all processes that share the cluster time through the same one, and no two candidates are ever timed at
 once. That of a GPU holds one of those that Ray counts, so nothing else that asks Ray for a GPU runs there. A keeper
 belongs to the process that made it and dies with it; the others notice and make another, which costs no candidate
-anything.
+anything. Where nodes may be had by asking, those in use are: see `ray_demand`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .builder import Built
 from .device import Device, Health, Setup, own_gpus, own_identity, own_name
 from .local import timed_together
 from .pool import DeviceState, has
+from .ray_demand import Demand, group_of, wanted
 
 ANSWER_S = 10.0
 """Time that a node has to answer which was there a moment ago."""
@@ -40,6 +41,9 @@ PAUSE_S = 1.0
 
 STARTS = 3
 """How often in a row a keeper fails to start before its device is left alone for a while."""
+
+REST_S = 60.0
+"""How long nodes that were asked for are kept between jobs: the next one would ask for them again."""
 
 SETUPS = 2
 """Timers that a keeper has at most, for processes with different limits or targets: each has a child."""
@@ -141,6 +145,9 @@ class Nodes:
         self._nodes: dict[str, tuple[Offer, ...]] = {}  # by Ray's id of it
         self._asked: dict[Any, str] = {}  # ids of nodes, by the answers that are awaited
         self._unfit: set[str] = set()  # ids of nodes that can't say what they are
+        self._groups: dict[str, str] = {}  # that may grow, by Ray's id of a node
+        self._demand = Demand(lambda function, *arguments: function(*arguments))
+        self._used_s = 0.0  # by the monotonic clock: when a keeper was last wanted
         self._places: dict[str, _Place] = {}  # by the identity of the device
         self._lock = threading.RLock()
 
@@ -185,10 +192,44 @@ class Nodes:
         return [self._places[identity].health.state(one.name, one.target) for identity, one in offers.items()]
 
     def builders(self, target: Target) -> list[str] | None:
-        """Ray's ids of the nodes that can compile for a target; None: all can. Code for GPUs takes what has one."""
+        """Ray's ids of the nodes that can compile for a target; None: all can. Code for GPUs takes what has one.
+
+        In a cluster that grows each build is for a node that is there: see `ray_demand`.
+        """
         if target.gpu is None:
-            return None
+            return list(self._nodes) if self._groups else None
+        return self._nodes_having(target)
+
+    def _nodes_having(self, target: Target) -> list[str]:
         return [node for node, offers in self._nodes.items() if any(has(one.target, target) for one in offers)]
+
+    def grow(self, target: Target, candidates: int) -> None:
+        """Ask for more nodes to time so many candidates on, where a group that has the target may grow."""
+        with self._lock:
+            having = self._nodes_having(target)
+            groups = {self._groups[node]: self._has_gpu(node) for node in having if node in self._groups}
+            if groups:
+                least = min(groups, key=lambda group: (groups[group], group))  # GPUs are not woken for a processor
+                self._demand.ask(least, wanted(len(having), len(self.having(target)), candidates))
+
+    def _has_gpu(self, node: str) -> bool:
+        return any(one.target.gpu is not None for one in self._nodes[node])
+
+    def rest(self) -> None:
+        """Between jobs. Nodes of groups that grow are let go of in time: a node with a keeper is never taken away."""
+        with self._lock:
+            if not self._groups or time.monotonic() < self._used_s + REST_S:
+                return
+            self._demand.let_go()
+            for node in self._groups.keys() & self._nodes.keys():
+                for one in self._nodes[node]:
+                    self._dismiss(self._places[one.identity])
+
+    def _dismiss(self, place: _Place) -> None:
+        actor = place.actor if place.starting is None else place.starting[0]
+        place.actor = place.starting = None
+        if actor is not None:
+            self._end(place, actor)
 
     def _describe_on(self, node: str, gpus: int) -> Any:
         return self._describe.options(scheduling_strategy=on_node(node)).remote(gpus)
@@ -197,6 +238,7 @@ class Nodes:
         """Ask the nodes that are new; forget those that are gone."""
         said = {node["NodeID"]: node["Resources"] for node in self.ray.nodes() if node["Alive"]}
         alive = {node for node, resources in said.items() if resources.get("CPU", 0) >= 1}
+        self._groups = {node: group for node in alive if (group := group_of(said[node])) is not None}
         self._nodes = {node: offers for node, offers in self._nodes.items() if node in alive}
         for node in alive - self._nodes.keys() - set(self._asked.values()) - self._unfit:
             self._asked[self._describe_on(node, int(said[node].get("GPU", 0)))] = node
@@ -230,6 +272,7 @@ class Nodes:
     def keepers(self, target: Target) -> dict[str, Any]:
         """Keepers of the devices that have a target and are not in quarantine. Those that lack one get it started."""
         with self._lock:
+            self._used_s = time.monotonic()
             free = [identity for identity in self.having(target) if not self._left_s(identity)]
             for identity in free:
                 self._start(identity)
@@ -309,8 +352,9 @@ class Nodes:
             self.ray.kill(actor)
 
     def let_go(self) -> None:
-        """Use no keeper any more."""
+        """Use no keeper any more, and no node that was asked for."""
         with self._lock:
+            self._demand.let_go()
             for place in self._places.values():
                 place.actor = place.starting = None
 

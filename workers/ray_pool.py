@@ -59,6 +59,7 @@ class RayPool:
             return
         self._nodes.refresh()
         self._check_devices()
+        self._nodes.grow(self._target, len(candidates))
         setup = self._nodes.setup
         for keeper in self._nodes.keepers(self._target).values():
             # While it is built; a failure shows again where it matters.

@@ -17,12 +17,15 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
+
+from tunewright.workers.ray_demand import GROUP
 
 Object = dict[str, Any]
 
@@ -31,6 +34,10 @@ CHART = HERE.parents[1] / "deploy" / "helm" / "tunewright"
 GOLDEN = HERE.parent / "golden"
 VALUES: dict[str, Object] = yaml.safe_load((HERE / "chart_values.yaml").read_text(encoding="utf-8"))
 DEFAULTS: Object = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+CONFINED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+OF_AUTOSCALER = "kubernetes"
+"""The volume with the token of its account."""
+
 SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 
 
@@ -77,6 +84,11 @@ def test_values_keep_to_the_schema(name: str) -> None:
     jsonschema.validate(merged(DEFAULTS, VALUES[name]), SCHEMA, jsonschema.Draft7Validator)
 
 
+def with_group(**given: Any) -> Object:
+    group = {"name": "a", "replicas": 1, "resources": {}, **given}
+    return {"database": {"url": "postgresql://db/x"}, "ray": {"workerGroups": [group]}}
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -87,10 +99,32 @@ def test_values_keep_to_the_schema(name: str) -> None:
         ({"database": {"url": "postgresql://db/x"}, "tuner": {"pool": "celery"}}, "not one of"),
         ({"database": {"url": "postgresql://db/x"}, "podSecurityContext": {"runAsNonRoot": False}}, "expected"),
         ({"database": {"url": "postgresql://db/x"}, "image": {"digest": "latest"}}, "does not match"),
+        ({"database": {"url": "postgresql://db/x"}, "ray": {"workerGroups": []}}, "non-empty"),
+        (with_group(), None),
+        (with_group(minReplicas=0, maxReplicas=2), "less than"),
+        (with_group(image="registry/image:1"), "not of type 'object'"),
+        (with_group(image={"name": "registry/image"}), "unexpected"),
+        (with_group(runtimeClass="nvidia"), "'runtimeClass' was unexpected"),
+        (with_group(runtimeClassName=1), "not of type 'string'"),
+        (with_group(env={"A": "b"}), "not of type 'array'"),
+        (with_group(env=[{"name": "A", "value": 1}]), "not of type 'string'"),
+        (with_group(env=[{"name": "A", "values": "1"}]), "unexpected"),
+        (with_group(volumes=[{"name": "tmp", "emptyDir": {}}]), "should not be valid"),  # the chart's own
+        (with_group(volumes=[{"name": "cache"}]), "does not have enough properties|too few|is too short"),
+        (with_group(volumeMounts=[{"name": "cache"}]), "required"),
+        (with_group(tolerations=[{"key": "a", "effect": "Never"}]), "not one of"),
+        (with_group(nodeSelector={"gpu": True}), "not of type 'string'"),
+        (with_group(podSecurityContext={"runAsNonRoot": False}), "expected"),
+        (with_group(podLabels={"app.kubernetes.io/component": "api"}), "should not be valid"),
+        (
+            {"database": {"url": "postgresql://db/x"}, "networkPolicy": {"ingressFrom": ["nginx"]}},
+            "not of type 'object'",
+        ),
+        ({"database": {"url": "postgresql://db/x"}, "networkPolicy": {"apiFrom": [{}]}}, "non-empty|enough"),
     ],
 )
-def test_wrong_values_are_refused(given: Object, said: str) -> None:
-    with pytest.raises(jsonschema.ValidationError, match=said):
+def test_wrong_values_are_refused(given: Object, said: str | None) -> None:
+    with nullcontext() if said is None else pytest.raises(jsonschema.ValidationError, match=said):
         jsonschema.validate(merged(DEFAULTS, given), SCHEMA, jsonschema.Draft7Validator)
 
 
@@ -128,7 +162,10 @@ def templates(documents: list[Object]) -> Iterator[Object]:
                 yield document["spec"]["template"]
             case "RayCluster":
                 for group in (document["spec"]["headGroupSpec"], *document["spec"]["workerGroupSpecs"]):
-                    yield group["template"]
+                    pod = group["template"]
+                    kind = "head" if group is document["spec"]["headGroupSpec"] else "worker"
+                    labels = pod["metadata"]["labels"] | {"ray.io/node-type": kind}  # which KubeRay gives them
+                    yield {**pod, "metadata": {**pod["metadata"], "labels": labels}}
 
 
 def containers(documents: list[Object]) -> Iterator[tuple[Object, Object]]:
@@ -146,14 +183,13 @@ def test_every_pod_is_confined(rendered: dict[str, list[Object]], name: str) -> 
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert spec["automountServiceAccountToken"] is False
         assert spec["enableServiceLinks"] is False  # they would set TUNEWRIGHT_... variables
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
-        assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/data", "/tmp"}
-        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
-        assert all("sizeLimit" in volume["emptyDir"] for volume in spec["volumes"])
+        assert {**container["securityContext"], "capabilities": ""} == {**CONFINED, "capabilities": ""}
+        assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+        assert {mount["mountPath"] for mount in container["volumeMounts"]} >= {"/data", "/tmp"}
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        assert len(volumes) == len(spec["volumes"])
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys() - {OF_AUTOSCALER}
+        assert all("sizeLimit" in volume["emptyDir"] for volume in volumes.values() if "emptyDir" in volume)
         assert container["resources"]["requests"] and container["resources"]["limits"]["memory"]
 
 
@@ -223,6 +259,128 @@ def test_ray_has_its_token_and_no_dashboard(rendered: dict[str, list[Object]], r
         assert len(cluster["metadata"]["name"]) <= 53  # KubeRay's limit
 
 
+def groups(documents: list[Object]) -> dict[str, Object]:
+    (cluster,) = of_kind(documents, "RayCluster")
+    return {group["groupName"]: group for group in cluster["spec"]["workerGroupSpecs"]}
+
+
+def test_a_cluster_with_a_group_that_grows_has_an_autoscaler(rendered: dict[str, list[Object]]) -> None:
+    for name, is_there in (("defaults", False), ("gpus", True)):
+        (cluster,) = of_kind(rendered[name], "RayCluster")
+        assert cluster["spec"].get("enableInTreeAutoscaling", False) is is_there
+        assert ("autoscalerOptions" in cluster["spec"]) is is_there
+        assert bool(of_kind(rendered[name], "NetworkPolicy", "-autoscaler")) is is_there
+    sizes = {name: (g["minReplicas"], g["replicas"], g["maxReplicas"]) for name, g in groups(rendered["gpus"]).items()}
+    assert sizes == {"cpu": (1, 1, 4), "a-gpu": (1, 1, 3), "own-image": (2, 2, 2)}
+
+
+def test_ray_reads_the_groups_as_they_are_meant(rendered: dict[str, list[Object]]) -> None:
+    config = pytest.importorskip("ray.autoscaler._private.kuberay.autoscaling_config")
+    (cluster,) = of_kind(rendered["gpus"], "RayCluster")
+    cluster = {**cluster, "metadata": {**cluster["metadata"], "namespace": "tuning"}}
+    read = config._derive_autoscaling_config_from_ray_cr(cluster)
+    assert read["idle_timeout_minutes"] == 1
+    kinds = read["available_node_types"]
+    assert {name: (kind["min_workers"], kind["max_workers"]) for name, kind in kinds.items()} == {
+        "headgroup": (0, 0),
+        "cpu": (1, 4),
+        "a-gpu": (1, 3),
+        "own-image": (2, 2),
+    }
+    assert kinds["headgroup"]["resources"]["CPU"] == 0  # nothing is built or timed there
+    assert (kinds["a-gpu"]["resources"]["CPU"], kinds["a-gpu"]["resources"]["GPU"]) == (8, 1)
+    for name in ("cpu", "a-gpu"):
+        assert kinds[name]["resources"][f"{GROUP}{name}"] == 1  # the tuner asks for nodes by it
+    assert not [resource for resource in kinds["own-image"]["resources"] if resource.startswith(GROUP)]
+
+
+def test_the_autoscaler_alone_can_change_the_cluster(rendered: dict[str, list[Object]]) -> None:
+    (cluster,) = of_kind(rendered["gpus"], "RayCluster")
+    head = cluster["spec"]["headGroupSpec"]["template"]["spec"]
+    assert "serviceAccountName" not in head  # KubeRay makes one, with a role
+    (options,) = [cluster["spec"]["autoscalerOptions"]]
+    assert {**options["securityContext"]} == CONFINED
+    mounts = {mount["name"]: mount["mountPath"] for mount in options["volumeMounts"]}
+    assert mounts == {"tmp": "/tmp", OF_AUTOSCALER: "/var/run/secrets/kubernetes.io/serviceaccount"}
+    (volume,) = [volume for volume in head["volumes"] if volume["name"] == OF_AUTOSCALER]
+    paths = [item.get("path") for source in volume["projected"]["sources"] for item in source.values()]
+    assert "token" in paths
+    for group in groups(rendered["gpus"]).values():
+        assert group["template"]["spec"]["serviceAccountName"] == "release-tunewright"  # which has no role
+    (policy,) = of_kind(rendered["everything"], "NetworkPolicy", "-autoscaler")
+    assert policy["spec"]["podSelector"]["matchLabels"]["ray.io/node-type"] == "head"
+    (rule,) = policy["spec"]["egress"]
+    assert rule == {"ports": [{"port": 6443, "protocol": "TCP"}], "to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}
+
+
+def test_each_pod_has_the_image_that_it_needs(rendered: dict[str, list[Object]], version: str) -> None:
+    def images(name: str) -> dict[str, str]:
+        return {c["name"]: c["image"] for c, _ in containers(rendered[name])}
+
+    assert set(images("defaults").values()) == {f"tunewright:{version}"}
+    made = images("gpus")
+    assert (made["api"], made["tuner"], made["ray-head"]) == tuple(
+        f"registry.example.org/tunewright:{tag}" for tag in ("8", "7", "7")
+    )
+    workers = {n: g["template"]["spec"]["containers"][0]["image"] for n, g in groups(rendered["gpus"]).items()}
+    assert workers == {
+        "cpu": "registry.example.org/tunewright:7",
+        "a-gpu": "registry.example.org/tunewright:7-cuda",
+        "own-image": f"registry.example.org/tunewright-own@{VALUES['everything']['image']['digest']}",
+    }
+
+
+def test_pods_have_all_that_is_given_for_them(rendered: dict[str, list[Object]]) -> None:
+    pod = groups(rendered["gpus"])["a-gpu"]["template"]
+    given = VALUES["gpus"]["ray"]["workerGroups"][1]
+    spec, (container,) = pod["spec"], pod["spec"]["containers"]
+    for field in ("runtimeClassName", "priorityClassName", "tolerations", "affinity", "terminationGracePeriodSeconds"):
+        assert spec[field] == given[field]
+    assert (container["env"], container["resources"]) == (given["env"], given["resources"])
+    assert given["volumeMounts"][0] in container["volumeMounts"] and given["volumes"][0] in spec["volumes"]
+    assert pod["metadata"]["annotations"] == given["podAnnotations"]
+    assert pod["metadata"]["labels"]["team"] == "compilers"
+    assert spec["securityContext"]["supplementalGroups"] == [44] and spec["securityContext"]["runAsUser"] == 10001
+    assert container["securityContext"]["capabilities"] == given["securityContext"]["capabilities"]
+    (api,) = of_kind(rendered["gpus"], "Deployment", "-api")
+    spec = api["spec"]["template"]["spec"]
+    for container in spec["initContainers"] + spec["containers"]:  # the migration opens the same database
+        assert VALUES["gpus"]["api"]["env"][0] in container["env"]
+        assert VALUES["gpus"]["api"]["volumeMounts"][0] in container["volumeMounts"]
+        assert container["envFrom"] == VALUES["gpus"]["api"]["envFrom"]
+
+
+def test_who_else_reaches_the_service_is_said(rendered: dict[str, list[Object]]) -> None:
+    def peers(name: str) -> list[Object]:
+        (policy,) = of_kind(rendered[name], "NetworkPolicy", "-api")
+        (rule,) = policy["spec"]["ingress"]
+        found: list[Object] = rule["from"]
+        return found
+
+    assert peers("defaults") == [{"podSelector": {}}]
+    given = VALUES["everything"]["networkPolicy"]
+    assert peers("everything") == [{"podSelector": {}}, *given["ingressFrom"], *given["prometheusFrom"]]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("helm_python") is None, reason="Helm is not here: see the head of this file"
+)
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [
+        ({"minReplicas": 1}, "a has minReplicas and no maxReplicas"),
+        ({"replicas": 5, "maxReplicas": 4}, "a has replicas 5, which must be from minReplicas 5 to maxReplicas 4"),
+        ({"replicas": 1, "minReplicas": 2, "maxReplicas": 4}, "must be from minReplicas 2 to maxReplicas 4"),
+        ({"replicas": 0, "maxReplicas": 4}, "keeps at least one node"),
+        ({"image": "x:1"}, "workerGroups/0/image"),
+        ({"runtimeClass": "nvidia"}, "runtimeClass"),
+    ],
+)
+def test_helm_says_what_is_wrong(group: Object, said: str) -> None:
+    with pytest.raises(Exception, match=said):  # of a package that is not always here
+        render(with_group(**group))
+
+
 def test_a_cluster_of_others_is_joined(rendered: dict[str, list[Object]]) -> None:
     assert not of_kind(rendered["cluster-of-others"], "RayCluster")
     (tuner,) = of_kind(rendered["cluster-of-others"], "Deployment", "-tuner")
@@ -260,4 +418,7 @@ def test_monitoring_brings_rules_and_board(rendered: dict[str, list[Object]], de
     (monitor,) = of_kind(rendered["everything"], "ServiceMonitor")
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["authorization"]["credentials"] == {"name": "tunewright-metrics", "key": "key"}
+    assert monitor["metadata"]["namespace"] == rules["metadata"]["namespace"] == "monitoring"
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["tuning"]}  # where what it watches is
+    assert board["metadata"]["namespace"] == "tuning"
     assert monitor["spec"]["jobLabel"] == "app.kubernetes.io/name"  # which the alerts know the job by

@@ -24,11 +24,47 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/*
+The image of a component: the chart's, or for a group with GPUs the one with CUDA, with what is given for the component
+itself. A digest belongs to the repository and tag that it stands beside.
+*/}}
+{{- define "tunewright.imageValues" -}}
+{{- $image := deepCopy .root.Values.image -}}
+{{- if not $image.tag -}}
+{{- $_ := set $image "tag" .root.Chart.AppVersion -}}
+{{- end -}}
+{{- $given := list (default dict .of.image) -}}
+{{- if include "tunewright.gpus" .of -}}
+{{- $_ := set $image "tag" (printf "%s-cuda" $image.tag) -}}
+{{- $_ := set $image "digest" "" -}}
+{{- $given = prepend $given .root.Values.cudaImage -}}
+{{- end -}}
+{{- range $own := $given -}}
+{{- if or $own.repository $own.tag -}}
+{{- $_ := set $image "digest" "" -}}
+{{- end -}}
+{{- range $key, $value := $own -}}
+{{- if $value -}}
+{{- $_ := set $image $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $image -}}
+{{- end -}}
+
 {{- define "tunewright.image" -}}
-{{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- $image := include "tunewright.imageValues" . | fromYaml -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- printf "%s:%s" $image.repository $image.tag -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether pods have GPUs: something, or nothing. KubeRay knows them by the same end of a resource's name. */}}
+{{- define "tunewright.gpus" -}}
+{{- range $name, $amount := (dig "resources" "limits" (dict) .) -}}
+{{- if hasSuffix "gpu" $name -}}yes{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -61,5 +97,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (include "tunewright.rayCluster" .) .Values.ray.tokenSecret -}}
 {{- else -}}
 {{- fail "ray.tokenSecret is needed where ray.enabled is false and tuner.pool is ray" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether a group of Ray's nodes grows and shrinks: something, or nothing. Refuses sizes that contradict each other. */}}
+{{- define "tunewright.grows" -}}
+{{- if hasKey . "maxReplicas" -}}
+{{- $least := default .replicas .minReplicas -}}
+{{- if or (lt (int .replicas) (int $least)) (gt (int .replicas) (int .maxReplicas)) -}}
+{{- fail (printf "ray.workerGroups: %s has replicas %v, which must be from minReplicas %v to maxReplicas %v" .name .replicas $least .maxReplicas) -}}
+{{- end -}}
+{{- if lt (int $least) 1 -}}
+{{- fail (printf "ray.workerGroups: %s has replicas 0: a group that grows keeps at least one node, which tells what can be tuned for there" .name) -}}
+{{- end -}}
+yes
+{{- else if hasKey . "minReplicas" -}}
+{{- fail (printf "ray.workerGroups: %s has minReplicas and no maxReplicas: give both for a group that grows, or replicas alone" .name) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the cluster has an autoscaler: something, or nothing. */}}
+{{- define "tunewright.autoscaler" -}}
+{{- if and .Values.ray.enabled (eq .Values.tuner.pool "ray") -}}
+{{- range .Values.ray.workerGroups -}}
+{{- include "tunewright.grows" . -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,36 +1,67 @@
-{{/* What all pods have in common. */}}
+{{/* What all pods have in common. Takes the chart's root and the values `of` the component, as the rest here does. */}}
 {{- define "tunewright.pod" -}}
-serviceAccountName: {{ include "tunewright.serviceAccount" . }}
 automountServiceAccountToken: false
 enableServiceLinks: false
-{{- with .Values.imagePullSecrets }}
+{{- with .serviceAccount }}
+serviceAccountName: {{ . }}
+{{- end }}
+{{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-securityContext: {{- toYaml .Values.podSecurityContext | nindent 2 }}
+securityContext:
+  {{- mergeOverwrite (deepCopy .root.Values.podSecurityContext) (default dict .of.podSecurityContext) | toYaml | nindent 2 }}
+{{- range $field := list "priorityClassName" "runtimeClassName" "terminationGracePeriodSeconds" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
+{{- with get $.of $field }}
+{{ dict $field . | toYaml }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "tunewright.podMetadata" -}}
+labels:
+  {{- include "tunewright.labels" .root | nindent 2 }}
+  app.kubernetes.io/component: {{ .component }}
+  {{- with .of.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .of.podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "tunewright.container" -}}
 image: {{ include "tunewright.image" . }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities:
-    drop: [ALL]
+imagePullPolicy: {{ (include "tunewright.imageValues" . | fromYaml).pullPolicy }}
+securityContext: {{- include "tunewright.securityContext" .of.securityContext | nindent 2 }}
 volumeMounts:
   - name: data
     mountPath: /data
   - name: tmp
     mountPath: /tmp
+  {{- with .of.volumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .of.envFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Of a container, with what is given for it. */}}
+{{- define "tunewright.securityContext" -}}
+{{- $confined := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
+{{- mergeOverwrite $confined (default dict .) | toYaml -}}
 {{- end -}}
 
 {{- define "tunewright.volumes" -}}
 - name: data
   emptyDir:
-    sizeLimit: {{ . }}
+    sizeLimit: {{ .of.scratchSize }}
 - name: tmp
   emptyDir:
-    sizeLimit: {{ . }}
+    sizeLimit: {{ .of.scratchSize }}
+{{- with .of.volumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "tunewright.databaseEnv" -}}
@@ -56,20 +87,12 @@ volumeMounts:
 - name: migrate
   {{- include "tunewright.container" . | nindent 2 }}
   args: [db, upgrade]
-  env: {{- include "tunewright.databaseEnv" . | nindent 4 }}
+  env:
+    {{- include "tunewright.databaseEnv" .root | nindent 4 }}
+    {{- with .of.env }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   resources:
     requests: {cpu: 100m, memory: 256Mi}
     limits: {memory: 1Gi}
-{{- end -}}
-
-{{- define "tunewright.placement" -}}
-{{- with .nodeSelector }}
-nodeSelector: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .tolerations }}
-tolerations: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .affinity }}
-affinity: {{- toYaml . | nindent 2 }}
-{{- end }}
 {{- end -}}
