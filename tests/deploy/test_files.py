@@ -39,15 +39,18 @@ def test_compose_keeps_to_its_schema(deploy: Path) -> None:
 def test_the_image_is_fixed_and_without_rights(deploy: Path) -> None:
     text = (deploy / "Dockerfile").read_text(encoding="utf-8")
     assert re.search(r"^ARG PYTHON=3\.\d+-slim-\w+$", text, re.MULTILINE)
-    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["python:${PYTHON}${BASE_DIGEST}"] * 2
+    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE)
+    fixed = "python:${PYTHON}${BASE_DIGEST}"
+    assert stages == [(fixed, "build"), ("build", "build-cuda"), (fixed, "base"), ("base", "cuda"), ("base", "")]
     for line in re.findall(r"pip install (.*?)(?: \\|$)", text, re.MULTILINE):
         assert "--require-hashes" in line or "--no-index" in line, line
-    last = text.rpartition("\nFROM ")[2]
+    last = text.partition(" AS base\n")[2]  # what both images are made of
     assert re.findall(r"^USER (.*)", last, re.MULTILINE) == ["${UID}:${UID}"]
     (program,) = re.findall(r"^ENTRYPOINT (.*)", last, re.MULTILINE)
     assert json.loads(program) == ["tunewright"]  # the exec form
     assert "TUNEWRIGHT_HOME=/data" in last
     assert "/livez" in last
+    assert not re.search("^RUN", last.partition("\nFROM ")[2], re.MULTILINE)  # as a user without rights
 
 
 def test_the_image_is_built_from_what_the_wheel_needs(root: Path, deploy: Path) -> None:

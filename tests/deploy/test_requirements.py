@@ -15,6 +15,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = ("serve", "postgres", "otel")
+ENTRY = r"(?m)^(?=[a-z0-9])"
+"""Where an entry of the lock begins."""
+
 HEAD = "# A part of constraints.txt, written by `./dev test tests/deploy --update-golden`: {what}.\n"
 
 
@@ -61,20 +64,32 @@ def part(roots: set[str]) -> str:
     return "".join(pins for name in sorted(needed) for pins, _ in locked[name])
 
 
-def service_part() -> str:
+def of_service(*more: str) -> set[str]:
+    """What the service asks for by name, with its extras and `more`."""
     data = project()["project"]
     extras = data["optional-dependencies"]
     roots = set(named(data["dependencies"], extras))
-    for extra in EXTRAS:
+    for extra in (*EXTRAS, *more):
         roots |= set(named(extras[extra], extras))
-    return HEAD.format(what="the service, with its extras " + ", ".join(EXTRAS)) + part(roots)
+    return roots
+
+
+def service_part() -> str:
+    return HEAD.format(what="the service, with its extras " + ", ".join(EXTRAS)) + part(of_service())
+
+
+def cuda_part() -> str:
+    """What the extra adds to the service."""
+    there = part(of_service())
+    added = [entry for entry in re.split(ENTRY, part(of_service("cuda")))[1:] if entry not in there]
+    return HEAD.format(what="what the extra cuda adds to requirements.txt") + "".join(added)
 
 
 def build_part() -> str:
     return HEAD.format(what="what builds the wheel") + part({"setuptools"})
 
 
-FILES = {"requirements.txt": service_part, "build-requirements.txt": build_part}
+FILES = {"requirements.txt": service_part, "cuda-requirements.txt": cuda_part, "build-requirements.txt": build_part}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -90,8 +105,14 @@ def test_every_package_has_hashes_and_nothing_of_the_tests_comes_along() -> None
     pins = re.findall(r"(?m)^([a-z0-9._-]+)==", text)
     assert {"fastapi", "ray", "psycopg", "psycopg-binary", "uvicorn", "onnx", "llvmlite", "xgboost-cpu"} <= set(pins)
     assert not {"pytest", "openvino", "onnxruntime", "mypy", "hypothesis", "setuptools"} & set(pins)
-    for entry in re.split(r"(?m)^(?=[a-z0-9])", text)[1:]:
+    for entry in re.split(ENTRY, text + cuda_part())[1:]:
         assert "--hash=sha256:" in entry, entry
+
+
+def test_the_image_with_cuda_has_what_compiles_and_drives() -> None:
+    pins = set(re.findall(r"(?m)^([a-z0-9._-]+)==", cuda_part()))
+    assert {"cupy-cuda13x", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-ml-py"} <= pins
+    assert not pins & set(re.findall(r"(?m)^([a-z0-9._-]+)==", service_part()))
 
 
 def test_the_wheel_is_built_with_what_the_project_asks_for() -> None:
