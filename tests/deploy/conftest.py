@@ -36,10 +36,69 @@ def ray_version() -> str:
     return found[1]
 
 
+class Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML with the tag `!reset` of Compose: what the file before has there is left out."""
+
+
+Loader.add_constructor("!reset", lambda loader, node: RESET)
+RESET = "!reset"
+
+
+def merged(before: Any, given: Any) -> Any:
+    """What Compose makes of one file after another, as far as ours go. Commands replace each other, lists add up."""
+    if given == RESET:
+        return None
+    if isinstance(before, dict) and isinstance(given, dict):
+        replaced = {"command", "entrypoint", "test"}
+        both = {
+            key: value if key in replaced or key not in before else merged(before[key], value)
+            for key, value in given.items()
+        }
+        return {key: value for key, value in {**before, **both}.items() if value is not None}
+    if isinstance(before, list) and isinstance(given, list):
+        return before + given
+    return given
+
+
+def composed(*names: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        text = (ROOT / "deploy" / f"{name}.yaml").read_text(encoding="utf-8")
+        found = merged(found, yaml.load(text, Loader))  # noqa: S506 - a safe one with one more tag
+    return found
+
+
+COMPOSED = (
+    ("compose",),
+    ("compose", "compose.gpu"),
+    ("compose", "compose.machines"),
+    ("compose", "compose.machines", "compose.gpu"),
+    ("compose.worker",),
+    ("compose.worker", "compose.gpu"),
+)
+"""The files that are told to be used together."""
+
+
 @pytest.fixture(scope="session")
 def compose() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
-    return found
+    return composed("compose")
+
+
+@pytest.fixture(scope="session", params=COMPOSED, ids="+".join)
+def any_compose(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return composed(*request.param)
+
+
+@pytest.fixture(scope="session")
+def machines() -> dict[str, Any]:
+    """The first of several machines."""
+    return composed("compose", "compose.machines")
+
+
+@pytest.fixture(scope="session")
+def worker() -> dict[str, Any]:
+    """Every machine but the first."""
+    return composed("compose.worker")
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,8 @@ import typer.main
 
 import tunewright.api.program
 
+from .conftest import COMPOSED, composed
+
 Object = dict[str, Any]
 
 PAGES = ("deploy.md", "operate.md", "security.md")
@@ -44,11 +46,12 @@ def of_container(entrypoint: list[str], command: list[str]) -> Iterator[list[str
         yield entrypoint + command
 
 
-def deployed(root: Path, compose: Object, rendered: dict[str, list[Object]]) -> Iterator[tuple[str, list[str]]]:
-    for name, service in compose["services"].items():
-        if service["image"].startswith("${TUNEWRIGHT_IMAGE"):
-            for words in of_container(service.get("entrypoint", ["tunewright"]), service["command"]):
-                yield f"compose.yaml {name}", words
+def deployed(root: Path, rendered: dict[str, list[Object]]) -> Iterator[tuple[str, list[str]]]:
+    for files in COMPOSED:
+        for name, service in composed(*files)["services"].items():
+            if service["image"].startswith("${TUNEWRIGHT_"):
+                for words in of_container(service.get("entrypoint", ["tunewright"]), service["command"]):
+                    yield f"{'+'.join(files)} {name}", words
     for name, documents in rendered.items():
         for document in documents:
             if document["kind"] == "Deployment":
@@ -91,18 +94,18 @@ def check(where: str, words: list[str]) -> None:
     assert least <= arguments <= most, f"{where}: {' '.join(words)}: {arguments} arguments"
 
 
-def test_every_command_and_option_exists(root: Path, compose: Object, rendered: dict[str, list[Object]]) -> None:
-    found = list(deployed(root, compose, rendered))
+def test_every_command_and_option_exists(root: Path, rendered: dict[str, list[Object]]) -> None:
+    found = list(deployed(root, rendered))
     ours = [(where, words) for where, words in found if words[0] == "tunewright"]
     assert {"serve", "work", "db", "key"} <= {words[1] for _, words in ours}
     for where, words in ours:
         check(where, words)
 
 
-def test_every_option_of_ray_exists(root: Path, compose: Object, rendered: dict[str, list[Object]]) -> None:
+def test_every_option_of_ray_exists(root: Path, rendered: dict[str, list[Object]]) -> None:
     scripts = pytest.importorskip("ray.scripts.scripts")
     known = {name for p in scripts.start.params for name in p.opts}
-    found = [words for _, words in deployed(root, compose, rendered) if words[:2] == ["ray", "start"]]
+    found = [words for _, words in deployed(root, rendered) if words[:2] == ["ray", "start"]]
     assert len(found) >= 5
     for words in found:
         assert {word.partition("=")[0] for word in words[2:]} <= known

@@ -32,8 +32,10 @@ def test_yaml_passes_its_linter(deploy: Path) -> None:
     run(BIN / "yamllint", "--strict", "--config-file", deploy / ".yamllint.yaml", deploy, here)
 
 
-def test_compose_keeps_to_its_schema(deploy: Path) -> None:
-    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", deploy / "compose.yaml")
+def test_compose_keeps_to_its_schema(any_compose: Object, tmp_path: Path) -> None:
+    file = tmp_path / "compose.json"
+    file.write_text(json.dumps(any_compose), encoding="utf-8")
+    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", file)
 
 
 def test_the_image_is_fixed_and_without_rights(deploy: Path) -> None:
@@ -61,13 +63,19 @@ def test_the_image_is_built_from_what_the_wheel_needs(root: Path, deploy: Path) 
 
 
 def ours(compose: Object) -> dict[str, Object]:
-    return {name: s for name, s in compose["services"].items() if s["image"].startswith("${TUNEWRIGHT_IMAGE")}
+    return {name: s for name, s in compose["services"].items() if s["image"].startswith("${TUNEWRIGHT_")}
 
 
-def test_compose_runs_what_is_built_and_confines_it(compose: Object, version: str) -> None:
-    assert ours(compose).keys() == {"migrate", "api", "ray-head", "ray-worker", "tuner"}
-    for service in ours(compose).values():
-        assert service["image"] == f"${{TUNEWRIGHT_IMAGE:-tunewright:{version}}}"
+def test_compose_runs_what_is_built_and_confines_it(any_compose: Object, version: str) -> None:
+    assert ours(any_compose).keys() in ({"migrate", "api", "ray-head", "ray-worker", "tuner"}, {"ray-worker"})
+    for service in ours(any_compose).values():
+        if "target" in service["build"]:
+            assert service["build"]["target"] == "cuda"
+            assert service["image"] == f"${{TUNEWRIGHT_CUDA_IMAGE:-tunewright:{version}-cuda}}"
+            (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+            assert device == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+        else:
+            assert service["image"] == f"${{TUNEWRIGHT_IMAGE:-tunewright:{version}}}"
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
@@ -75,12 +83,12 @@ def test_compose_runs_what_is_built_and_confines_it(compose: Object, version: st
         assert {entry.partition(":")[0] for entry in service["tmpfs"]} == {"/tmp", "/data"}
 
 
-def test_compose_has_no_password_of_its_own(compose: Object, deploy: Path) -> None:
-    for service in compose["services"].values():
+def test_compose_has_no_password_of_its_own(any_compose: Object, deploy: Path) -> None:
+    for service in any_compose["services"].values():
         for name, value in service.get("environment", {}).items():
             if re.search("PASSWORD|TOKEN|SECRET|KEY", name) and not name.endswith("__FILE"):
                 assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", value), name  # compose stops without it
-    for secret in compose["secrets"].values():
+    for secret in any_compose.get("secrets", {}).values():
         assert not (deploy / secret["file"]).exists()
 
 
@@ -101,19 +109,20 @@ def test_compose_waits_for_what_is_needed(compose: Object) -> None:
         assert services[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
 
 
-def test_ray_has_its_token_and_no_dashboard(compose: Object) -> None:
-    for name in ("ray-head", "ray-worker", "tuner"):
-        environment = compose["services"][name]["environment"]
+def test_ray_has_its_token_and_no_dashboard(any_compose: Object) -> None:
+    for name in {"ray-head", "ray-worker", "tuner"} & any_compose["services"].keys():
+        environment = any_compose["services"][name]["environment"]
         assert environment["RAY_AUTH_MODE"] == "token"
         assert environment["RAY_AUTH_TOKEN"].startswith("${RAY_AUTH_TOKEN:?")
-    assert "--include-dashboard=false" in compose["services"]["ray-head"]["command"]
-    for name, service in compose["services"].items():
+        if name == "ray-head":
+            assert "--include-dashboard=false" in any_compose["services"][name]["command"]
+    for name, service in any_compose["services"].items():
         if name.startswith("ray"):
             assert "ports" not in service
 
 
-def test_nothing_listens_beyond_loopback_unasked(compose: Object) -> None:
-    for service in compose["services"].values():
+def test_nothing_listens_beyond_loopback_unasked(any_compose: Object) -> None:
+    for service in any_compose["services"].values():
         for port in service.get("ports", []):
             assert port.startswith(("127.0.0.1:", "${TUNEWRIGHT_LISTEN:-127.0.0.1:"))
 
@@ -122,6 +131,40 @@ def test_only_those_who_need_it_reach_the_database(compose: Object) -> None:
     reach = {name for name, service in compose["services"].items() if "database" in service.get("networks", [])}
     assert reach == {"postgres", "migrate", "api", "tuner"}
     assert compose["networks"]["database"] == {"internal": True}
+
+
+def options(service: Object) -> set[str]:
+    """Of the `ray start` in the command of a service."""
+    return set(re.findall(r"--[-a-z]+=[^\s;]+", " ".join(service["command"])))
+
+
+def test_machines_reach_each_other(machines: Object, worker: Object, compose: Object) -> None:
+    """Each node tells the others the address of its machine, on whose own network it is."""
+    first, other = machines["services"], worker["services"]["ray-worker"]
+    for service in (first["ray-head"], first["ray-worker"], first["tuner"], other):
+        assert service["network_mode"] == "host" and "networks" not in service
+        assert any(o.startswith("--node-ip-address=${TUNEWRIGHT_ADDRESS") for o in options(service))
+    assert "--address=${TUNEWRIGHT_ADDRESS}:6379" in options(first["ray-worker"]) & options(first["tuner"])
+    assert re.search(r"--address=\$\{TUNEWRIGHT_HEAD:\?[^}]+\}:6379", " ".join(other["command"]))
+    assert "--ray-address ${TUNEWRIGHT_ADDRESS}:6379" in first["tuner"]["command"][0]
+    assert other["environment"] == compose["services"]["ray-worker"]["environment"] | {
+        "RAY_AUTH_TOKEN": other["environment"]["RAY_AUTH_TOKEN"]
+    }
+    for name in ("ray-head", "ray-worker", "tuner"):  # else they are started as on a machine alone
+        more = {o for o in options(first[name]) if not re.match("--(node-ip-)?address|--ray-address", o)}
+        alone = {o for o in options(compose["services"][name]) if not o.startswith("--address")}
+        assert more == alone
+    kept = ("tmpfs", "shm_size", "read_only", "cap_drop", "security_opt", "pids_limit", "init", "stop_grace_period")
+    assert {k: other[k] for k in kept} == {k: compose["services"]["ray-worker"][k] for k in kept}
+
+
+def test_the_tuner_of_the_first_machine_reaches_the_database(machines: Object) -> None:
+    (port,) = machines["services"]["postgres"]["ports"]
+    assert port.startswith("127.0.0.1:")
+    published = port.removeprefix("127.0.0.1:").rpartition(":")[0]
+    assert f"@127.0.0.1:{published}/" in machines["services"]["tuner"]["environment"]["TUNEWRIGHT_DB"]
+    inside = [name for name, network in machines["networks"].items() if (network or {}).get("internal")]
+    assert set(machines["services"]["postgres"]["networks"]) - set(inside)  # ports of no others are published
 
 
 def test_only_monitoring_is_optional(compose: Object) -> None:
@@ -149,6 +192,16 @@ def test_prometheus_asks_a_service_that_answers_to_that_name(compose: Object, de
     assert secret in compose["services"]["prometheus"]["secrets"]
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "Dockerfile", "prometheus/rules.yaml", "helm/tunewright/values.yaml"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "compose.yaml",
+        "compose.worker.yaml",
+        "compose.gpu.yaml",
+        "Dockerfile",
+        "prometheus/rules.yaml",
+        "helm/tunewright/values.yaml",
+    ],
+)
 def test_nothing_is_left_to_the_latest(deploy: Path, name: str) -> None:
     assert ":latest" not in (deploy / name).read_text(encoding="utf-8")
