@@ -60,7 +60,7 @@ def validate(document: Object, schemas: Path) -> None:
         return DRAFT7.create_resource(contents)
 
     schema = {"$ref": f"file:///{name}.json"}
-    registry: referencing.Registry[Any] = referencing.Registry(retrieve=retrieve)
+    registry: referencing.Registry[Any] = referencing.Registry(retrieve=retrieve)  # type: ignore[call-arg]
     jsonschema.Draft7Validator(schema, registry=registry).validate(document)
 
 
