@@ -352,9 +352,8 @@ class Nodes:
             self.ray.kill(actor)
 
     def let_go(self) -> None:
-        """Use no keeper any more, and no node that was asked for."""
+        """Use no keeper any more."""
         with self._lock:
-            self._demand.let_go()
             for place in self._places.values():
                 place.actor = place.starting = None
 

@@ -128,6 +128,20 @@ def test_wrong_values_are_refused(given: Object, said: str | None) -> None:
         jsonschema.validate(merged(DEFAULTS, given), SCHEMA, jsonschema.Draft7Validator)
 
 
+def test_examples_keep_to_the_schema(root: Path) -> None:
+    page = (root / "docs" / "deploy.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?m)^    (?:ray|networkPolicy):\n(?:      .*\n)+", page)
+    commented = re.findall(
+        r"(?m)^  #   - name: .*\n(?:  #     .*\n)+", (CHART / "values.yaml").read_text(encoding="utf-8")
+    )
+    examples = [yaml.safe_load(block) for block in blocks]
+    examples += [{"ray": {"workerGroups": yaml.safe_load(text.replace("  #   ", ""))}} for text in commented]
+    assert len(examples) == 3
+    for example in examples:
+        given = merged(DEFAULTS, {"database": {"existingSecret": "db"}} | example)
+        jsonschema.validate(given, SCHEMA, jsonschema.Draft7Validator)
+
+
 def test_templates_use_values_that_are_there() -> None:
     used = set()
     for path in (CHART / "templates").iterdir():

@@ -61,10 +61,10 @@ itself. A digest belongs to the repository and tag that it stands beside.
 {{- end -}}
 {{- end -}}
 
-{{/* Whether pods have GPUs: something, or nothing. KubeRay knows them by the same end of a resource's name. */}}
+{{/* Whether pods have GPUs: something, or nothing. KubeRay knows them by the same names. */}}
 {{- define "tunewright.gpus" -}}
 {{- range $name, $amount := (dig "resources" "limits" (dict) .) -}}
-{{- if hasSuffix "gpu" $name -}}yes{{- end -}}
+{{- if regexMatch "gpu$|^nvidia[.]com/mig-" $name -}}yes{{- end -}}
 {{- end -}}
 {{- end -}}
 
