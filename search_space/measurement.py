@@ -11,7 +11,6 @@ from tunewright.graph.task import Task
 
 from .schedule import Schedule
 
-
 NOISE = "noise"
 """The entry of a provenance that says, for people, why the machine was too busy for the times to be relied on."""
 
@@ -56,7 +55,7 @@ class Measurement:
     provenance: dict[str, str] = field(default_factory=dict)  # machine, compiler and library versions
     incumbent_s: float | None = None  # noted of what this one was timed in turn with: the fastest one, or its standard
     warm_s: float | None = None  # median with all operands in the caches; the other figures are with constants cold
-    warm_samples_s: tuple[float, ...] = ()  # what that is the median of; only as a comparison gives it: it is neither stored nor sent
+    warm_samples_s: tuple[float, ...] = ()  # what that is the median of, as comparisons give it: not stored
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -254,7 +254,8 @@ def time_whole(tell: Tell, model: str, threads: int, variants: dict[str, dict[st
     from tunewright.tuner.settings import settings
 
     wanted = {name: Variant.from_json(data) for name, data in variants.items()}
-    return dict(time_sessions(open_model(Path(model)), detect(threads), settings().objects, wanted).times_s)
+    found = time_sessions(open_model(Path(model)), detect(threads), settings().objects, wanted)
+    return {name: latency.median_s for name, latency in found.latencies.items()}
 
 
 CALLS: dict[str, Call] = {

@@ -17,7 +17,6 @@ from tunewright.api import program
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.tuner.commands import tune
-from tunewright.tuner.jobs.report import Report
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.text import duration, times
 
@@ -52,7 +51,7 @@ class Ended:
     one: Running
     url: str
     path: Path
-    report: Report
+    report: Any  # a Report, of which everything is known
     client: httpx.Client
     command: Command
     texts: dict[str, str] = field(default_factory=dict)

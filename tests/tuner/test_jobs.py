@@ -529,7 +529,7 @@ def test_a_model_that_is_faster_says_by_how_much(network: Model, store: SqlStore
     assert (report.outcome, report.rejected_s) == (ReportOutcome.FASTER, None)
     assert report.speedup == pytest.approx(1.5, rel=0.01)
     low, high = report.speedup_interval or (0.0, 0.0)
-    assert 1.48 < low <= report.speedup <= high < 1.52
+    assert report.speedup is not None and 1.48 < low <= report.speedup <= high < 1.52
     assert report.tuned_interval_s is not None and report.tuned_interval_s[0] <= (report.tuned_s or 0.0)
     for task in report.tasks:
         assert task.best_interval_s == (task.best_s, task.best_s) and task.default_interval_s is not None

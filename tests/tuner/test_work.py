@@ -280,7 +280,8 @@ def test_a_long_comparison_does_not_hold_up_who_wants_its_end(
     store: SqlStore, submit: Submit, wish: str, state: JobState
 ) -> None:
     """And the tuner takes the next job, on a pool of its own."""
-    never, asked = Gate(), []
+    never = Gate()
+    asked: list[Job] = []
 
     def compared(candidate: Candidate) -> Measurement:
         if not asked:

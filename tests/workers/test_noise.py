@@ -55,7 +55,7 @@ def test_own_work_is_no_disturbance(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path, ticks, now_s = tmp_path / "stat", os.sysconf("SC_CLK_TCK"), [10.0]
     monkeypatch.setattr(stolen, "STAT", path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
-    monkeypatch.setattr(noise.time, "process_time", lambda: 3.0 if now_s[0] == 10.0 else 3.25)
+    monkeypatch.setattr(time, "process_time", lambda: 3.0 if now_s[0] == 10.0 else 3.25)
     monkeypatch.setattr(noise, "_spent_s", lambda pid: 5.0 if now_s[0] == 10.0 else 5.5)
     path.write_text(STAT.format(busy=100 * ticks, stolen=ticks))
     watch = Watch(lambda: [4711, None], lambda: now_s[0])
