@@ -5,7 +5,7 @@ What is best for a task by itself stays the best for it, and other models use it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tunewright.codegen.target import Target
@@ -40,10 +40,10 @@ def kept_defaults(
     return {key: _default(one, target, reported[key]) for key, one in found.items()}
 
 
-def _last_result(store: SqlStore, model_sha256: str, task_keys: Set[str], target: Target) -> Mapping[str, Any] | None:
+def _last_result(store: SqlStore, model_sha256: str, task_keys: Collection[str], target: Target) -> Mapping[str, Any] | None:
     states = (JobState.SUCCEEDED, JobState.PAUSED)
     for job in store.jobs.list(states, model_sha256=model_sha256, target_key=target.key, limit=LOOKED_AT):
-        if job.result is not None and {task.task_key for task in job.spec.tasks} == task_keys:
+        if job.result is not None and {task.task_key for task in job.spec.tasks} == set(task_keys):
             return job.result
     return None
 
