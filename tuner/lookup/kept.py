@@ -40,7 +40,9 @@ def kept_defaults(
     return {key: _default(one, target, reported[key]) for key, one in found.items()}
 
 
-def _last_result(store: SqlStore, model_sha256: str, task_keys: Collection[str], target: Target) -> Mapping[str, Any] | None:
+def _last_result(
+    store: SqlStore, model_sha256: str, task_keys: Collection[str], target: Target
+) -> Mapping[str, Any] | None:
     states = (JobState.SUCCEEDED, JobState.PAUSED)
     for job in store.jobs.list(states, model_sha256=model_sha256, target_key=target.key, limit=LOOKED_AT):
         if job.result is not None and {task.task_key for task in job.spec.tasks} == set(task_keys):
