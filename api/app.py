@@ -29,7 +29,20 @@ from .looks import Looks
 from .metrics import Metrics
 from .readers import ModelReader, Readers
 from .rendered import Rendered
-from .routes import changes, events, fleet, jobs, launching, lookups, models, operating, pages, records, snapshots
+from .routes import (
+    changes,
+    events,
+    fleet,
+    jobs,
+    launching,
+    lookups,
+    models,
+    operating,
+    pages,
+    records,
+    snapshots,
+    voiding,
+)
 from .routes.answering import Answering
 from .service import Options, Service
 
@@ -86,7 +99,7 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
     app.state.service, app.state.keys, app.state.rates = service, keys, rates
     app.state.answering, app.state.rendered = Answering(store, options.most_unfinished), Rendered()
     app.state.looks = Looks()
-    for part in (models, jobs, events, changes, lookups, launching, snapshots, records, fleet, operating):
+    for part in (models, jobs, events, changes, lookups, launching, snapshots, records, voiding, fleet, operating):
         app.include_router(part.router)
     for router in pages.ROUTERS:
         app.include_router(router)

@@ -15,6 +15,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tunewright.codegen.target import MAX_THREADS, Target
+from tunewright.db.exchange import LONGEST_REASON
 from tunewright.db.fleet import Device, Tuner
 from tunewright.db.jobs import Event, EventKind, Job, JobState, Trial, Wish
 from tunewright.db.uploads import Upload
@@ -393,6 +394,30 @@ class ImportedShown(Answer):
 
     added: int = Field(description="Records that are new.")
     known: int = Field(description="Records that were here already, and stayed as they were.")
+
+
+class LiftAsked(Asked):
+    """A schedule of a task that was taken back."""
+
+    target: Digest = Field(description="Key of the target that it was measured on.")
+    schedule: Digest = Field(description="Its key.")
+
+
+class VoidAsked(Asked):
+    """What is taken back, and why."""
+
+    target: Digest = Field(description="Key of the target that it was measured on.")
+    schedule: Digest | None = Field(None, description="Key of the schedule; null: of the best known one.")
+    reason: str = Field(min_length=1, max_length=LONGEST_REASON, description="For people.", examples=["wrong results"])
+
+
+class VoidShown(Answer):
+    """What was taken back, or counts again."""
+
+    task: Digest
+    target: Digest
+    schedule: Digest
+    records: int = Field(description="Trials and confirmations of that schedule that this concerns.")
 
 
 # Fleet

@@ -36,6 +36,7 @@ class Scope(StrEnum):
     JOBS_WRITE = "jobs:write"  # upload models, submit and steer jobs
     RECORDS_READ = "records:read"  # lookup, snapshots, targets
     RECORDS_WRITE = "records:write"  # import
+    RECORDS_VOID = "records:void"  # take records back
     METRICS = "metrics"  # for Prometheus
     LOGIN = "login"  # turns into a browser session, once
 

@@ -9,6 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
+from tunewright.search_space.measurement import Status
+
 from .choice import best_rows
 from .database import KEYS_AT_ONCE, Database, batches
 from .models import BestRow, ConfirmationRow, Measured
@@ -24,20 +26,23 @@ COPIED = (
     "high_s",
     "provenance",
     "created_at",
+    "is_imported",
 )
 """What a best takes over from the row that it is. The first two are its key."""
 
+IS_BEST = BestRow.target_key == bindparam("target"), BestRow.task_key == bindparam("task")
+
 STANDING = select(
-    select(BestRow.median_s)
-    .where(BestRow.target_key == bindparam("target"), BestRow.task_key == bindparam("task"))
-    .scalar_subquery()
-    .label("best_s"),
+    # What was imported is nothing beside what is timed here.
+    select(BestRow.median_s).where(*IS_BEST, BestRow.is_imported.is_(False)).scalar_subquery().label("best_s"),
     select(func.max(ConfirmationRow.created_at))
     .where(ConfirmationRow.target_key == bindparam("target"), ConfirmationRow.task_key == bindparam("task"))
     .scalar_subquery()
     .label("confirmed_at"),
+    select(BestRow.is_imported).where(*IS_BEST).scalar_subquery().label("is_imported"),
 )
-"""The time of what is best for a task, and when it was last confirmed; null where there is none."""
+"""The time of the best for a task that was timed here, when it was last confirmed, and whether the best is an imported
+one; null where there is none."""
 
 TURNS, LANES = 0x62657374, 256  # "best"
 """PostgreSQL's advisory locks: their space, and how many there are. A large import must not use up the lock table."""
@@ -58,17 +63,19 @@ def note(database: Database, session: Session, pairs: Iterable[tuple[str, str]])
 
 
 def note_trial(database: Database, connection: Connection, values: dict[str, Any], standing: Row[Any]) -> None:
-    """`note` for one OK trial, as it was stored just now: only comparing it with what was best is much cheaper.
+    """`note` for one trial, as it was stored just now: only comparing it with what was best is much cheaper.
 
     `standing` is what `STANDING` said before, in the same transaction.
     """
-    target_key, task_key = values["target_key"], values["task_key"]
+    target_key, task_key, is_ok = values["target_key"], values["task_key"], values["status"] == Status.OK.value
+    if not is_ok and not standing.is_imported:  # failures move nothing but what was imported
+        return
     if not database.is_sqlite:  # others may have stored something since; SQLite has one writer
         _take_turn(database, connection, {target_key: [task_key]})
         standing = connection.execute(STANDING, {"target": target_key, "task": task_key}).one()
     best_s, confirmed_at = standing.best_s, standing.confirmed_at
     is_superseded = confirmed_at is not None and confirmed_at >= values["created_at"]  # while it was being stored
-    if is_superseded or best_s == values["median_s"]:  # it depends on more than the times
+    if not is_ok or is_superseded or best_s == values["median_s"]:  # it depends on more than the times
         with Session(connection) as session:
             _choose(database, session, target_key, [task_key])
     elif best_s is None or values["median_s"] < best_s:

@@ -1,7 +1,9 @@
-"""Which schedule of a task to use: read from what is stored, by rules on which databases that share records agree.
+"""Which schedule of a task to use: what was timed here speaks, and what was imported only where nothing was.
 
-Moments decide, not the order of storing, since records come from other databases too. The newest confirmation speaks
-for all that was created until then; of it and what was created later the fastest is used.
+Of either kind moments decide, not the order of storing. The newest confirmation speaks for all that was created until
+then; of it and what was created later the fastest is used. What is taken back is as if it had never been.
+
+Of what was imported nothing is used that failed here, and no point of a sketch that this version has not.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ScalarSelect, Select, bindparam, case, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, case, func, or_, select, tuple_
+from sqlalchemy.orm import Session, aliased
 
 from tunewright.search_space.measurement import Status
 
+from .admission import current
 from .database import KEYS_AT_ONCE, batches
 from .models import ConfirmationRow, Measured, RepeatRow, TaskRow, TrialRow
 
@@ -34,25 +37,33 @@ LATEST: dict[type[Measured], Select[Any]] = {
 
 def best_rows(session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, Measured]:
     """What to use, of each task that has anything: see `Store.best`."""
-    found: dict[str, list[Measured]] = {}
-    for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-        chosen = select(_newest(target_key), _fastest(TrialRow, target_key), _fastest(RepeatRow, target_key))
-        ids = session.execute(chosen.where(TaskRow.key.in_(keys))).all()
-        tables: tuple[type[Measured], ...] = (ConfirmationRow, TrialRow, RepeatRow)
-        for row, column in zip(tables, zip(*ids, strict=True), strict=False):
-            for one in _rows(session, row, column):
-                found.setdefault(one.task_key, []).append(one)
     best: dict[str, Measured] = {}
-    for key, rows in found.items():
-        if works := [row for row in rows if row.status == Status.OK.value]:
-            best[key] = min(works, key=_rank)
+    for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
+        best |= _best_rows(session, keys, target_key, is_imported=False)
+        if left := [key for key in keys if key not in best]:
+            best |= _best_rows(session, left, target_key, is_imported=True)
     return best
 
 
+def _best_rows(session: Session, keys: list[str], target_key: str, *, is_imported: bool) -> dict[str, Measured]:
+    tables: tuple[type[Measured], ...] = (
+        (ConfirmationRow, TrialRow, RepeatRow) if is_imported else (ConfirmationRow, TrialRow)
+    )
+    columns = [_newest(target_key, is_imported), *(_fastest(row, target_key, is_imported) for row in tables[1:])]
+    ids = session.execute(select(*columns).where(TaskRow.key.in_(keys))).all()
+    found: dict[str, list[Measured]] = {}
+    for row, column in zip(tables, zip(*ids, strict=True), strict=False):
+        for one in _rows(session, row, column):
+            found.setdefault(one.task_key, []).append(one)
+    works = {key: [row for row in rows if row.status == Status.OK.value] for key, rows in found.items()}
+    return {key: min(rows, key=_rank) for key, rows in works.items() if rows}
+
+
 def newest_confirmations(session: Session, task_keys: Iterable[str], target_key: str) -> Iterator[ConfirmationRow]:
-    """The newest confirmation of each task that has one, however it ended."""
+    """The newest confirmation of each task that was compared here, however it ended; else the newest imported."""
     for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-        ids = session.scalars(select(_newest(target_key)).where(TaskRow.key.in_(keys))).all()
+        ours, theirs = (_newest(target_key, is_imported) for is_imported in (False, True))
+        ids = session.scalars(select(func.coalesce(ours, theirs)).where(TaskRow.key.in_(keys))).all()
         yield from _rows(session, ConfirmationRow, ids)
 
 
@@ -92,36 +103,57 @@ def _rows(session: Session, row: type[Measured], ids: Iterable[int | None]) -> l
 # Of a TaskRow of the query around it, each by one of the indexes:
 
 
-def _newest(target_key: str) -> ScalarSelect[int]:
+def _among(row: type[Measured], target_key: str, is_imported: bool) -> list[ColumnElement[bool]]:
+    """What holds of the rows that may be used: of those timed here, or of those imported."""
+    of_task = [row.task_key == TaskRow.key, row.target_key == target_key, row.is_imported.is_(is_imported)]
+    if not is_imported:
+        return of_task
+    return [*of_task, tuple_(row.sketch, row.sketch_version).in_(sorted(current())), ~_failed_here(row)]
+
+
+def _failed_here(row: type[Measured]) -> ColumnElement[bool]:
+    """Whether a schedule failed when it was timed here."""
+    failed = []
+    for table in (TrialRow, ConfirmationRow):
+        ours: Any = aliased(table)
+        same = (
+            ours.task_key == row.task_key,
+            ours.target_key == row.target_key,
+            ours.schedule_key == row.schedule_key,
+        )
+        query = select(ours.id).where(*same, ours.is_imported.is_(False), ours.status != Status.OK.value)
+        failed.append(query.exists())
+    return or_(*failed)
+
+
+def _newest(target_key: str, is_imported: bool) -> ScalarSelect[int]:
     """The id of the newest confirmation."""
-    of_task = select(ConfirmationRow.id).where(
-        ConfirmationRow.task_key == TaskRow.key, ConfirmationRow.target_key == target_key
-    )
-    newest = of_task.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.schedule_key.desc())
+    among = *_among(ConfirmationRow, target_key, is_imported), ConfirmationRow.status != Status.VOIDED.value
+    newest = select(ConfirmationRow.id).where(*among)
+    newest = newest.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.schedule_key.desc())
     return newest.limit(1).correlate(TaskRow).scalar_subquery()
 
 
-def _confirmed_at(target_key: str) -> ScalarSelect[datetime]:
+def _confirmed_at(target_key: str, is_imported: bool) -> ScalarSelect[datetime]:
     """When the newest confirmation was created; null where there is none."""
-    moments = select(func.max(ConfirmationRow.created_at)).where(
-        ConfirmationRow.task_key == TaskRow.key, ConfirmationRow.target_key == target_key
-    )
-    return moments.correlate(TaskRow).scalar_subquery()
+    among = *_among(ConfirmationRow, target_key, is_imported), ConfirmationRow.status != Status.VOIDED.value
+    return select(func.max(ConfirmationRow.created_at)).where(*among).correlate(TaskRow).scalar_subquery()
 
 
-def _fastest(row: type[TrialRow | RepeatRow], target_key: str) -> Any:
+def _fastest(row: type[Measured], target_key: str, is_imported: bool) -> Any:
     """The id of the fastest trial, or repeat, that no confirmation speaks for.
 
     Without one it is at the begin of its index. Else the few since then are gone through: the walk along that index
     would come by all that the confirmation superseded.
     """
-    is_ok = row.task_key == TaskRow.key, row.target_key == target_key, row.status == Status.OK.value
+    is_ok = *_among(row, target_key, is_imported), row.status == Status.OK.value
+    confirmed_at = _confirmed_at(target_key, is_imported)
     least_s = select(func.min(row.median_s)).where(*is_ok).correlate(TaskRow).scalar_subquery()
     first = select(row.id).where(*is_ok, row.median_s == least_s).order_by(row.created_at, row.schedule_key).limit(1)
-    since = select(row.id).where(*is_ok, row.created_at > _confirmed_at(target_key))
+    since = select(row.id).where(*is_ok, row.created_at > confirmed_at)
     # The sum keeps planners from the index on median_s.
     least = since.order_by(row.median_s + 0.0, row.created_at, row.schedule_key).limit(1)
     return case(
-        (_confirmed_at(target_key).is_(None), first.correlate(TaskRow).scalar_subquery()),
+        (confirmed_at.is_(None), first.correlate(TaskRow).scalar_subquery()),
         else_=least.correlate(TaskRow).scalar_subquery(),
     )

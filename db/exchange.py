@@ -2,9 +2,10 @@
 
     {"schema": 2, "kind", "task_key", "task": {...}, "target_key", "target": {...}, "schedule": {...}, "status",
      "samples_s", "median_s", "low_s", "high_s", "max_rel_err", "error", "build_s", "object_sha256", "provenance",
-     "incumbent_s", "warm_s", "created_at"}
+     "incumbent_s", "warm_s", "created_at", "voided_at", "void_reason"}
 
-Version 1 knew trials only and had no `kind`. docs/records.md says what the fields mean.
+Version 1 knew trials only and had no `kind`. A line of what was taken back is of version 3, as readers of 2 would use
+it. docs/records.md says what the fields mean.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -28,11 +29,15 @@ from .errors import StoreError
 
 Item = TypeVar("Item")
 
-SCHEMA = 2
-"""Version of this format. It grows when an old reader would misunderstand a line, not when a field is added."""
+SCHEMA, SCHEMA_VOIDED = 2, 3
+"""Versions of this format, the second of a line of what was taken back. It grows when an old reader would misunderstand
+a line, not when a field is added."""
 
-READABLE = (1, 2)
+READABLE = (1, 2, 3)
 """Versions that `parse` reads."""
+
+LONGEST_REASON = 500
+"""Characters of why something was taken back."""
 
 KEPT = 512
 """Tasks, and targets, that `parse` keeps, to understand those of many lines once."""
@@ -101,6 +106,13 @@ class Kind(StrEnum):
     CONFIRMATION = "confirmation"
 
 
+class Void(NamedTuple):
+    """That a record is taken back."""
+
+    at: datetime  # UTC
+    reason: str  # for people
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One trial or confirmation with all that it names."""
@@ -110,6 +122,7 @@ class Entry:
     target: Target
     record: Record
     created_at: datetime  # UTC
+    void: Void | None = None
 
 
 def to_json(
@@ -118,10 +131,11 @@ def to_json(
     record: Record,
     created_at: datetime,
     kind: Kind = Kind.TRIAL,
+    void: Void | None = None,
 ) -> dict[str, Any]:
     """The object for a trial or a confirmation; `task` and `target` are JSON data already."""
     data = {
-        "schema": SCHEMA,
+        "schema": SCHEMA_VOIDED if void else SCHEMA,
         "kind": kind.value,
         "task_key": record.task_key,
         "task": task,
@@ -130,6 +144,8 @@ def to_json(
         "schedule": record.schedule.to_json(),
         **record.measurement.to_json(),
         "created_at": created_at.astimezone(UTC).isoformat(),
+        "voided_at": void.at.astimezone(UTC).isoformat() if void else None,
+        "void_reason": void.reason if void else "",
     }
     if data["max_rel_err"] == math.inf:
         data["max_rel_err"] = "inf"
@@ -159,6 +175,8 @@ def check(measurement: Measurement) -> None:
     for name, value in (("incumbent_s", measurement.incumbent_s), ("warm_s", measurement.warm_s)):
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name} is {value}, no time above zero")
+    if measurement.status is Status.VOIDED:
+        raise ValueError("the status is voided, which is no way for a measurement to end")
     if measurement.status is Status.OK and not measurement.median_s:
         raise ValueError("the status is ok, but there is no median_s above zero")
 
@@ -186,16 +204,28 @@ def _entry(data: Any) -> Entry:
             raise ValueError(f"{name}_key is {given!r}, but that {name} has the key {key}")
     schedule = _schedule(_object("schedule", data["schedule"]))
     record = Record(task.key, target_key, schedule, _measurement(data))
-    created_at = datetime.fromisoformat(_typed("created_at", data["created_at"], str))
-    if created_at.tzinfo is None:
-        raise ValueError("created_at names no time zone")
-    return Entry(kind, task, target, record, created_at.astimezone(UTC))
+    return Entry(kind, task, target, record, _moment("created_at", data["created_at"]), _void(data))
+
+
+def _moment(name: str, value: Any) -> datetime:
+    moment = datetime.fromisoformat(_typed(name, value, str))
+    if moment.tzinfo is None:
+        raise ValueError(f"{name} names no time zone")
+    return moment.astimezone(UTC)
+
+
+def _void(data: dict[str, Any]) -> Void | None:
+    """That it is taken back; versions before 3 knew nothing of that."""
+    if data.get("voided_at") is None:
+        return None
+    reason = _typed("void_reason", data["void_reason"], str)
+    return Void(_moment("voided_at", data["voided_at"]), reason[:LONGEST_REASON])
 
 
 def _kind(data: dict[str, Any]) -> Kind:
     schema = data["schema"]
     if isinstance(schema, bool) or schema not in READABLE:
-        known = " and ".join(map(str, READABLE))
+        known = f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}"
         raise ValueError(f"its schema is {str(schema)[:40]!r}; this version reads {known}")
     if schema == 1:
         return Kind.TRIAL

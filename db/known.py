@@ -31,6 +31,7 @@ class Best:
     high_s: float | None
     provenance_json: str
     is_confirmed: bool  # it won a comparison in fresh processes
+    is_imported: bool  # it was measured elsewhere, and nothing here
 
     @property
     def schedule(self) -> Schedule:
@@ -74,11 +75,12 @@ class Gap:
 
 
 class Marks(NamedTuple):
-    """How far a database has grown: the newest trial, repeat and confirmation. Equal marks: the same answers."""
+    """How far a database has grown: the newest trial, repeat, confirmation and void. Equal marks: the same answers."""
 
     trial_id: int
     repeat_id: int
     confirmation_id: int
+    void_id: int
 
 
 class Known(Protocol):
@@ -123,16 +125,25 @@ class Known(Protocol):
 
     def fastest(
         self, task_keys: Iterable[str], target_key: str, sketches: Collection[tuple[str, int]], limit: int = 8
-    ) -> dict[str, list[tuple[Schedule, Measurement]]]:
-        """Task key -> its OK trials on a target by one of these (sketch, version), the fastest first."""
+    ) -> dict[str, list[Best]]:
+        """Task key -> its OK trials on a target by one of these (sketch, version), the fastest first.
+
+        Those timed here come before those imported.
+        """
         ...
 
     def failures(self, task_keys: Iterable[str], target_key: str) -> dict[str, set[str]]:
-        """Task key -> keys of the schedules that failed there, in trials or the newest confirmation."""
+        """Task key -> keys of the schedules that failed there, in trials or the newest confirmation, or are taken back.
+
+        What was imported counts only where nothing of the task was timed here.
+        """
         ...
 
     def relatives(self, families: Iterable[str], target_keys: Collection[str], limit: int) -> dict[str, list[str]]:
-        """Family -> keys of at most `limit` of its tasks that have a best on one of the targets, by key."""
+        """Family -> keys of at most `limit` of its tasks that have a best on one of the targets, by key.
+
+        Those that have one that was timed here come first.
+        """
         ...
 
     def definitions(self, task_keys: Iterable[str]) -> dict[str, dict[str, Any]]:

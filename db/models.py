@@ -25,6 +25,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -262,6 +263,11 @@ class Measured:
     created_at: Mapped[datetime] = mapped_column(Instant)
     incumbent_s: Mapped[float | None] = mapped_column(Double, sort_order=ADDED)
     warm_s: Mapped[float | None] = mapped_column(Double, sort_order=ADDED)
+    is_imported: Mapped[bool] = mapped_column(Boolean, server_default=false(), sort_order=ADDED)  # not timed here
+    # Of one that was taken back, whose status is "voided": when, why, and how it had ended.
+    voided_at: Mapped[datetime | None] = mapped_column(Instant, sort_order=ADDED)
+    void_reason: Mapped[str] = mapped_column(Text, server_default=text("''"), sort_order=ADDED)
+    measured_status: Mapped[str | None] = mapped_column(String(32), sort_order=ADDED)
 
 
 class TrialRow(Measured, Row):
@@ -303,6 +309,21 @@ class ConfirmationRow(Measured, Row):
     )
 
 
+class VoidRow(Row):
+    """A schedule of a task on a target was taken back here, or that was lifted; the newest row of a schedule counts."""
+
+    __tablename__ = "voids"
+    __table_args__ = (Index(None, "task_key", "target_key", "schedule_key", "id"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"))
+    target_key: Mapped[str] = mapped_column(Key, ForeignKey("targets.key"))
+    schedule_key: Mapped[str] = mapped_column(Key)
+    reason: Mapped[str] = mapped_column(Text)
+    is_lifted: Mapped[bool] = mapped_column(Boolean)
+    created_at: Mapped[datetime] = mapped_column(Instant)
+
+
 class BestRow(Row):
     """What is best for a task on a target: it follows from the trials and confirmations, see `bests`."""
 
@@ -320,6 +341,7 @@ class BestRow(Row):
     provenance: Mapped[dict[str, str]] = mapped_column(JSON)
     is_confirmed: Mapped[bool] = mapped_column(Boolean)
     created_at: Mapped[datetime] = mapped_column(Instant, server_default=LONG_AGO)  # of the trial or confirmation
+    is_imported: Mapped[bool] = mapped_column(Boolean, server_default=false())
 
 
 class CostModelRow(Row):

@@ -6,18 +6,31 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
-from tunewright.search_space.measurement import Record, Status
+from tunewright.search_space.measurement import Record
 
 from .bests import STANDING, note_trial
 from .choice import trial_moment
 from .database import Database
 from .jobs import Lease, NewEvent
 from .leases import event_values, lost, under
-from .models import EventRow, JobRow, TrialRow
-from .sql_exchange import TRIAL_KEY
+from .models import EventRow, JobRow, RepeatRow, TrialRow, VoidRow
+from .sql_exchange import MOMENT_KEY, TRIAL_KEY
+from .sql_voids import voided
 from .translate import measured_values
+
+KEPT = tuple(column.key for column in RepeatRow.__table__.columns if column.key != "id")
+"""The columns of a trial that a repeat has too."""
+
+ASKED = STANDING.add_columns(
+    select(func.count())
+    .select_from(VoidRow)
+    .where(VoidRow.target_key == bindparam("target"), VoidRow.task_key == bindparam("task"))
+    .scalar_subquery()
+    .label("voids")
+)
+"""`STANDING`, and how often anything of the task was taken back, or that was lifted."""
 
 NEXT = (
     select(func.coalesce(func.max(TrialRow.ordinal) + 1, 0))
@@ -27,11 +40,11 @@ NEXT = (
 """The ordinal of a job's next trial, read where nobody can add another one meanwhile: after the job was locked."""
 
 HELD_STANDING = (
-    STANDING.add_columns(JobRow.epoch, JobRow.leased_until, JobRow.written, JobRow.events)
+    ASKED.add_columns(JobRow.epoch, JobRow.leased_until, JobRow.written, JobRow.events)
     .where(JobRow.id == bindparam("job"))
     .with_for_update()
 )
-"""`STANDING`, and of a job, which is locked, what a trial under its lease depends on."""
+"""`ASKED`, and of a job, which is locked, what a trial under its lease depends on."""
 
 ADVANCED = (
     update(JobRow)
@@ -51,7 +64,7 @@ class Recording:
 
     def add(self, connection: Connection, record: Record) -> bool:
         """Store a trial. Whether it was new."""
-        standing = connection.execute(STANDING, {"task": record.task_key, "target": record.target_key}).one()
+        standing = connection.execute(ASKED, {"task": record.task_key, "target": record.target_key}).one()
         return self._added(connection, record, self._database.now(connection), standing)
 
     def add_under(
@@ -84,7 +97,19 @@ class Recording:
         values, adding = measured_values(record, trial_moment(now, standing.confirmed_at)), self._adding
         if job_id is not None:
             values, adding = values | {"job_id": job_id, "job": job_id}, self._adding_next
+        if standing.voids:
+            values |= voided(connection, values)
         is_new = connection.execute(adding, values).one_or_none() is not None
-        if is_new and record.measurement.status is Status.OK:
+        if not is_new and self._give_way(connection, values):
+            is_new = connection.execute(adding, values).one_or_none() is not None
+        if is_new:
             note_trial(self._database, connection, values, standing)
         return is_new
+
+    def _give_way(self, connection: Connection, values: dict[str, Any]) -> bool:
+        """Put the trial of the same schedule among the repeats where it was imported. Whether it was."""
+        same = *(getattr(TrialRow, name) == values[name] for name in TRIAL_KEY), TrialRow.is_imported
+        kept = select(*(getattr(TrialRow, name) for name in KEPT)).where(*same)
+        moving = self._database.insert(RepeatRow).from_select(list(KEPT), kept)
+        connection.execute(moving.on_conflict_do_nothing(index_elements=list(MOMENT_KEY)))
+        return connection.execute(delete(TrialRow).where(*same)).rowcount > 0

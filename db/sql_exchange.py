@@ -1,7 +1,8 @@
 """Records that leave the database and come into it, a page at a time. What a line looks like is in `exchange`.
 
-What comes in is added to what is there, and nothing is changed or removed. So databases that read each other's exports,
-in any order and as often as they like, come to hold the same measurements, and agree on what to use.
+What comes in is looked at first, see `admission`. Then it is added to what is there, as imported, and nothing is
+changed or removed. So databases that read each other's exports, in any order and as often as they like, come to hold
+the same measurements. Each goes by what was timed in itself; of what none of them timed they agree on what to use.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from tunewright.search_space.measurement import Record
+from tunewright.search_space.schedule import Schedule
+
+from .admission import first_fault
 from .bests import note
 from .database import KEYS_AT_ONCE, Database, batches, column_of, patient
-from .exchange import BadLine, Entry, Kind, parse, to_json
+from .exchange import BadLine, Entry, Kind, Void, parse, to_json
 from .models import ConfirmationRow, Measured, RepeatRow, TargetRow, TaskRow, TrialRow
+from .sql_voids import marks, voided_values, voids_in_force
 from .store import Imported
-from .translate import measured_values, target_values, task_values, to_record
+from .translate import as_measured, measured_values, target_values, task_values
 
 PAGE = 1000
 """Records that an export reads at once, and lines that an import writes at once."""
@@ -28,6 +34,9 @@ AHEAD = timedelta(days=1)
 """How far a record may be ahead of the database's clock. A confirmation from a far future would count for ever."""
 
 TRIAL_KEY = ("task_key", "target_key", "schedule_key")
+
+UNVOIDED = {"measured_status": None, "voided_at": None, "void_reason": ""}
+"""Columns of what is not taken back: the rows of one statement have the same."""
 
 MOMENT_KEY = (*TRIAL_KEY, "created_at")
 """What tells measurements of one schedule apart."""
@@ -49,7 +58,8 @@ class Exchange:
                 targets = self._named(TargetRow, {one.target_key for one in page}, targets)
                 for one in page:
                     named = tasks[one.task_key], targets[one.target_key]
-                    yield to_json(*named, to_record(one), one.created_at, kind)
+                    record = Record(one.task_key, one.target_key, Schedule.from_json(one.schedule), as_measured(one))
+                    yield to_json(*named, record, one.created_at, kind, _void(one))
 
     def import_(self, lines: Iterable[str]) -> Imported:
         """See `Store.import_`."""
@@ -66,6 +76,9 @@ class Exchange:
                     stored = added + known + len(entries)
                     fault = BadLine(number, " ".join(str(error).split()), stored)
                     break
+            if (wrong := first_fault(entries)) is not None:
+                number, stored = batch[wrong.place][0], added + known + wrong.place
+                entries, fault = entries[: wrong.place], BadLine(number, wrong.said, stored)
             new = self._store(entries)
             added, known = added + new, known + len(entries) - new
             if fault:
@@ -118,12 +131,18 @@ class Exchange:
         targets = {entry.record.target_key: entry.target for entry in entries}
         trials, confirmations = (
             sorted(
-                (measured_values(entry.record, entry.created_at) for entry in entries if entry.kind is kind),
+                (_values(entry) for entry in entries if entry.kind is kind),
                 key=lambda values: [values[name] for name in MOMENT_KEY],
             )
             for kind in (Kind.TRIAL, Kind.CONFIRMATION)
         )
         with self.database.write() as session:
+            for target_key in targets:
+                # What is taken back here stays so, whoever sends it again.
+                voids = voids_in_force(session, target_key, tasks)
+                for values in (*trials, *confirmations):
+                    if voids and values["target_key"] == target_key:
+                        values |= marks(voids, values)
             self.database.add(session, TaskRow, ["key"], [task_values(tasks[key]) for key in sorted(tasks)])
             self.database.add(session, TargetRow, ["key"], [target_values(targets[key]) for key in sorted(targets)])
             added = self.database.add(session, TrialRow, TRIAL_KEY, trials)
@@ -147,6 +166,15 @@ def _others(session: Session, trials: list[dict[str, Any]]) -> list[dict[str, An
             created_at = {one.schedule_key: one.created_at for one in session.execute(stored)}
             others += [values for values in batch if values["created_at"] != created_at[values["schedule_key"]]]
     return others
+
+
+def _values(entry: Entry) -> dict[str, Any]:
+    values = measured_values(entry.record, entry.created_at) | {"is_imported": True} | UNVOIDED
+    return values | (voided_values(entry.void, values["status"]) if entry.void else {})
+
+
+def _void(row: Measured) -> Void | None:
+    return Void(row.voided_at, row.void_reason) if row.voided_at is not None else None
 
 
 def _checked(entry: Entry, latest: datetime) -> Entry:

@@ -7,17 +7,42 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import BindParameter, Select, String, Text, and_, cast, func, literal, select, tuple_, union
+from sqlalchemy import (
+    BindParameter,
+    Select,
+    String,
+    Text,
+    and_,
+    case,
+    cast,
+    false,
+    func,
+    literal,
+    select,
+    tuple_,
+    union,
+)
 from sqlalchemy.orm import InstrumentedAttribute
 
-from tunewright.search_space.measurement import Measurement, Status
-from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.measurement import Status
 
 from .choice import newest_confirmations
 from .database import KEYS_AT_ONCE, Database, batches, column_of, patient
 from .known import Best, Found, Gap, Known, Marks
-from .models import BestRow, ConfirmationRow, Instant, JobRow, JobTaskRow, Measured, RepeatRow, TaskRow, TrialRow
-from .translate import clean, to_measurement
+from .models import (
+    BestRow,
+    ConfirmationRow,
+    Instant,
+    JobRow,
+    JobTaskRow,
+    Measured,
+    RepeatRow,
+    TaskRow,
+    TrialRow,
+    VoidRow,
+)
+from .sql_voids import voids_in_force
+from .translate import clean
 
 Value = TypeVar("Value")
 
@@ -105,10 +130,11 @@ class SqlKnown(Known):
     @patient
     def fastest(
         self, task_keys: Iterable[str], target_key: str, sketches: Collection[tuple[str, int]], limit: int = 8
-    ) -> dict[str, list[tuple[Schedule, Measurement]]]:
-        found: dict[str, list[tuple[Schedule, Measurement]]] = {}
+    ) -> dict[str, list[Best]]:
+        found: dict[str, list[Best]] = {}
         current = tuple_(TrialRow.sketch, TrialRow.sketch_version).in_(sorted(set(sketches)))
-        place = func.row_number().over(partition_by=TrialRow.task_key, order_by=(TrialRow.median_s, TrialRow.id))
+        order = TrialRow.is_imported, TrialRow.median_s, TrialRow.id
+        place = func.row_number().over(partition_by=TrialRow.task_key, order_by=order)
         with self.database.read() as session:
             for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
                 placed = (
@@ -118,9 +144,8 @@ class SqlKnown(Known):
                     .subquery()
                 )
                 chosen = select(placed.c.id).where(placed.c.place <= limit)
-                rows = select(TrialRow).where(TrialRow.id.in_(chosen)).order_by(TrialRow.median_s, TrialRow.id)
-                for row in session.scalars(rows):
-                    found.setdefault(row.task_key, []).append((Schedule.from_json(row.schedule), to_measurement(row)))
+                for row in session.execute(_TRIAL.where(TrialRow.id.in_(chosen)).order_by(*order)):
+                    found.setdefault(row.task_key, []).append(Best(*row))
         return found
 
     @patient
@@ -128,14 +153,23 @@ class SqlKnown(Known):
         failed: dict[str, set[str]] = {}
         with self.database.read() as session:
             for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-                query = select(TrialRow.task_key, TrialRow.schedule_key).where(
+                ours = select(TrialRow.id).where(
+                    TrialRow.task_key == TaskRow.key,
+                    TrialRow.target_key == target_key,
+                    TrialRow.is_imported.is_(False),
+                )
+                timed_here = set(session.scalars(select(TaskRow.key).where(TaskRow.key.in_(keys), ours.exists())))
+                query = select(TrialRow.task_key, TrialRow.schedule_key, TrialRow.is_imported).where(
                     TrialRow.task_key.in_(keys), TrialRow.target_key == target_key, TrialRow.status != Status.OK.value
                 )
-                for task_key, schedule_key in session.execute(query):
+                for task_key, schedule_key, is_imported in session.execute(query):
+                    if not is_imported or task_key not in timed_here:
+                        failed.setdefault(task_key, set()).add(schedule_key)
+                for row in newest_confirmations(session, keys, target_key):
+                    if row.status != Status.OK.value and not (row.is_imported and row.task_key in timed_here):
+                        failed.setdefault(row.task_key, set()).add(row.schedule_key)
+                for task_key, schedule_key in voids_in_force(session, target_key, keys):
                     failed.setdefault(task_key, set()).add(schedule_key)
-                for confirmed in newest_confirmations(session, keys, target_key):
-                    if confirmed.status != Status.OK.value:
-                        failed.setdefault(confirmed.task_key, set()).add(confirmed.schedule_key)
         return failed
 
     @patient
@@ -144,13 +178,14 @@ class SqlKnown(Known):
         with self.database.read() as session:
             for some in batches(dict.fromkeys(families), KEYS_AT_ONCE):
                 known = (
-                    select(TaskRow.family, TaskRow.key)
+                    select(TaskRow.family, TaskRow.key, func.min(IS_IMPORTED).label("is_imported"))
                     .join(BestRow, BestRow.task_key == TaskRow.key)
                     .where(TaskRow.family.in_(some), BestRow.target_key.in_(sorted(set(target_keys))))
-                    .distinct()
+                    .group_by(TaskRow.family, TaskRow.key)
                     .subquery()
                 )
-                place = func.row_number().over(partition_by=known.c.family, order_by=known.c.key).label("place")
+                order = known.c.is_imported, known.c.key
+                place = func.row_number().over(partition_by=known.c.family, order_by=order).label("place")
                 placed = select(known.c.family, known.c.key, place).subquery()
                 query = select(placed.c.family, placed.c.key).where(placed.c.place <= limit)
                 for family, key in session.execute(query.order_by(placed.c.family, placed.c.key)):
@@ -187,7 +222,7 @@ class SqlKnown(Known):
             return {(task_key, target_key) for task_key, target_key in session.execute(union(*newer))}
 
 
-GROWING: tuple[type[Measured], ...] = (TrialRow, RepeatRow, ConfirmationRow)
+GROWING: tuple[type[Measured | VoidRow], ...] = (TrialRow, RepeatRow, ConfirmationRow, VoidRow)
 """The tables that `Marks` tells of, in its order."""
 
 _BEST: Select[*tuple[Any, ...]] = select(
@@ -202,8 +237,27 @@ _BEST: Select[*tuple[Any, ...]] = select(
     BestRow.high_s,
     cast(BestRow.provenance, Text),
     BestRow.is_confirmed,
+    BestRow.is_imported,
 ).join(TaskRow, TaskRow.key == BestRow.task_key)
 """The columns of `Best`, in its order."""
+
+_TRIAL: Select[*tuple[Any, ...]] = select(
+    TrialRow.task_key,
+    TrialRow.target_key,
+    TaskRow.op,
+    TrialRow.sketch,
+    TrialRow.sketch_version,
+    cast(TrialRow.schedule, Text),
+    TrialRow.median_s,
+    TrialRow.low_s,
+    TrialRow.high_s,
+    cast(TrialRow.provenance, Text),
+    false(),
+    TrialRow.is_imported,
+).join(TaskRow, TaskRow.key == TrialRow.task_key)
+"""The same of trials."""
+
+IS_IMPORTED = case((BestRow.is_imported, 1), else_=0)
 
 _FOUND = _BEST.add_columns(TaskRow.shape, BestRow.created_at)
 """The columns of `Found`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Engine, Row, Select, Text, cast, func, select
+from sqlalchemy import ColumnElement, Engine, Row, Select, Text, and_, cast, func, or_, select, tuple_
 from sqlalchemy import exc as sql
 
 from tunewright.codegen.target import Target
@@ -21,6 +21,7 @@ from tunewright.search_space.schedule import Schedule
 
 from . import exchange
 from .access import Keys
+from .admission import current
 from .bests import note
 from .choice import best_rows, confirmation_moment, newest_confirmations
 from .cost_models import CostModels
@@ -31,7 +32,7 @@ from .fleet import Fleet
 from .jobs import Jobs, Lease, NewEvent
 from .known import Known
 from .leases import changing
-from .models import ConfirmationRow, TargetRow, TaskRow, TrialRow
+from .models import ConfirmationRow, TargetRow, TaskRow, TrialRow, VoidRow
 from .recording import Recording
 from .schema import HEAD, current_revision, upgrade
 from .sql_access import SqlKeys
@@ -42,11 +43,13 @@ from .sql_jobs import SqlJobs
 from .sql_known import SqlKnown
 from .sql_trials import SqlTrialLog
 from .sql_uploads import SqlUploads
+from .sql_voids import SqlVoids, voided
 from .sql_workload import SqlWorkload
 from .store import Imported, Store
 from .translate import TIMING, measured_values, target_values, task_values, to_record, to_timing
 from .trials import TrialLog
 from .uploads import Uploads
+from .voids import Voids
 from .workload import Workload
 
 PAGE = 2000
@@ -106,6 +109,7 @@ class SqlStore(Store):
         self.workload: Workload = SqlWorkload(database)
         self.uploads: Uploads = SqlUploads(database)
         self.costs: CostModels = SqlCostModels(database)
+        self.voids: Voids = SqlVoids(database)
         self._exchange = Exchange(database)
         self._recording = Recording(database)
 
@@ -206,12 +210,13 @@ class SqlStore(Store):
                     return
                 change.tell_all(job, events)
             moment = confirmation_moment(change.session, change.now, record.task_key, record.target_key)
-            change.session.add(ConfirmationRow(**measured_values(record, moment)))
+            values = measured_values(record, moment)
+            change.session.add(ConfirmationRow(**values | voided(change.session, values)))
             note(self.database, change.session, [(record.target_key, record.task_key)])
 
     @patient
     def records(self, task_key: str, target_key: str, statuses: Collection[Status] | None = None) -> list[Record]:
-        query = _trials_of(task_key, target_key).order_by(TrialRow.id)
+        query = select(TrialRow).where(*_tried_here(task_key, target_key)).order_by(TrialRow.id)
         if statuses is not None:
             query = query.where(TrialRow.status.in_([status.value for status in statuses]))
         with self.database.read() as session:
@@ -233,9 +238,22 @@ class SqlStore(Store):
 
     @patient
     def measured(self, task_key: str, target_key: str) -> set[str]:
-        query = select(TrialRow.schedule_key).where(TrialRow.task_key == task_key, TrialRow.target_key == target_key)
+        query = select(TrialRow.schedule_key).where(*_tried_here(task_key, target_key))
         with self.database.read() as session:
             return set(session.scalars(query))
+
+    @patient
+    def hints(self, task_key: str, target_key: str, limit: int = 6) -> list[Schedule]:
+        imported = (
+            TrialRow.task_key == task_key,
+            TrialRow.target_key == target_key,
+            TrialRow.status == Status.OK.value,
+            TrialRow.is_imported,
+            tuple_(TrialRow.sketch, TrialRow.sketch_version).in_(sorted(current())),
+        )
+        query = select(TrialRow.schedule).where(*imported).order_by(TrialRow.median_s, TrialRow.id).limit(limit)
+        with self.database.read() as session:
+            return [Schedule.from_json(data) for data in session.scalars(query)]
 
     def examples(
         self, target_kind: str, after: int = 0, through: int | None = None
@@ -243,7 +261,8 @@ class SqlStore(Store):
         tasks: dict[str, Task] = {}
         targets: dict[str, Target] = {}
         chosen = select(TargetRow.key).where(TargetRow.kind == target_kind)
-        for page in self._pages(EXAMPLES.where(TrialRow.target_key.in_(chosen), TrialRow.id > after), through):
+        wanted = TrialRow.target_key.in_(chosen), TrialRow.id > after, TrialRow.status != Status.VOIDED.value
+        for page in self._pages(EXAMPLES.where(*wanted), through):
             self._fetch(TaskRow, {row.task_key for row in page}, tasks, Task.from_json)
             self._fetch(TargetRow, {row.target_key for row in page}, targets, Target.from_json)
             for row in page:
@@ -308,7 +327,7 @@ class SqlStore(Store):
     def _pages(self, query: Select[Any], through: int | None) -> Iterator[list[Row[Any]]]:
         """Rows of trials, the newest first, up to an id, a page a transaction: none stays open while the caller works.
 
-        Rows are never changed or removed, so the pages together are one consistent answer.
+        A trial that was imported may be gone by then, as its schedule was timed here: that is a newer trial.
         """
         while page := self._page(query, through):
             yield page
@@ -338,5 +357,9 @@ class SqlStore(Store):
         found |= {key: decode(one) for key, one in data.items()}
 
 
-def _trials_of(task_key: str, target_key: str) -> Select[TrialRow]:
-    return select(TrialRow).where(TrialRow.task_key == task_key, TrialRow.target_key == target_key)
+def _tried_here(task_key: str, target_key: str) -> tuple[ColumnElement[bool], ...]:
+    """What holds of the trials of a task that a job need not try: those timed here, and what was taken back here."""
+    of_task = TrialRow.task_key == task_key, TrialRow.target_key == target_key
+    taken_back = select(VoidRow.schedule_key).where(VoidRow.task_key == task_key, VoidRow.target_key == target_key)
+    is_voided = and_(TrialRow.status == Status.VOIDED.value, TrialRow.schedule_key.in_(taken_back))
+    return *of_task, or_(TrialRow.is_imported.is_(False), is_voided)

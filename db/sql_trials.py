@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, func, literal, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, Text, and_, case, cast, func, literal, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tunewright.search_space.measurement import Status
@@ -35,7 +35,9 @@ LINES = select(
     TrialRow.high_s,
     func.json_array_length(TrialRow.samples_s).label("samples"),
     TrialRow.max_rel_err,
-    func.substr(TrialRow.error, 1, LONGEST_ERROR).label("error"),
+    func.substr(
+        case((TrialRow.status == Status.VOIDED.value, TrialRow.void_reason), else_=TrialRow.error), 1, LONGEST_ERROR
+    ).label("error"),
     TrialRow.build_s,
     TrialRow.created_at,
 )
@@ -240,4 +242,6 @@ def _line(row: Row[Any]) -> TrialLine:
     named = row._asdict()
     named["schedule"] = Schedule.from_json(json.loads(row.schedule))
     named["status"] = STATUSES[row.status]
+    if named["status"] is Status.VOIDED:
+        named |= {"median_s": None, "low_s": None, "high_s": None}
     return TrialLine(**named)

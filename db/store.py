@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
 
 from .jobs import Lease, NewEvent
 
@@ -37,8 +38,12 @@ class Store(Protocol):
 
     Trials are facts: they are added, never changed or removed. The key of a trial is (task, target, schedule). The
     first one stored under it stays; one that an import brings of the same schedule is kept beside it, for `best` and
-    `export` alone. Confirmations are added likewise; of a task on a target the newest one counts. What is newer is told
-    by the moments of creation: what is stored here is always newer than the confirmations that are there.
+    `export` alone, as is one that was imported before the schedule was timed here. Confirmations are added likewise; of
+    a task on a target the newest one counts. What is newer is told by the moments of creation: what is stored here is
+    always newer than the confirmations that are there.
+
+    Trust. What `record` and `confirm` store was timed here. What `import_` stores was not: it is a hint for jobs, and
+    the best of a task only while nothing was timed here. What is taken back (`voids`) counts as failed.
 
     Errors. Every method may raise StoreError; it then has changed nothing, `import_` excepted. Further ones are named
     where they occur.
@@ -86,7 +91,10 @@ class Store(Protocol):
         ...
 
     def records(self, task_key: str, target_key: str, statuses: Collection[Status] | None = None) -> list[Record]:
-        """The trials of a task on a target, in order of storing; only those that ended as `statuses` where given."""
+        """The trials of a task on a target that were timed here, or taken back, in order of storing.
+
+        Only those that ended as `statuses` where given.
+        """
         ...
 
     def best(self, task_key: str, target_key: str) -> Record | None:
@@ -94,7 +102,8 @@ class Store(Protocol):
 
         The trials before it are superseded: they took part in the choice or lost against those that did. Without a
         confirmation all OK trials count. The first of equals, the confirmation before the trials; None where nothing
-        is left. Databases that have imported each other's exports agree on it.
+        is left. First of all that was timed here; where nothing of that is left, of what was imported and is a legal
+        point of a sketch of this version, unless that schedule failed here.
         """
         ...
 
@@ -112,11 +121,15 @@ class Store(Protocol):
         ...
 
     def confirmed_many(self, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
-        """The newest confirmation of each task that has one, however it ended."""
+        """The newest confirmation of each task that has one, however it ended: of those made here, if there are any."""
         ...
 
     def measured(self, task_key: str, target_key: str) -> set[str]:
-        """Keys of the schedules that were tried, however they ended."""
+        """Keys of the schedules that were tried here, however they ended, or taken back."""
+        ...
+
+    def hints(self, task_key: str, target_key: str, limit: int = 6) -> list[Schedule]:
+        """The schedules of the fastest good trials that were imported and not timed here yet, the fastest first."""
         ...
 
     def examples(
@@ -124,7 +137,8 @@ class Store(Protocol):
     ) -> Iterator[tuple[Candidate, Measurement]]:
         """The trials on targets of a kind, the newest first, so that a reader can stop when it has enough.
 
-        Those with ids above `after`, up to `through`; see `newest_trial`. Tasks and targets are the same objects
+        Those with ids above `after`, up to `through`; see `newest_trial`. None that was taken back is among them. Tasks
+        and targets are the same objects
         throughout. Of what was measured the numbers are told: not the samples, the error, the object and the
         provenance. Trials stored while it runs may be left out.
         """
@@ -148,7 +162,7 @@ class Store(Protocol):
     def import_(self, lines: Iterable[str]) -> Imported:
         """Store what `export` gave, from lines of JSON; blank lines are skipped. Nothing stored is changed or removed.
 
-        Importing again what is known does nothing. Raises BadLine where a line is no such record or from the future;
-        the lines before it are stored, so importing the mended file is safe.
+        Importing again what is known does nothing. Raises BadLine where a line is no such record, from the future, or
+        of what can't be (see `admission`); the lines before it are stored, so importing the mended file is safe.
         """
         ...

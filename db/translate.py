@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -64,6 +65,7 @@ def measured_values(record: Record, created_at: datetime) -> dict[str, Any]:
         "created_at": created_at,
         "incumbent_s": _number(measurement.incumbent_s),
         "warm_s": _number(measurement.warm_s),
+        "is_imported": False,
     }
 
 
@@ -72,9 +74,18 @@ def _number(value: float | None) -> float | None:
 
 
 def to_measurement(row: Measured) -> Measurement:
-    """What happened in a trial or a confirmation."""
+    """What happened in a trial or a confirmation; of one that was taken back, that it was, and why, and no times."""
+    measured = as_measured(row)
+    if row.status != Status.VOIDED.value:
+        return measured
+    timeless = replace(measured, samples_s=(), median_s=None, low_s=None, high_s=None, warm_s=None, incumbent_s=None)
+    return replace(timeless, status=Status.VOIDED, error=row.void_reason)
+
+
+def as_measured(row: Measured) -> Measurement:
+    """The same as it was measured, taken back or not."""
     return Measurement(
-        status=Status(row.status),
+        status=Status(row.measured_status or row.status),
         samples_s=tuple(row.samples_s),
         median_s=row.median_s,
         low_s=row.low_s,

@@ -24,6 +24,7 @@ class Status(StrEnum):
     CRASH = "crash"  # it killed its process
     TIMEOUT = "timeout"  # it was stopped at its time limit
     OUT_OF_MEMORY = "out_of_memory"  # it passed its memory limit
+    VOIDED = "voided"  # whatever it was, people took it back: it is kept, and counts as a failure
 
 
 @dataclass(frozen=True, slots=True)

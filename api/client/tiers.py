@@ -24,7 +24,7 @@ from typing import Any
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.lookup.found import Found, Match, read, unmeasured
+from tunewright.tuner.lookup.found import CURRENT, Found, Match, read, unmeasured
 
 from .address import normal
 from .wire import Exchange, Failed
@@ -149,7 +149,8 @@ class Lookups:
     def download(self, target: Target | Mapping[str, Any], timeout_s: float = 60.0) -> int:
         """Keep everything that the server knows of a target, so that it need not be asked; how many tasks that are.
 
-        Schedules are checked when they are used, as tasks are not known before. Raises Refused where that fails.
+        Schedules are checked when they are used, as tasks are not known before. One of a sketch that this version has
+        not displaces nothing that is kept. Raises Refused where that fails.
         """
         device = _target(target)
         exchange = Exchange(self.server, self._found_key(), timeout_s)
@@ -160,8 +161,9 @@ class Lookups:
         count, now_s = 0, time.time()
         for data in lines:
             key = data.get("key") if isinstance(data, dict) else None
-            if isinstance(key, str) and HEX.fullmatch(key) and self._write(key, device, data, now_s):
-                count += 1
+            if not (isinstance(key, str) and HEX.fullmatch(key) and _is_of_this_version(data)):
+                continue
+            count += self._write(key, device, data, now_s)
         with self._lock:
             self._memory.clear()
         return count
@@ -281,6 +283,14 @@ def _fresh_s(found: Found) -> float:
 def _is_left_to_us(answer: Any) -> bool:
     """Whether it says that the default is to be used, which the server had no time to make."""
     return isinstance(answer, dict) and answer.get("match") == Match.DEFAULT and answer.get("schedule") is None
+
+
+def _is_of_this_version(answer: Mapping[str, Any]) -> bool:
+    """Whether its schedule is of a sketch that is known here, in its version."""
+    schedule = answer.get("schedule")
+    if not isinstance(schedule, Mapping):
+        return False
+    return any(schedule.get("sketch") == name and schedule.get("version") == version for name, version in CURRENT)
 
 
 def _target(target: Target | Mapping[str, Any]) -> Target:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from tunewright.db.known import Best, Known, Marks
 from tunewright.graph.task import Task
-from tunewright.search_space.sketches import SKETCHES
 from tunewright.tuner.lookup import Basis, Found, Match
+from tunewright.tuner.lookup.found import CURRENT
 
 LOOK_S = 0.5
 """How often the database is asked what changed, while there are lookups."""
@@ -30,8 +30,6 @@ MANY = 50_000
 
 KEPT = 50_000
 """Answers kept in memory, about a kilobyte each."""
-
-CURRENT = frozenset((sketch.name, sketch.version) for sketch in SKETCHES)
 
 
 class Item(NamedTuple):
@@ -96,7 +94,8 @@ class Prepared:
     def read(self, target_key: str, task_keys: Collection[str]) -> dict[str, Item]:
         """Task key -> answer, of those that have an exact one. Raises StoreError.
 
-        A schedule that was measured for a task on a target is legal there as long as its sketch has the same version.
+        A schedule that was measured for a task on a target is legal there as long as its sketch has the same version,
+        and so is one that was imported: an import looks at that.
         """
         found = {}
         for (task_key, _), best in self._known.best(task_keys, [target_key]).items():
@@ -115,13 +114,15 @@ def exact(best: Best) -> Item:
     interval = "null"
     if best.low_s is not None and best.high_s is not None:
         interval = f"[{1e3 * best.low_s!r}, {1e3 * best.high_s!r}]"
+    basis = Basis.IMPORTED if best.is_imported else Basis.MEASURED
+    is_confirmed = best.is_confirmed and not best.is_imported  # here it is still to be
     text = (
         f'{{"key": "{best.task_key}", "op": {json.dumps(best.op)}, "match": "{Match.EXACT}", '
-        f'"basis": "{Basis.MEASURED}", "confirmed": {"true" if best.is_confirmed else "false"}, '
+        f'"basis": "{basis}", "confirmed": {"true" if is_confirmed else "false"}, '
         f'"expected_ms": {1e3 * best.median_s!r}, "interval_ms": {interval}, "schedule": {best.schedule_json}, '
         f'"source": null, "provenance": {best.provenance_json}}}'
     )
-    return Item(text.encode(), Match.EXACT, best.is_confirmed)
+    return Item(text.encode(), Match.EXACT, is_confirmed)
 
 
 def other(found: Found) -> Item:

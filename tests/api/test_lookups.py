@@ -299,7 +299,7 @@ class Growing:
         self.rows = []  # (id, pair), in the order in which they can be seen
 
     def marks(self):
-        return Marks(max((number for number, _ in self.rows), default=0), 0, 0)
+        return Marks(max((number for number, _ in self.rows), default=0), 0, 0, 0)
 
     def changed(self, since):
         return {pair for number, pair in self.rows if number > since.trial_id}

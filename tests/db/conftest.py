@@ -11,19 +11,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sqlalchemy import event
 
 from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.dtype import DType
 from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.db.inspection import Inspection, inspect
 from tunewright.db.jobs import JobSpec, JobTask
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
+from tunewright.search_space import sketches
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.space import Columns, Knob, Space, Tiling
 
 from ..postgres import own_schema
 
@@ -134,6 +139,34 @@ def plan(store: SqlStore, query: tuple[str, Any]) -> str:
     explain = "EXPLAIN QUERY PLAN " if store.database.is_sqlite else "EXPLAIN (COSTS OFF) "
     with store.database.engine.connect() as connection:
         return "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + query[0], query[1]))
+
+
+class Tiled:
+    """A sketch whose points are those of `Samples.schedule`, for any task."""
+
+    name, version = "tiled", 1
+
+    def applies(self, task: Task, target: Target) -> bool:
+        return True
+
+    def space(self, task: Task, target: Target) -> Space:
+        knobs = (Knob("tile_m", tuple(range(1000))), Knob("a", (1,)))
+        return Space(self.name, self.version, knobs, self._legal, self._tiling, {"tile_m": 0, "a": 1})
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        raise NotImplementedError
+
+    def _legal(self, columns: Columns) -> NDArray[np.bool_]:
+        return np.ones(1, np.bool_)
+
+    def _tiling(self, columns: Columns) -> Tiling:
+        raise NotImplementedError
+
+
+@pytest.fixture(autouse=True)
+def _knows_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schedules of `Samples` are legal points: else no import would take them for more than history."""
+    monkeypatch.setattr(sketches, "SKETCHES", (*sketches.SKETCHES, Tiled()))
 
 
 @pytest.fixture(scope="session")

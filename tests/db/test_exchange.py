@@ -76,9 +76,9 @@ def change(line, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("schema", 3, "schema is '3'; this version reads 1 and 2"),
-        ("schema", True, "schema is 'True'; this version reads 1 and 2"),
-        ("schema", [2], "schema is '[2]'; this version reads 1 and 2"),
+        ("schema", 4, "schema is '4'; this version reads 1, 2 and 3"),
+        ("schema", True, "schema is 'True'; this version reads 1, 2 and 3"),
+        ("schema", [2], "schema is '[2]'; this version reads 1, 2 and 3"),
         ("kind", ..., "'kind' is missing"),
         ("kind", "guess", "kind is 'guess', not one of trial, confirmation"),
         ("kind", ["trial"], "kind is \"['trial']\", not a text"),

@@ -14,11 +14,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tunewright.db import schema, translate
+from tunewright.db.bests import note
 from tunewright.db.cost_models import NewSnapshot
 from tunewright.db.engine import WRITES, make_engine, parse_url
 from tunewright.db.errors import StoreError
 from tunewright.db.jobs import UNFINISHED, Budget, EventKind, Idempotency, JobState
-from tunewright.db.models import IS_UNFINISHED, BestRow, Row, TaskRow
+from tunewright.db.models import IS_UNFINISHED, BestRow, ConfirmationRow, Row, TaskRow, TrialRow
 from tunewright.db.sql_store import open_store
 from tunewright.db.trials import Order
 
@@ -172,6 +173,20 @@ def test_a_frozen_database_says_when_the_best_was_created(path, tmp_path):
         assert [line.ordinal for line in page.trials] == [1, 0, 2]
 
 
+BEFORE_TRUST = ";".join(
+    [
+        "DROP TABLE voids",
+        *(
+            f"ALTER TABLE {table} DROP COLUMN {column}"
+            for table in ("trials", "repeats", "confirmations")
+            for column in ("is_imported", "voided_at", "void_reason", "measured_status")
+        ),
+        "ALTER TABLE bests DROP COLUMN is_imported",
+        "UPDATE alembic_version SET version_num = '0004'",
+    ]
+)
+"""Back to the schema before 0005, which did not tell what was timed here from what was imported."""
+
 BEFORE_PAGES = """
 DROP INDEX ix_bests_created_at_target_key_task_key;
 DROP INDEX ix_trials_job_id_task_key_status_created_at;
@@ -200,16 +215,46 @@ def test_a_migration_finds_shapes_and_moments(shared_url, samples, make_clock):
                 clock.advance(1)
                 changed = {"created_at": clock.now.isoformat(), "median_s": line["median_s"] * factor}
                 store.import_([json.dumps(line | changed)])
+        with store.database.write() as session:  # as older schemas have it: no job has measured anything of this
+            for row in (TrialRow, ConfirmationRow):
+                session.execute(sa.update(row).values(is_imported=True))
+            note(store.database, session, [(samples.target().key, key) for key in store.task_keys()])
         before = store.known.search()
         assert len(before) == 15 and len({one.created_at for one in before}) > 12
         with store.database.engine.begin() as connection:
-            for statement in BEFORE_PAGES.split(";"):
+            for statement in (*BEFORE_TRUST.split(";"), *BEFORE_PAGES.split(";")):
                 connection.exec_driver_sql(statement)
     with open_store(shared_url) as store, store.database.read() as session:
         assert store.schema_before == "0003"
         assert store.known.search() == before
         shapes = dict(session.execute(sa.select(TaskRow.key, TaskRow.shape)).all())
         assert shapes == {samples.task(extent).key: f"{extent} -> {extent}" for extent in range(8, 540)}
+
+
+def test_a_migration_tells_what_was_timed_here(shared_url, samples):
+    record, key = samples.record, (samples.task().key, samples.target().key)
+    with open_store(shared_url) as store, open_store("sqlite://") as elsewhere:
+        for one in (store, elsewhere):
+            samples.fill(one)
+        lease = store.jobs.open(samples.spec(), "", Budget(9), "h")
+        store.record(record(1, samples.measurement(2e-3)), lease)
+        elsewhere.record(record(2, samples.measurement(1e-6)))
+        elsewhere.record(record(1, samples.measurement(1e-6)))
+        elsewhere.record(record(3, samples.measurement(3e-6), extent=9, threads=4))
+        elsewhere.confirm(record(4, samples.measurement(4e-6), extent=9, threads=4))
+        store.import_([json.dumps(line) for line in elsewhere.export()])
+        ours, theirs = store.best(*key), (samples.task(9).key, samples.target(4).key)
+        before = store.known.search()
+        with store.database.engine.begin() as connection:
+            for statement in BEFORE_TRUST.split(";"):
+                connection.exec_driver_sql(statement)
+            connection.exec_driver_sql("UPDATE bests SET median_s = 1e-6, is_confirmed = is_confirmed")
+    with open_store(shared_url) as store:
+        assert (store.schema_before, ours, store.best(*key)) == ("0004", record(1, samples.measurement(2e-3)), ours)
+        assert store.known.search() == before
+        assert [store.known.best([task], [on])[task, on].is_imported for task, on in (key, theirs)] == [False, True]
+        assert store.hints(*key) == [samples.schedule(2)]
+        assert store.records(*theirs) == []
 
 
 def test_what_an_older_version_stores_meanwhile_is_found(filled, samples):
@@ -219,7 +264,7 @@ def test_what_an_older_version_stores_meanwhile_is_found(filled, samples):
         (best,) = connection.execute(sa.select(BestRow.__table__)).mappings()
         del task_values["shape"]
         connection.execute(sa.insert(TaskRow), task_values)
-        values = {name: value for name, value in best.items() if name != "created_at"}
+        values = {name: value for name, value in best.items() if name not in ("created_at", "is_imported")}
         connection.execute(sa.insert(BestRow), values | {"task_key": task_values["key"]})
     known, unknown = filled.known.search()
     assert (known.shape, unknown.shape, unknown.created_at) == ("8 -> 8", "", datetime(1970, 1, 1, tzinfo=UTC))

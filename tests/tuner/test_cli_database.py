@@ -16,6 +16,7 @@ from tunewright.db.sql_store import open_store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule
 
 from ..commands import Command
 from .test_cli_bad_input import refused
@@ -42,7 +43,7 @@ def url(tmp_path: Path) -> str:
         for number in range(3):
             measurement = dataclasses.replace(MEASUREMENT, median_s=1e-3 * (number + 1))
             store.record(Record(relu().key, TARGET.key, Schedule("tiled", 1, (("a", number),)), measurement))
-        store.confirm(Record(relu().key, TARGET.key, Schedule("tiled", 1, (("a", 1),)), MEASUREMENT))
+        store.confirm(Record(relu().key, TARGET.key, default_schedule(relu(), TARGET), MEASUREMENT))
     return url
 
 
@@ -88,8 +89,28 @@ def test_confirmations_travel(url: str, command: Command, tmp_path: Path) -> Non
     assert promised("import")[0] == data.keys()
     with open_store(url) as here, open_store(other) as there:
         best = there.best(relu().key, TARGET.key)
-        assert best is not None and best.schedule == Schedule("tiled", 1, (("a", 1),))
+        assert best is not None and best.schedule == default_schedule(relu(), TARGET)
         assert best == here.best(relu().key, TARGET.key)
+
+
+def test_void_takes_back_and_undo_lifts_that(url: str, command: Command) -> None:
+    where = ("--target", TARGET.key[:12], "--db", url)
+    data = command("void", relu().key[:9], "--reason", "it lies", *where, "--json").data
+    assert promised("void")[0] == data.keys()
+    assert (data["records"], data["voided"]) == (1, True)
+    with open_store(url) as store:
+        assert store.best(relu().key, TARGET.key) == store.records(relu().key, TARGET.key)[0]
+    lines = [json.loads(line) for line in command("export", "--db", url).out.splitlines()]
+    assert [line["void_reason"] for line in lines] == ["", "", "", "it lies"]
+    refused(command("void", relu().key, "--undo", *where), "--schedule KEY")
+    refused(command("void", relu().key, *where), "--reason TEXT")
+    refused(command("void", relu().key, "--reason", "x", "--schedule", "00ff00", *where), "there is none")
+    refused(command("void", "fff000", "--reason", "x", *where), "key of one task", "there is none")
+    said = command("void", relu().key, "--undo", "--schedule", data["schedule_key"][:10], *where).out
+    assert "counts again" in said
+    with open_store(url) as store:
+        best = store.best(relu().key, TARGET.key)
+        assert best is not None and best.schedule == default_schedule(relu(), TARGET)
 
 
 def test_lines_of_the_first_version_are_read(url: str, command: Command, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def create(
         list[str] | None,
         typer.Option(
             "--scope",
-            metavar="jobs:read|jobs:write|records:read|records:write|metrics",
+            metavar="jobs:read|jobs:write|records:read|records:write|records:void|metrics",
             help="What it allows; may be given several times.",
             show_default="jobs:read, jobs:write and records:read",
         ),

@@ -1,4 +1,4 @@
-"""`tunewright lookup`, `lock`, `tasks` and `show`: what is known of a model, and of one task."""
+"""`tunewright lookup`, `lock`, `tasks`, `show` and `void`: what is known of a model, and of one task."""
 
 from __future__ import annotations
 
@@ -123,3 +123,26 @@ def show(
     else:  # nothing but the text, so that it can go into a file
         command.render_prediction(messages(), data)
         print(command.listing(data, *texts))
+
+
+@app.command()
+def void(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Key of a task, or the begin of it.", show_default=False)],
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why: it is kept.", show_default=False)] = None,
+    schedule: Annotated[
+        str, typer.Option(metavar="best|KEY", help="Which: the best known, or of that key, or the begin of it.")
+    ] = "best",
+    target: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda|KEY", help="Measured on which: a device here, or that of a key.")
+    ] = "auto",
+    undo: Annotated[bool, typer.Option("--undo", help="Let it count again.")] = False,
+    db: DbOption = None,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a schedule of a task back: it is offered no more. Its records are kept."""
+    from ..commands import voiding as command
+
+    with quiet_stdout(as_json):
+        data = command.void(task, reason, schedule, target, threads, db, undo=undo)
+    answer(data, command.render, as_json)

@@ -64,8 +64,8 @@ def _uses(chosen: Mapping[str, tuple[Task, int]], key: str) -> int:
 
 
 def _best_ms(found: Found) -> float | None:
-    """What was measured for the task on this target."""
-    return in_ms(found.expected_s) if found.basis is Basis.MEASURED else None
+    """What was measured for the task on this target, be it elsewhere."""
+    return in_ms(found.expected_s) if found.basis in (Basis.MEASURED, Basis.IMPORTED) else None
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:

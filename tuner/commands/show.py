@@ -148,8 +148,10 @@ def _measured(store: SqlStore | None, task: Task, target: Target, schedule: Sche
     if store is None:
         return None
     confirmed = store.confirmed_many([task.key], target.key).get(task.key)
-    known = [*([confirmed] if confirmed else []), *store.records(task.key, target.key)]
-    return next((record.measurement for record in known if record.schedule == schedule), None)
+    if confirmed is not None and confirmed.schedule == schedule:
+        return confirmed.measurement
+    trial = store.trials.one(task.key, target.key, schedule.key)
+    return trial.record.measurement if trial else None
 
 
 def _measured_json(measured: Measurement) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tunewright.db.sql_store import SqlStore
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import holds
 from tunewright.workers.pool import Pool
 from tunewright.workers.rates import Rates, measure
 
@@ -78,7 +79,7 @@ class TuningJob:
             )
             for task, occurrences in tasks
         ]
-        _borrow(store, target, [state for state in self._states if not state.measured])
+        _borrow(store, target, self._states)
         self._earlier = sum(store.jobs.statuses(job.id).values())
         self._claims = Claims(store, target.key, tenure)
         self._assembly = _assembly(job.spec)
@@ -255,12 +256,18 @@ def _assembly(spec: JobSpec) -> Assembly:
     return Assembly.of_json([task.occurrences for task in spec.tasks], spec.settings.get("chains", []))
 
 
-def _borrow(store: SqlStore, target: Target, untried: Sequence[TaskState]) -> None:
-    """Have what is best for a similar target or task tried early: it is often near the best for this one."""
+def _borrow(store: SqlStore, target: Target, states: Sequence[TaskState]) -> None:
+    """Have tried early what was imported, whose times are hints until then, and of what nothing was tried yet, what is
+    best for a similar target or task: it is often near the best for this one.
+    """
+    untried = [state for state in states if not state.measured]
     found = lookup(store, [state.task for state in untried], target)
-    for state in untried:
-        if found[state.task.key].match in TRANSFERRED:
-            state.borrowed.append(found[state.task.key].schedule)
+    for state in states:
+        one = found.get(state.task.key)
+        if one is not None and (one.match in TRANSFERRED or one.is_imported):
+            state.borrowed.append(one.schedule)
+        hints = store.hints(state.task.key, target.key)
+        state.borrowed += [s for s in hints if s not in state.borrowed and holds(state.task, target, s)]
 
 
 @cache

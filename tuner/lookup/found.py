@@ -17,9 +17,12 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import default_schedule, holds, spaces
+from tunewright.search_space.sketches import SKETCHES, default_schedule, holds, spaces
 
 from ..units import in_ms
+
+CURRENT = frozenset((sketch.name, sketch.version) for sketch in SKETCHES)
+"""What schedules of this version are of."""
 
 DRAWN = 64
 """Points of a space among which a replacement for a default that fails is looked for."""
@@ -51,6 +54,7 @@ class Basis(StrEnum):
     """What the expected time of an answer is."""
 
     MEASURED = "measured"  # of this schedule for this task on this target
+    IMPORTED = "imported"  # the same by what another database said: it was not timed where it is known
     SIBLING = "sibling"  # of this schedule for this task on the target that `source` names
     SCALED = "scaled"  # measured for the task and target that `source` names, times the ratio of the work
     PREDICTED = "predicted"  # by the cost model: nobody measured it
@@ -86,14 +90,17 @@ class Found:
     match: Match
     schedule: Schedule  # where `match` is NONE it must not be run
     measurement: Measurement | None  # of this schedule, if it was measured: for this task and target, or `source`
-    confirmed: bool = False  # whether it won the comparison in fresh processes that ends a job
+    confirmed: bool = False  # whether it won the comparison in fresh processes that ends a job; not where imported
     source: Source | None = None
     scale: float = 1.0  # the work of this task among that of the one measured
     predicted_s: float | None = None  # by the cost model, where `match` is PREDICTED
+    is_imported: bool = False  # whether it is by an imported record
 
     @property
     def basis(self) -> Basis:
         """What `expected_s` is."""
+        if self.match is Match.EXACT and self.is_imported:
+            return Basis.IMPORTED
         return BASES.get(self.match, Basis.NONE)
 
     @property
@@ -132,12 +139,14 @@ class Found:
 def measured_s(found: Mapping[str, Found]) -> dict[str, float]:
     """Task key -> seconds measured for the task on the very target; infinite where its default is known to fail.
 
-    Times of other targets and tasks are left out: they are not to be held against these.
+    Times of other targets and tasks are left out: they are not to be held against these. So are imported ones where any
+    was measured; else they are held against each other.
     """
     times_s = {key: inf for key, one in found.items() if one.match in (Match.UNTRIED, Match.NONE)}
-    for key, one in found.items():
-        if one.basis is Basis.MEASURED and one.expected_s is not None:
-            times_s[key] = one.expected_s
+    for basis in (Basis.MEASURED, Basis.IMPORTED):
+        timed = {key: one for key, one in found.items() if one.basis is basis and one.expected_s is not None}
+        if timed:
+            return times_s | {key: one.expected_s for key, one in timed.items() if one.expected_s is not None}
     return times_s
 
 
@@ -174,7 +183,8 @@ def read(task: Task, target: Target, data: Any) -> Found:
         return Found(task, match, schedule, None, predicted_s=measurement.median_s if measurement else None)
     if match in BASES and measurement is None:
         raise ValueError("it names no time")
-    return Found(task, match, schedule, measurement, data.get("confirmed") is True, source)
+    is_imported = data.get("basis") == Basis.IMPORTED
+    return Found(task, match, schedule, measurement, data.get("confirmed") is True, source, is_imported=is_imported)
 
 
 def _measurement(data: Mapping[str, Any]) -> Measurement | None:

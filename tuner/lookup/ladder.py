@@ -4,6 +4,9 @@
 
 Each rung is asked for all tasks that are left, with a few queries however many they are. No answer is illegal for its
 task, and none is known to fail on the target.
+
+What was timed in this database speaks on every rung. What was imported speaks for its own target alone, behind what was
+timed: anybody can make up a target that is like another one, and nobody here has seen its times.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from tunewright.codegen.target import Target
 from tunewright.db.known import Best, Known
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import SKETCHES, holds
+from tunewright.search_space.sketches import holds
 
-from .found import Found, Match, Source, unmeasured
+from .found import CURRENT, Found, Match, Source, unmeasured
 from .likeness import Numbers, distances, numbers, siblings, work_ratio
 
 RELATIVES = 2000
@@ -119,22 +122,23 @@ class Ladder:
         return {key: search.found[key] for key in search.wanted if key in search.found}
 
     def _exact(self, search: _Search) -> None:
-        best = self._store.known.best(search.wanted, [search.target.key])
-        outdated = []
-        for (key, _), one in best.items():
-            if holds(search.wanted[key], search.target, one.schedule):
-                search.found[key] = Found(
-                    search.wanted[key], Match.EXACT, one.schedule, one.measurement, one.is_confirmed
-                )
-            else:
-                outdated.append(key)
+        best = {key: one for (key, _), one in self._store.known.best(search.wanted, [search.target.key]).items()}
+        outdated = [key for key, one in best.items() if not holds(search.wanted[key], search.target, one.schedule)]
+        usable = {key: one for key, one in best.items() if key not in outdated}
         if outdated:  # found by another version of its sketch
-            current = [(sketch.name, sketch.version) for sketch in SKETCHES]
-            for key, measured in self._store.known.fastest(outdated, search.target.key, current).items():
-                for schedule, measurement in measured:
-                    if holds(search.wanted[key], search.target, schedule):
-                        search.found[key] = Found(search.wanted[key], Match.EXACT, schedule, measurement)
-                        break
+            for key, measured in self._store.known.fastest(outdated, search.target.key, CURRENT).items():
+                legal = (one for one in measured if holds(search.wanted[key], search.target, one.schedule))
+                if (one := next(legal, None)) is not None:
+                    usable[key] = one
+        for key, one in usable.items():
+            search.found[key] = Found(
+                search.wanted[key],
+                Match.EXACT,
+                one.schedule,
+                one.measurement,
+                one.is_confirmed and not one.is_imported,
+                is_imported=one.is_imported,
+            )
 
     def _siblings(self, search: _Search) -> None:
         if not search.near:
@@ -143,7 +147,7 @@ class Ladder:
         for task in search.left:
             for sibling in search.near:
                 one = best.get((task.key, sibling.key))
-                if one is not None and search.usable(task, schedule := one.schedule):
+                if one is not None and not one.is_imported and search.usable(task, schedule := one.schedule):
                     source = Source(task.key, sibling.key, str(sibling))
                     search.found[task.key] = Found(task, Match.SIBLING, schedule, one.measurement, False, source)
                     break
@@ -159,9 +163,12 @@ class Ladder:
         for task in left:
             if search.is_over:
                 break
-            for place, key in ((place, key) for place in places for key in relatives.get(task.key, ())):
-                one = best.get((key, place.key))
-                if one is not None and search.usable(task, schedule := one.schedule):
+            near = [(place, key) for place in places for key in relatives.get(task.key, ())]
+            known = [(best[key, place.key], place) for place, key in near if (key, place.key) in best]
+            timed = [(one, place) for one, place in known if not one.is_imported]
+            imported = [(one, place) for one, place in known if one.is_imported and place is search.target]
+            for one, place in (*timed, *imported):
+                if search.usable(task, schedule := one.schedule):
                     chosen[task.key] = one, schedule, place
                     break
         measured = self._store.known.definitions({one.task_key for one, _, _ in chosen.values()})
@@ -171,7 +178,13 @@ class Ladder:
             source = Source(one.task_key, place.key, str(place))
             scale = work_ratio(search.wanted[key], Task.from_json(measured[one.task_key]))
             search.found[key] = Found(
-                search.wanted[key], Match.NEAREST, schedule, one.measurement, False, source, scale
+                search.wanted[key],
+                Match.NEAREST,
+                schedule,
+                one.measurement,
+                source=source,
+                scale=scale,
+                is_imported=one.is_imported,
             )
 
     def _relatives(self, tasks: Sequence[Task], target_keys: Sequence[str]) -> dict[str, list[str]]:

@@ -1,0 +1,249 @@
+"""Records that somebody made up change no lookup, no client and no session; what is taken back is offered no more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from onnx import TensorProto, helper
+
+from tunewright.api.client.tiers import Lookups
+from tunewright.api.routes import prepared
+from tunewright.db.access import Scope
+from tunewright.db.sql_store import open_store
+from tunewright.search_space.measurement import Record
+from tunewright.search_space.sketches import default_schedule
+from tunewright.tuner.lookup import Ladder, lookup
+from tunewright.tuner.lookup.place import Place
+from tunewright.tuner.targets import local_target
+
+from .conftest import CRASHED, TARGET, make_task, measured, points, problem, store_best
+
+TUNED, UNTUNED = make_task(1 << 16), make_task(1 << 15)
+BEST, SECOND, THIRD, *_ = points(TUNED)
+
+
+@pytest.fixture(autouse=True)
+def _looks_each_time(monkeypatch):
+    monkeypatch.setattr(prepared, "LOOK_S", 0.0)
+
+
+@pytest.fixture
+def tuned(one):
+    """A service that has timed two schedules of a task, and compared them; it knows another task by name."""
+    for schedule, median_s in ((BEST, 1e-4), (SECOND, 2e-4)):
+        store_best(one.store, TUNED, schedule=schedule, median_s=median_s)
+    one.store.confirm(Record(TUNED.key, TARGET.key, BEST, measured(1e-4)))
+    one.store.add_task(UNTUNED)
+    return one
+
+
+def line(task, schedule, measurement=None, target=TARGET, **changes):
+    """A record as an export has it."""
+    record = {
+        "schema": 2,
+        "kind": "trial",
+        "task_key": task.key,
+        "task": task.to_json(),
+        "target_key": target.key,
+        "target": target.to_json(),
+        "schedule": schedule.to_json(),
+        **(measurement or measured(2e-5)).to_json(),
+        "created_at": datetime.now(UTC).isoformat(),
+    }
+    return record | changes
+
+
+def forged(task):
+    """What each says that is not so, the record, and what is said of it where it is refused."""
+    good = points(task)[0]
+    (name, value), *others = good.values
+    sibling = replace(TARGET, threads=8)
+    other = value + 77
+    yield "illegal value", line(task, replace(good, values=((name, other), *others))), f"{name}={other} is none"
+    yield "no such knob", line(task, replace(good, values=(("tile_x", 1),))), "has knobs ['tile_x']"
+    yield "other sketch's", line(task, replace(good, sketch="winograd4", version=5)), "winograd4 has no legal point"
+    yield "unknown sketch", line(task, replace(good, sketch="magic")), None
+    yield "older version", line(task, replace(good, version=1)), None
+    yield "later version", line(task, replace(good, version=99)), None
+    yield "sibling", line(task, good, target=sibling), None
+    yield "sibling confirmed", line(task, good, target=sibling, kind="confirmation"), None
+    yield "1 ns", line(task, good, measured(1e-9)), "median_s is 1e-09 s, which can't be"
+    yield "denormal", line(task, good, measured(1e-3), low_s=5e-324), "low_s is 4.94e-324 s, which can't be"
+    yield "one sample", line(task, good, measured(1e-3), samples_s=[1e-3, 1e-9]), "samples_s is 1e-09 s"
+    yield "infinite", line(task, good, measured(1e-3), high_s=1e300), "high_s is 1e+300 s; a time is at most"
+    yield "negative", line(task, good, measured(1e-3), warm_s=-1e-3), "warm_s is -0.001"
+
+
+def praised(task):
+    """Such as could be, of a task that was timed here."""
+    yield "faster trial", line(task, THIRD)
+    yield "faster confirmation", line(task, THIRD, kind="confirmation")
+    yield "slower best", line(task, BEST, measured(1e-2))
+    yield "failed best", line(task, BEST, CRASHED)
+    yield "failed confirmation", line(task, BEST, CRASHED, kind="confirmation")
+    yield "failed default", line(task, default_schedule(task, TARGET), CRASHED)
+    yield "voided best", line(task, BEST, schema=3, voided_at="2026-01-01T00:00:00+00:00", void_reason="so there")
+
+
+def told(one, folder):
+    """All that is answered: by routes, by a client without memory, by the ladder."""
+    client = one.client()
+    body = {"target": TARGET.key, "tasks": [TUNED.key]}
+    tasks = [TUNED, UNTUNED]
+    return (
+        client.post("/v1/lookups", json=body).json(),
+        client.get(f"/v1/records/{TUNED.key}", params={"target": TARGET.key}).json(),
+        client.get(f"/v1/snapshots/{TARGET.key}").text,
+        Lookups(one.url, one.token, folder).lookup([TUNED], TARGET)[TUNED.key].to_json(),
+        [found.to_json() for found in lookup(one.store, tasks, TARGET).values()],
+        [found.to_json() for found in Ladder(one.store).find(tasks, replace(TARGET, threads=16)).values()],
+    )
+
+
+def cases():
+    for name, data, refused in forged(TUNED):
+        yield pytest.param(data, refused, id=f"{name} of what was tuned")
+    for name, data, refused in forged(UNTUNED):
+        yield pytest.param(data, refused, id=f"{name} of what was not")
+    for name, data in praised(TUNED):
+        yield pytest.param(data, None, id=name)
+
+
+@pytest.mark.parametrize(("data", "refused"), list(cases()))
+def test_a_forged_record_changes_no_answer(tuned, tmp_path, data, refused):
+    before = told(tuned, tmp_path / "before")
+    assert before[0]["items"][0]["schedule"] == BEST.to_json()
+    sender = tuned.client(tuned.key(Scope.RECORDS_WRITE))
+    answer = sender.post("/v1/records", content=json.dumps(data))
+    if refused is None:
+        assert answer.json() == {"added": 1, "known": 0}
+    else:
+        assert refused in problem(answer, "bad-records", 422)["detail"]
+        assert answer.json()["detail"].startswith("line 1: ")
+    assert told(tuned, tmp_path / "after") == before
+
+
+def test_all_of_them_together_change_none(tuned, tmp_path):
+    before = told(tuned, tmp_path / "before")
+    client = tuned.client()
+    for task in (TUNED, UNTUNED):
+        for _, data, _ in forged(task):
+            client.post("/v1/records", content=json.dumps(data))
+    lines = [json.dumps(data) for _, data in praised(TUNED)]
+    assert client.post("/v1/records", content="\n".join(lines)).json()["added"] == len(lines)
+    assert told(tuned, tmp_path / "after") == before
+    exported = [json.loads(each) for each in client.get("/v1/records").text.splitlines() if each][:-1]
+    assert len(exported) == 3 + 2 * 5 + len(lines)
+
+
+def test_what_is_imported_is_used_where_nothing_was_timed_here(tuned, client):
+    """And says so; it is tuned in the background, and gives way to what is timed here."""
+    data = line(UNTUNED, points(UNTUNED)[0], kind="confirmation")
+    client.post("/v1/records", content=json.dumps(data))
+    body = {"target": TARGET.key, "tasks": [UNTUNED.key]}
+    answer = client.post("/v1/lookups", json=body, params={"tune": "background"}).json()
+    [item] = answer["items"]
+    assert (item["match"], item["basis"], item["confirmed"]) == ("exact", "imported", False)
+    assert item["schedule"] == data["schedule"] and answer["job"] is not None
+    assert lookup(tuned.store, [UNTUNED], TARGET)[UNTUNED.key].to_json() == item
+    store_best(tuned.store, UNTUNED, schedule=points(UNTUNED)[1], median_s=1.0)
+    [item] = client.post("/v1/lookups", json=body).json()["items"]
+    assert (item["basis"], item["schedule"]) == ("measured", points(UNTUNED)[1].to_json())
+
+
+def model_of(extent):
+    """relu(x), twice."""
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [extent]) for name in ("x", "y")]
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [tensors[0]], [tensors[1]])
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+def test_a_session_finds_what_it_found(tmp_path):
+    url, here, model = f"sqlite:///{tmp_path}/t.db", local_target("cpu", 2), model_of(1 << 16)
+    with open_store(url) as store:
+        [(task, _)] = Place(url).prepare(model, threads=2).model.tasks.values()
+        best, other, *_ = points(task, here)
+        store_best(store, task, here, best, 1e-4)
+        before = Place(url).prepare(model, threads=2)
+        assert before.found[task.key].schedule == best
+        for _, data, refused in forged(task):
+            data |= {"target_key": here.key, "target": here.to_json()}
+            if refused is None:
+                store.import_([json.dumps(data)])
+        store.import_([json.dumps(line(task, other, target=here))])
+        after = Place(url).prepare(model, threads=2)
+    assert after.found == before.found
+    assert after.chosen.tasks == before.chosen.tasks
+
+
+class TestVoid:
+    def ask(self, client, verb, schedule=None, status=200, **more):
+        body = {"target": TARGET.key, "schedule": schedule and schedule.key} | more
+        if verb == "void":
+            body |= {"reason": "wrong on odd days"}
+        answer = client.post(f"/v1/records/{TUNED.key}:{verb}", json=body)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def offered(self, client):
+        """The schedule that lookup, record and snapshot answer with."""
+        body = {"target": TARGET.key, "tasks": [TUNED.key]}
+        [item] = client.post("/v1/lookups", json=body).json()["items"]
+        record = client.get(f"/v1/records/{TUNED.key}", params={"target": TARGET.key}).json()
+        [kept] = map(json.loads, client.get(f"/v1/snapshots/{TARGET.key}").text.splitlines())
+        assert item == record == kept
+        return item["schedule"]
+
+    def test_is_offered_no_more_and_stays_in_the_export(self, tuned, client, tmp_path):
+        tag = client.get(f"/v1/snapshots/{TARGET.key}").headers["etag"]
+        assert self.ask(client, "void")["records"] == 2  # a trial and a confirmation of the best
+        assert self.offered(client) == SECOND.to_json()
+        assert client.get(f"/v1/snapshots/{TARGET.key}").headers["etag"] != tag
+        assert lookup(tuned.store, [TUNED], TARGET)[TUNED.key].schedule == SECOND
+        assert BEST.key in tuned.store.known.failures([TUNED.key], TARGET.key)[TUNED.key]
+        records = tuned.store.records(TUNED.key, TARGET.key)
+        assert [one.measurement.status for one in records] == ["voided", "ok"]
+        text = client.get("/v1/records").text
+        lines = [json.loads(each) for each in text.splitlines() if each][:-1]
+        voided = [each for each in lines if each["voided_at"]]
+        assert len(lines) == 3 and {each["kind"] for each in voided} == {"trial", "confirmation"}
+        assert {(each["schema"], each["status"], each["void_reason"]) for each in voided} == {
+            (3, "ok", "wrong on odd days")
+        }
+        assert all(each["schedule"] == BEST.to_json() and each["median_s"] == 1e-4 for each in voided)
+        with open_store(f"sqlite:///{tmp_path}/other.db") as other:
+            other.import_(text.splitlines()[:-1])
+            assert lookup(other, [TUNED], TARGET)[TUNED.key].schedule == SECOND
+            again = list(other.export())
+        assert sorted(map(str, again)) == sorted(map(str, lines))
+
+    def test_is_not_brought_back_by_sending_it_again(self, tuned, client):
+        self.ask(client, "void")
+        assert client.post("/v1/records", content=json.dumps(line(TUNED, BEST))).json()["added"] == 1
+        tuned.store.confirm(Record(TUNED.key, TARGET.key, BEST, measured(1e-5)))  # by a job that was at it
+        assert self.offered(client) == SECOND.to_json()
+        self.ask(client, "void", SECOND)
+        assert lookup(tuned.store, [TUNED], TARGET)[TUNED.key].match != "exact"
+
+    def test_can_be_lifted(self, tuned, client):
+        before = list(tuned.store.export())
+        self.ask(client, "void")
+        assert self.ask(client, "void", BEST)["records"] == 2  # again, which changes nothing
+        assert self.ask(client, "unvoid", BEST)["records"] == 2
+        assert self.offered(client) == BEST.to_json()
+        assert list(tuned.store.export()) == before
+        self.ask(client, "unvoid", BEST, status=404)
+
+    def test_needs_its_scope_and_something_to_take_back(self, tuned, client):
+        sender = tuned.client(tuned.key(Scope.RECORDS_WRITE, Scope.RECORDS_READ))
+        self.ask(sender, "void", status=403)
+        self.ask(sender, "unvoid", BEST, status=403)
+        self.ask(client, "void", THIRD, status=404)
+        self.ask(client, "void", target="ab" * 32, status=404)
+        answer = client.post(f"/v1/records/{TUNED.key}:void", json={"target": TARGET.key, "reason": ""})
+        assert problem(answer, "invalid-request", 422)
