@@ -47,7 +47,7 @@ GPU_BOOST = 1.5
 GPU_STORED_BYTES = 256
 """That no multiprocessor exceeds in a cycle."""
 
-SAVED = 64
+SAVED = 16
 """A kernel may do with so much less arithmetic than its task names: Winograd's method saves three quarters, padding is
 passed over, and a value that comes again is kept. A bound that is too generous lets a hint in, which does no harm; one
 that is too strict would refuse what was measured."""

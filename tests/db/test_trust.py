@@ -1,0 +1,147 @@
+"""What was timed here speaks, what is imported fills gaps, and what is taken back is offered by nobody."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tunewright.db import exchange
+from tunewright.db.errors import NotFound
+from tunewright.db.exchange import Kind
+from tunewright.db.jobs import Budget
+from tunewright.search_space.measurement import Measurement, Status
+
+FAILED = Measurement(Status.CRASH, error="signal 11")
+START = datetime(2025, 3, 1, tzinfo=UTC)
+
+steps = st.tuples(
+    st.sampled_from(["record", "trial", "confirmation", "void", "lift"]),
+    st.integers(0, 3),
+    st.sampled_from([1e-3, 2e-3, 3e-3, None]),
+)
+
+
+def line(samples, record, moment, extent=8, kind=Kind.TRIAL):
+    data = exchange.to_json(samples.task(extent).to_json(), samples.target().to_json(), record, moment, kind)
+    return json.dumps(data)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(steps, max_size=14))
+def test_the_rule_holds_whatever_happens_in_whatever_order(filled, samples, steps):
+    extent = 100 + filled.counts()["tasks"]  # a task of its own for every example
+    filled.add_task(samples.task(extent))
+    key = samples.task(extent).key, samples.target().key
+    timed: dict[int, float | None] = {}  # here, by the number of the schedule
+    imported: set[int] = set()
+    voided: set[int] = set()
+    stored = 0
+    for second, (what, number, median_s) in enumerate(steps):
+        measurement = FAILED if median_s is None else samples.measurement(median_s)
+        record = samples.record(number, measurement, extent=extent)
+        match what:
+            case "record":
+                stored += filled.record(record)
+                timed.setdefault(number, median_s)
+            case "void" | "lift":
+                with suppress(NotFound):
+                    change = filled.voids.void if what == "void" else filled.voids.lift
+                    change(*key, samples.schedule(number).key, *(["it lies"] if what == "void" else []))
+                    (voided.add if what == "void" else voided.discard)(number)
+            case _:
+                moment = START + timedelta(seconds=second)
+                stored += filled.import_([line(samples, record, moment, extent, Kind(what))]).added
+                imported.add(number)
+        best = filled.best(*key)
+        known = filled.known.best([key[0]], [key[1]]).get(key)
+        assert (known and (known.schedule, known.median_s)) == (best and (best.schedule, best.measurement.median_s))
+        works = [median for n, median in timed.items() if median is not None and n not in voided]
+        if works:
+            assert best is not None and known is not None
+            assert (best.measurement.median_s, known.is_imported) == (min(works), False)
+        if best is not None:
+            assert best.schedule not in [samples.schedule(n) for n in voided]
+            assert works or best.schedule in [samples.schedule(n) for n in imported - timed.keys()]
+        assert {one.schedule for one in filled.records(*key)} >= {samples.schedule(n) for n in timed}
+        failed = filled.known.failures([key[0]], key[1]).get(key[0], set())
+        assert failed >= {samples.schedule(n).key for n in voided}
+        hints = filled.hints(*key)
+        assert not {samples.schedule(n) for n in (*voided, *timed)} & set(hints)
+    lines = [entry for entry in filled.export() if entry["task_key"] == key[0]]
+    assert len(lines) == stored
+    keys = {samples.schedule(n).key for n in voided}
+    assert all(
+        (entry["voided_at"] is not None) == (exchange.parse(json.dumps(entry)).record.schedule.key in keys)
+        for entry in lines
+    )
+
+
+def test_a_trial_of_a_job_takes_the_place_of_an_imported_one(filled, samples):
+    key = samples.task().key, samples.target().key
+    filled.import_([line(samples, samples.record(1, samples.measurement(1e-6)), START)])
+    lease = filled.jobs.open(samples.spec(), "", Budget(9), "h")
+    assert filled.measured(*key) == set()
+    assert filled.record(samples.record(1), lease)
+    assert not filled.record(samples.record(1), lease)
+    assert filled.records(*key) == [samples.record(1)]
+    [trial] = filled.jobs.trials(lease.job_id)
+    assert trial.record == samples.record(1)
+    assert sorted(entry["median_s"] for entry in filled.export()) == [1e-6, samples.record(1).measurement.median_s]
+    again = filled.import_([line(samples, samples.record(1, samples.measurement(1e-6)), START)])
+    assert (again.added, again.known) == (0, 1)
+
+
+def test_what_is_of_no_sketch_of_this_version_is_history(filled, samples):
+    key = samples.task().key, samples.target().key
+    data = json.loads(line(samples, samples.record(1), START))
+    for number, change in enumerate([{"sketch": "magic"}, {"version": 0}, {"version": 7}]):
+        entry = data | {"schedule": data["schedule"] | change}
+        assert filled.import_([json.dumps(entry)]).added == 1, number
+    assert (filled.best(*key), filled.hints(*key), filled.known.best_on(key[1])) == (None, [], [])
+    assert len(list(filled.export())) == 3
+
+
+def test_what_was_taken_back_is_not_learned_from(filled, samples):
+    for number in range(3):
+        filled.record(samples.record(number))
+    filled.voids.void(samples.task().key, samples.target().key, samples.schedule(1).key, "noisy")
+    assert [one.schedule for one, _ in filled.examples("cpu")] == [samples.schedule(2), samples.schedule(0)]
+    page = filled.trials.page(samples.task().key, samples.target().key)
+    assert {one.status: (one.median_s, one.error) for one in page.trials}[Status.VOIDED] == (None, "noisy")
+    assert page.counts == {Status.OK: 2, Status.VOIDED: 1}
+
+
+def test_the_first_fault_is_named_and_what_is_before_it_is_stored(filled, samples):
+    good = [line(samples, samples.record(number), START) for number in range(4)]
+    illegal = json.loads(good[2])
+    illegal["schedule"]["values"]["tile_m"] = 5000
+    sudden = line(samples, samples.record(5, samples.measurement(1e-12)), START)
+    lines = ["", good[0], good[1], json.dumps(illegal), good[2], sudden, "{"]
+    with pytest.raises(
+        exchange.BadLine, match=r"line 4: its schedule is no legal point: tile_m=5000 is none of"
+    ) as bad:
+        filled.import_(lines)
+    assert (bad.value.number, bad.value.stored) == (4, 2)
+    with pytest.raises(exchange.BadLine, match=r"line 2: \w+ is 1e-12 s, which can't be: a run of this task on cpu:"):
+        filled.import_([good[3], sudden])
+    assert len(list(filled.export())) == 3
+
+
+def test_a_void_stays_as_it_was_given_until_it_is_lifted(filled, samples):
+    key, schedule = (samples.task().key, samples.target().key), samples.schedule(1)
+    filled.record(samples.record(1))
+    for number in (1, 2, 3):
+        assert filled.voids.void(*key, schedule.key, f"reason {number}") == 1
+    [entry] = filled.export()
+    assert (entry["status"], entry["void_reason"], entry["schema"]) == ("ok", "reason 1", 3)
+    assert filled.voids.schedules(*key) == [schedule]
+    assert filled.voids.lift(*key, schedule.key) == 1
+    with pytest.raises(NotFound, match="not taken back here"):
+        filled.voids.lift(*key, schedule.key)
+    with pytest.raises(NotFound, match="nothing is stored"):
+        filled.voids.void(*key, samples.schedule(9).key, "x")
