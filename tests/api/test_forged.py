@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 import pytest
 from onnx import TensorProto, helper
 
+from tunewright.api.client import tiers
 from tunewright.api.client.tiers import Lookups
+from tunewright.api.client.wire import Exchange
 from tunewright.api.routes import prepared
 from tunewright.db.access import Scope
 from tunewright.db.sql_store import open_store
@@ -19,7 +21,7 @@ from tunewright.tuner.lookup import Ladder, lookup
 from tunewright.tuner.lookup.place import Place
 from tunewright.tuner.targets import local_target
 
-from .conftest import CRASHED, TARGET, make_task, measured, points, problem, store_best
+from .conftest import CRASHED, TARGET, exact_answer, make_task, measured, points, problem, store_best
 
 TUNED, UNTUNED = make_task(1 << 16), make_task(1 << 15)
 BEST, SECOND, THIRD, *_ = points(TUNED)
@@ -247,3 +249,18 @@ class TestVoid:
         self.ask(client, "void", target="ab" * 32, status=404)
         answer = client.post(f"/v1/records/{TUNED.key}:void", json={"target": TARGET.key, "reason": ""})
         assert problem(answer, "invalid-request", 422)
+
+
+def test_a_snapshot_of_another_version_displaces_nothing_that_is_kept(tuned, tmp_path, monkeypatch):
+    kept = Lookups(tuned.url, tuned.token, tmp_path)
+    assert kept.download(TARGET) == 1
+    other = exact_answer(TUNED) | {"schedule": replace(BEST, version=99).to_json()}
+    strange = [other, other | {"schedule": None}, other | {"schedule": {"sketch": [], "version": {}}}]
+    monkeypatch.setattr(Exchange, "snapshot", lambda self, key: iter(strange))
+    assert kept.download(TARGET) == 0
+    monkeypatch.setattr(Exchange, "lookups", lambda self, tasks, target: ({TUNED.key: other}, None))
+    monkeypatch.setattr(tiers, "FRESH_S", -1.0)
+    monkeypatch.setattr(tiers, "CONFIRMED_FRESH_S", -1.0)
+    again = Lookups(tuned.url, tuned.token, tmp_path)
+    assert again.lookup([TUNED], TARGET)[TUNED.key].schedule == BEST
+    assert "can't be used" in again.notes[0]
