@@ -241,6 +241,19 @@ class TestVoid:
         assert list(tuned.store.export()) == before
         self.ask(client, "unvoid", BEST, status=404)
 
+    def test_is_shown_as_such(self, tuned, client):
+        self.ask(client, "void")
+        page = f"/tasks/{TUNED.key}"
+        for address in (
+            f"/v1/pages{page}",
+            page,
+            f"/v1/pages{page}/schedules/{BEST.key}",
+            f"{page}/schedules/{BEST.key}",
+        ):
+            answer = client.get(address, params={"target": TARGET.key}, headers={"Accept": "text/html, */*"})
+            assert answer.status_code == 200, (address, answer.text[:300])
+            assert "voided" in answer.text and "wrong on odd days" in answer.text, address
+
     def test_needs_its_scope_and_something_to_take_back(self, tuned, client):
         sender = tuned.client(tuned.key(Scope.RECORDS_WRITE, Scope.RECORDS_READ))
         self.ask(sender, "void", status=403)
