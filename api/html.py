@@ -18,6 +18,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from tunewright.db.jobs import DEFAULT_TRIALS
 from tunewright.tuner import text
 
 from . import addresses
@@ -140,6 +141,7 @@ _templates.filters |= {
 }
 _templates.globals |= {
     "asset": asset,
+    "default_trials": DEFAULT_TRIALS,
     "url": addresses.url,
     "job_url": addresses.job_url,
     "task_url": addresses.task_url,

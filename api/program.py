@@ -19,6 +19,7 @@ from tunewright.tuner.cli.answers import answer_alone, tell
 from tunewright.tuner.cli.app import FAULT
 from tunewright.tuner.cli.keys import key_app
 from tunewright.tuner.cli.options import (
+    TRIALS_WHERE_NONE,
     DbOption,
     DimOption,
     JsonOption,
@@ -64,7 +65,9 @@ def submit(
             show_default="the one that is at work",
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Most trials of the job.")] = 200,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Most trials of the job.", show_default=TRIALS_WHERE_NONE)
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Most minutes of searching.", show_default="no limit")
     ] = None,
@@ -99,8 +102,7 @@ def submit(
                 priority=priority,
             )
         if job.is_new is False:
-            asked = {"trials": trials, "minutes": minutes, "until": least, "priority": priority}
-            messages().print(command.already(job, asked), soft_wrap=True)
+            messages().print(command.already(job, trials, minutes, least, priority), soft_wrap=True)
         if watch:
             job = command.watched(messages(), client, job, server)
     if watch:

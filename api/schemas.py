@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from tunewright.codegen.target import MAX_THREADS, Target
 from tunewright.db.exchange import LONGEST_REASON
 from tunewright.db.fleet import Device, Tuner
-from tunewright.db.jobs import Event, EventKind, Job, JobState, Trial, Wish
+from tunewright.db.jobs import DEFAULT_TRIALS, Event, EventKind, Job, JobState, Trial, Wish
 from tunewright.db.uploads import Upload
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.lookup import Basis
@@ -99,7 +99,13 @@ class JobAsked(Asked):
     threads: int | None = Field(
         None, ge=1, le=MAX_THREADS, description="Threads that the kernels run on. By default all of the target's."
     )
-    trials: int = Field(200, ge=1, le=1_000_000, description="Most candidates to measure.")
+    trials: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description=f"Most candidates to measure. By default no limit, or {DEFAULT_TRIALS} where neither `minutes` nor "
+        "`until` is given.",
+    )
     minutes: float | None = Field(
         None, gt=0, le=525_600, allow_inf_nan=False, description="Most minutes of searching. By default no limit."
     )
@@ -173,7 +179,7 @@ class JobShown(Answer):
     label: str = Field(description="The model's name, for people.")
     target: Digest
     tasks: list[TaskShown] = Field(description="The distinct tasks of the model.")
-    trials: int = Field(description="Most candidates to measure.")
+    trials: int | None = Field(description="Most candidates to measure; null: no limit.")
     minutes: float | None = Field(description="Most minutes of searching; null: no limit.")
     until: float | None = Field(
         description="The search stops when another minute is expected to make the whole model faster by less than this "

@@ -18,7 +18,7 @@ from tunewright.tuner.insight.gain import Gain, GainOf
 from tunewright.tuner.jobs.report import Outcome
 from tunewright.tuner.jobs.view import showing
 from tunewright.tuner.settings import settings
-from tunewright.tuner.text import TRIED, clock, counted, gain, percent, printable, rough, short
+from tunewright.tuner.text import TRIED, clock, counted, gain, percent, printable, rough, short, trials_done
 
 from .client import Client, Job, ServiceError
 from .watching import Watched
@@ -105,16 +105,34 @@ def _command(verb: str, job: Job, server: str | None) -> str:
     return f"tunewright jobs {verb} {job.id}{address}"
 
 
-def already(job: Job, asked: Mapping[str, Any]) -> str:
-    """What a job comes to that was there before it was submitted with `asked`: options by name."""
+def already(job: Job, trials: int | None, minutes: float | None, until: float | None, priority: int) -> str:
+    """What a job comes to that was there before it was submitted with these bounds and this priority."""
+    from tunewright.db.jobs import Budget
+
+    asked = {
+        "trials": Budget.of(trials, minutes, until).trials,
+        "minutes": minutes,
+        "until": until,
+        "priority": priority,
+    }
     has = {"trials": job.trials, "minutes": job.minutes, "until": job.until, "priority": job.priority}
-    limit = "" if job.minutes is None else f", {counted(job.minutes, 'minute')}"
-    least = "" if job.until is None else f", until {percent(job.until)}"
-    text = f"job {job.id} was there already: {counted(job.trials, 'trial')}{limit}{least}, priority {job.priority}"
+    text = f"job {job.id} was there already: {', '.join(_bounds(job))}, priority {job.priority}"
     other = [name for name, value in has.items() if asked[name] != value]
     if not other:
         return text
     return f"{text}; not taken: {', '.join(f'--{name} {_given(name, asked[name])}' for name in other)}"
+
+
+def _bounds(job: Job) -> list[str]:
+    """What ends the search of a job, whichever comes first."""
+    trials = None if job.trials is None else counted(job.trials, "trial")
+    minutes = None if job.minutes is None else counted(job.minutes, "minute")
+    until = None if job.until is None else _until(job.until)
+    return [bound for bound in (trials, minutes, until) if bound is not None]
+
+
+def _until(part: float) -> str:
+    return f"until a minute brings less than {percent(part)}"
 
 
 def _given(option: str, value: float | None) -> str:
@@ -142,12 +160,10 @@ def render_job(console: Console, job: Job) -> None:
     render_state(console, job)
     if job.error:
         console.print(printable(job.error), soft_wrap=True)
-    trials = (job.progress or {}).get("trials", 0)
-    limit = "" if job.minutes is None else f" or {counted(job.minutes, 'minute')}"
-    limit += "" if job.until is None else f" or until a minute brings less than {percent(job.until)}"
-    console.print(
-        f"{trials} of {counted(job.trials, 'trial')}{limit}, {clock(job.spent_s)} of searching, priority {job.priority}"
-    )
+    done = trials_done((job.progress or {}).get("trials", 0), job.trials)
+    limit = "" if job.minutes is None else f" of {clock(60 * job.minutes)}"
+    until = "" if job.until is None else f", {_until(job.until)}"
+    console.print(f"{done}, {clock(job.spent_s)}{limit} of searching{until}, priority {job.priority}")
     console.print(f"{counted(len(job.tasks), 'task')} for target {short(printable(job.target))}")
     if job.holder:
         console.print(f"at work on it: {printable(job.holder)}", soft_wrap=True)
@@ -219,7 +235,7 @@ def render_jobs(console: Console, data: Mapping[str, Any]) -> None:
             Text(printable(job["label"])),
             Text(printable(job["target_name"] or short(job["target"]))),
             str(job["tasks"]),
-            f"{job['trials']}/{job['most_trials']}",
+            str(job["trials"]) if job["most_trials"] is None else f"{job['trials']}/{job['most_trials']}",
             _told_gain(job),
             str(job["priority"]),
             _age((now - datetime.fromisoformat(job["created_at"])).total_seconds()),

@@ -148,7 +148,8 @@ class Watched:
 
     def _take(self, progress: Mapping[str, Any]) -> None:
         self._trials = int(told.finite(progress.get("trials")) or self._trials)
-        self._budget = int(told.finite(progress.get("most_trials")) or self._budget)
+        if most := told.finite(progress.get("most_trials")):
+            self._budget = int(most)
         self._left_s = told.finite(progress.get("left_s"))
         self._speedup = told.finite(progress.get("speedup")) or self._speedup
         self._remaining_gain = told.finite(progress.get("remaining_gain"))

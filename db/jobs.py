@@ -24,6 +24,9 @@ from .errors import StoreError
 LEASE_S = 30.0
 """How long a lease lasts unless it is renewed. Renew it every third of that."""
 
+DEFAULT_TRIALS = 200
+"""Trials of a search that was given no bound at all."""
+
 ATTEMPTS = 5
 """How many holders in a row may lose a job without one new trial before it has failed."""
 
@@ -118,15 +121,26 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When a search stops, whichever comes first.
+    """When a search stops, whichever comes first of what is given.
 
     After so many trials of the job; after so many seconds of searching; once another minute is expected to make the
     whole model faster by less than the share `until`.
     """
 
-    trials: int
+    trials: int | None  # None: no bound
     seconds: float = inf
     until: float | None = None
+
+    @staticmethod
+    def of(trials: int | None, minutes: float | None, until: float | None) -> Budget:
+        """The bounds that somebody gave, and no other; where none was given, `DEFAULT_TRIALS`."""
+        if trials is None and minutes is None and until is None:
+            trials = DEFAULT_TRIALS
+        return Budget(trials, inf if minutes is None else 60 * minutes, until)
+
+    def trials_left(self, done: int) -> float:
+        """Trials to go after so many; infinite where they are not bounded."""
+        return inf if self.trials is None else self.trials - done
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -109,6 +109,11 @@ def counted(count: float, noun: str, nouns: str = "") -> str:
     return f"{digits} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
+def trials_done(done: int, most: int | None) -> str:
+    """How far a search is, e.g. "12 of 200 trials"; "12 trials" where nothing bounds them."""
+    return counted(done, "trial") if most is None else f"{done} of {counted(most, 'trial')}"
+
+
 def large(count: float, unit: str = "") -> str:
     """A count with the letter of its thousands, e.g. "3.63 GFLOP"."""
     for letter in ("", "k", "M", "G", "T"):

@@ -75,7 +75,7 @@ class Job:
     label: str  # hostile text
     target: str  # key
     tasks: tuple[JobTask, ...]
-    trials: int  # most of them
+    trials: int | None  # most of them; None: no limit
     minutes: float | None
     until: float | None
     settings: Mapping[str, Any]
@@ -115,7 +115,7 @@ class Job:
                 tasks=tuple(
                     JobTask(str(task["key"]), str(task["op"]), int(task["occurrences"])) for task in data["tasks"]
                 ),
-                trials=int(data["trials"]),
+                trials=None if data["trials"] is None else int(data["trials"]),
                 minutes=None if data["minutes"] is None else float(data["minutes"]),
                 until=None if data.get("until") is None else float(data["until"]),
                 settings=dict(data["settings"]),
@@ -196,7 +196,7 @@ class Client:
         *,
         with_weights: bool = False,
         dims: Mapping[str, int] | None = None,
-        trials: int = 200,
+        trials: int | None = None,
         minutes: float | None = None,
         until: float | None = None,
         target: str | None = None,
@@ -209,8 +209,9 @@ class Client:
         """Have a model tuned: send its structure, or with its weights, and queue a job.
 
         An unfinished job of the same model, target and settings is answered as it is. `target` is a key; None: the one
-        that tuner processes are at work for; one that has just been started is waited for. The search ends too once
-        another minute is expected to make the model faster by less than the share `until`. Raises ModelError for a
+        that tuner processes are at work for; one that has just been started is waited for. The search ends after so
+        many `trials` or `minutes`, or once another minute is expected to make the model faster by less than the share
+        `until`, whichever comes first; where none of them is given, after 200 trials. Raises ModelError for a
         model that can't be read, and OSError.
         """
         name = label if label is not None else "" if isinstance(model, bytes) else Path(model).name
@@ -220,13 +221,13 @@ class Client:
             "model": payload.sha256,
             "target": target,
             "threads": threads,
-            "trials": trials,
             "minutes": minutes,
             "dims": dict(dims or {}),
             "seed": seed,
             "strategy": strategy,
             "priority": priority,
-        } | ({} if until is None else {"until": until})
+        }
+        asked |= {name: value for name, value in (("trials", trials), ("until", until)) if value is not None}
         answer = self._connection.request(
             "POST",
             "/v1/jobs",

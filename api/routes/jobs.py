@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Response
@@ -184,7 +183,7 @@ def _submit(
         submitted = store.jobs.submit(
             spec,
             upload.label,
-            Budget(asked.trials, inf if asked.minutes is None else 60 * asked.minutes, asked.until),
+            Budget.of(asked.trials, asked.minutes, asked.until),
             priority=asked.priority,
             owner=owner,
             idempotency=once,

@@ -223,7 +223,7 @@ class JobTuner(Answer):
 class Settings(Answer):
     """What the search was asked to be like."""
 
-    trials: int = Field(description="Most candidates to measure.")
+    trials: int | None = Field(description="Most candidates to measure; null: no limit.")
     seconds: float | None = Field(description="Most seconds of searching; null: no limit.")
     until: float | None = Field(description="It ends once another minute brings less than this; null: no limit.")
     strategy: Said

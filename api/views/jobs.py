@@ -67,7 +67,7 @@ class JobLine(Answer):
     target: TargetName
     tasks: int = Field(description="Distinct tasks of the model.")
     trials: int = Field(description="Candidates measured so far.")
-    most_trials: int
+    most_trials: int | None = Field(description="Most candidates to measure; null: no limit.")
     spent_s: float = Field(description="Seconds of searching so far.")
     most_s: float | None = Field(description="Most seconds of searching; null: no limit.")
     speedup: float | None = Field(description="How many times as fast as by default the model is.")

@@ -38,6 +38,27 @@ def test_a_job_is_submitted(one, client, kit):
     assert one.store.task(kit.task(32).key) == kit.task(32)
 
 
+@pytest.mark.parametrize(
+    ("asked", "budget"),
+    [
+        ({}, Budget(200)),
+        ({"minutes": 2}, Budget(None, 120.0)),
+        ({"until": 0.02}, Budget(None, until=0.02)),
+        ({"trials": 9}, Budget(9)),
+    ],
+)
+def test_a_bound_that_is_not_given_does_not_bind(one, client, kit, asked, budget):
+    job = submit(client, kit.send(client, 8), **asked).json()
+    assert one.store.jobs.get(job["id"]).budget == budget
+    assert (job["trials"], job["minutes"], job["until"]) == (budget.trials, asked.get("minutes"), asked.get("until"))
+    line = client.get("/v1/pages/jobs").json()["jobs"][0]
+    assert (line["most_trials"], line["most_s"]) == (budget.trials, budget.to_json()["seconds"])
+    for address in ("/", f"/jobs/{job['id']}"):
+        text = client.get(address, headers={"Accept": "text/html"}).text
+        assert (f"0 of {budget.trials}" if budget.trials else "0 trials") in text
+        assert "None" not in text and "inf" not in text.split("<main")[1].replace("infer", "")
+
+
 def test_the_same_spec_is_the_same_job(client, kit):
     model = kit.send(client, 8)
     first = submit(client, model, trials=10, priority=1).json()

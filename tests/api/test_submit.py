@@ -265,14 +265,15 @@ def test_a_target_is_named(real: Any, kit: Any, path: Path, command: Command) ->
 def test_a_job_that_was_there() -> None:
     job = Job.from_json(JOB | {"is_new": False, "trials": 200})
     assert job.is_new is False
-    asked = {"trials": 200, "minutes": None, "until": None, "priority": 0}
-    assert already(job, asked) == "job 7 was there already: 200 trials, priority 0"
-    assert already(job, asked | {"trials": 9, "priority": 5}).endswith("; not taken: --trials 9, --priority 5")
+    assert already(job, None, None, None, 0) == "job 7 was there already: 200 trials, priority 0"
+    assert already(job, 9, None, None, 5).endswith("; not taken: --trials 9, --priority 5")
     limited = Job.from_json(JOB | {"until": 0.02})
-    assert already(limited, asked | {"trials": 100}) == (
-        "job 7 was there already: 100 trials, until 2%, priority 0; not taken: --until none"
+    assert already(limited, 100, None, None, 0) == (
+        "job 7 was there already: 100 trials, until a minute brings less than 2%, priority 0; not taken: --until none"
     )
-    assert already(job, asked | {"until": 0.005}).endswith("; not taken: --until 0.5%")
+    assert already(job, None, None, 0.005, 0).endswith("; not taken: --trials none, --until 0.5%")
+    unbounded = Job.from_json(JOB | {"trials": None, "minutes": 2.0})
+    assert already(unbounded, None, 2.0, None, 0) == "job 7 was there already: 2 minutes, priority 0"
     assert Job.from_json(JOB).is_new is None
 
 

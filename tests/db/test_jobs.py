@@ -1,6 +1,7 @@
 """The contract of Jobs, checked on every database."""
 
 import dataclasses
+import json
 import math
 import threading
 import time
@@ -69,6 +70,11 @@ class TestSubmit:
         assert (event.number, event.kind, event.created_at) == (1, EventKind.QUEUED, clock.now)
         budget = {"trials": 7, "seconds": 1.5, "until": 0.02}
         assert event.data == {"label": label, "priority": 3, "budget": budget}
+
+    @pytest.mark.parametrize("budget", [Budget(None, 120.0), Budget(None, until=0.02), Budget(5)])
+    def test_a_bound_that_was_not_given_comes_back_as_none(self, jobs, samples, budget):
+        assert jobs.submit(samples.spec(), "", budget).job.budget == budget
+        json.dumps(budget.to_json(), allow_nan=False)
 
     def test_by_the_clock_of_the_database(self, jobs, samples):
         assert abs(time.time() - submit(jobs, samples).created_at.timestamp()) < 60

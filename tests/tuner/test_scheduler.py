@@ -1,3 +1,5 @@
+from math import inf
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,6 +53,12 @@ def test_every_task_gets_its_default_first_the_heaviest_first():
 def test_a_budget_below_the_number_of_tasks_is_kept():
     spent, _ = spend(scheduler_of([1, 10, 2], [3e-3, 1e-3, 1e-3]), lambda index, n: 1.0, 2)
     assert spent == [(1, 1), (0, 1)]
+
+
+def test_trials_without_a_bound_end_with_the_spaces():
+    spent, counts = spend(scheduler_of([1, 10], [1e-3, 1e-3]), lambda index, n: 1.0 if n < 40 else None, inf)
+    assert counts == {0: 40, 1: 40}
+    assert all(isinstance(size, int) for _, size in spent)
 
 
 def test_nothing_to_spend():

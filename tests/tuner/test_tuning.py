@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import subprocess
 import sys
@@ -170,6 +171,34 @@ def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(tmp_path: Path) 
     third = tune(data, db=url, trials=4, threads=1, dims={"n": 5})
     assert (first.trials, second.trials, third.trials) == (0, 4, 4)
     assert first.job_id == second.job_id != third.job_id
+
+
+@pytest.mark.parametrize(
+    ("bounds", "wanted"),
+    [
+        ({}, Budget(200)),
+        ({"trials": 5}, Budget(5)),
+        ({"minutes": 2}, Budget(None, 120.0)),
+        ({"until": 0.02}, Budget(None, until=0.02)),
+        ({"trials": 5, "minutes": 2, "until": 0.02}, Budget(5, 120.0, 0.02)),
+    ],
+)
+def test_a_bound_that_is_not_given_does_not_bind(monkeypatch, tmp_path, bounds, wanted):
+    monkeypatch.setattr(tuning, "open_pool", lambda *_: Told(by_key))
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    seen: list[Progress] = []
+
+    def watch(progress: Progress) -> None:
+        seen.append(progress)
+        if progress.last:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(small_model().SerializeToString(), db=url, threads=1, watch=watch, **bounds)
+    assert {progress.budget for progress in seen} == {wanted}
+    json.dumps(seen[-1].to_json(), allow_nan=False)
+    with open_store(url) as store:
+        assert store.jobs.get(1).budget == wanted
 
 
 @pytest.mark.parametrize("fault", [PoolError("nobody is there"), NotStarted("it can't start:\nno room")])

@@ -96,6 +96,9 @@ UntilOption = Annotated[
         show_default="no limit",
     ),
 ]
+TRIALS_WHERE_NONE = "no limit; 200 where no other limit is given"
+"""What is said of the trials that are not given."""
+
 RayAddressOption = Annotated[
     str | None,
     typer.Option("--ray-address", metavar="ADDRESS", help="The Ray cluster to join.", show_default="one started here"),

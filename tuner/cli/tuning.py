@@ -13,6 +13,7 @@ from ..text import printable
 from .answers import Interrupted, answer, messages, quiet_stdout, tell
 from .app import app
 from .options import (
+    TRIALS_WHERE_NONE,
     DbOption,
     DimOption,
     JsonOption,
@@ -35,7 +36,10 @@ KEPT = "stopped; what was measured is kept, and the same command goes on from th
 def tune(
     model: ModelArgument,
     target: TargetOption = "auto",
-    trials: Annotated[int, typer.Option(min=1, help="Most trials of the job, over all its runs.")] = 200,
+    trials: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most trials of the job, over all its runs.", show_default=TRIALS_WHERE_NONE),
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Most minutes of searching in this run.", show_default="no limit")
     ] = None,

@@ -67,10 +67,10 @@ class Progress:
 
     @property
     def _lasts_s(self) -> float:
-        trials_left = self.budget.trials - self.trials
+        trials_left = self.budget.trials_left(self.trials)
         if self.forecast is not None and self._is_searching:
             return self.forecast.lasts_s(trials_left, self.budget.until)
-        if self.trials > self.earlier:
+        if self.trials > self.earlier and isfinite(trials_left):
             return self.elapsed_s / (self.trials - self.earlier) * trials_left
         return inf
 
@@ -80,7 +80,7 @@ class Progress:
         if self.forecast is None or not self._is_searching:
             return None
         left_s = self.left_s
-        return self.forecast.speedup(inf if left_s is None else left_s, self.budget.trials - self.trials)
+        return self.forecast.speedup(inf if left_s is None else left_s, self.budget.trials_left(self.trials))
 
     @property
     def again_s(self) -> float:

@@ -70,7 +70,7 @@ class Search:
         taken: set[int] = set()  # tasks that other jobs are at
         while not (ended := self._spent() or self._gained()):
             self._assigned.tenure.check()
-            batch = self._scheduler.next_batch(self._budget.trials - self.own, taken)
+            batch = self._scheduler.next_batch(self._budget.trials_left(self.own), taken)
             if batch is None and not taken:
                 return Ended.EXHAUSTED
             if batch is None:
@@ -84,7 +84,7 @@ class Search:
         return ended
 
     def _spent(self) -> Ended | None:
-        if self.own >= self._budget.trials:
+        if self._budget.trials_left(self.own) <= 0:
             return Ended.TRIALS
         return Ended.MINUTES if self._is_over() else None
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from math import inf
 from pathlib import Path
 
 from tunewright.codegen.target import CUDA, Target
@@ -44,7 +43,7 @@ def tune(
     *,
     db: str | None = None,
     target: str = "auto",
-    trials: int = 200,
+    trials: int | None = None,
     minutes: float | None = None,
     until: float | None = None,
     pool: str = "local",
@@ -58,10 +57,11 @@ def tune(
     """Search for fast schedules of a model's tasks on this machine, and keep every trial in the database.
 
     The same call takes up a job that was interrupted; while another process is at work on it, it waits for that one's
-    report. `model` is a path or the ONNX bytes, `db` an SQLAlchemy URL (None: the default database), `trials` and
-    `minutes` the budget, which ends too once another minute is expected to make the whole model faster by less than the
-    share `until` (0.02 is 2%). `threads` is what kernels run on (None: all processors), `dims` the open dimensions by
-    name. `watch` is called at each stage and after each trial.
+    report. `model` is a path or the ONNX bytes, `db` an SQLAlchemy URL (None: the default database). The search ends
+    after so many `trials`, after so many `minutes`, or once another minute is expected to make the whole model faster
+    by less than the share `until` (0.02 is 2%), whichever comes first; what is not given is no bound, and where none is
+    given it ends after 200 trials. `threads` is what kernels run on (None: all processors), `dims` the open dimensions
+    by name. `watch` is called at each stage and after each trial.
 
     Raises Refused for settings that mean nothing and for a job that somebody else stopped, ModelError for a model that
     can't be read, StoreError for a database that can't be used. On KeyboardInterrupt the job stays in the database, as
@@ -172,22 +172,25 @@ class Opening:
         return Report.from_json(job.result)
 
 
-def _checked(strategy: str, trials: int, minutes: float | None, until: float | None, seed: int) -> tuple[Budget, int]:
+def _checked(
+    strategy: str, trials: int | None, minutes: float | None, until: float | None, seed: int
+) -> tuple[Budget, int]:
     """The budget and the seed. Raises Refused for the first setting that means nothing."""
     if strategy not in STRATEGIES:
         raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
-    most_trials, number = whole_number(trials), whole_number(seed)
-    if most_trials is None or most_trials < 1:
-        raise Refused(f"trials is {trials!r}; it must be a whole number, at least 1")
-    most_minutes = inf if minutes is None else real_number(minutes)
-    if most_minutes is None or not most_minutes > 0:
+    most_trials = None if trials is None else whole_number(trials)
+    if trials is not None and (most_trials is None or most_trials < 1):
+        raise Refused(f"trials is {trials!r}; it must be a whole number, at least 1, or None for no limit")
+    most_minutes = None if minutes is None else real_number(minutes)
+    if minutes is not None and (most_minutes is None or not most_minutes > 0):
         raise Refused(f"minutes is {minutes!r}; it must be a number above zero, or None for no limit")
     least = None if until is None else real_number(until)
     if until is not None and (least is None or not 0 < least < 1):
         raise Refused(f"until is {until!r}; it must be a share between 0 and 1, such as 0.02 for 2%, or None")
+    number = whole_number(seed)
     if number is None or not 0 <= number < SEEDS:
         raise Refused(f"seed is {seed!r}; it must be a whole number, at least 0 and below {SEEDS}")
-    return Budget(most_trials, 60 * most_minutes, least), number
+    return Budget.of(most_trials, most_minutes, least), number
 
 
 def open_pool(name: str, target: Target, ray_address: str | None = None) -> Pool:

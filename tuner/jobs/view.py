@@ -33,6 +33,7 @@ from ..text import (
     shortened,
     sparkline,
     times,
+    trials_done,
     uses,
 )
 from ..units import in_ms
@@ -119,7 +120,7 @@ class Moment:
 
     stage: Stage
     trials: int
-    budget: int
+    budget: int | None  # most trials; None: no bound
     elapsed_s: float
     left_s: float | None
     speedup: float | None
@@ -343,9 +344,9 @@ def _waiting(holder: str) -> str:
 def _resumed(first: Moment) -> str:
     """What is known before the first trial of this process."""
     if first.trials:
-        return (
-            f"going on with the job: {first.trials} of {counted(first.budget, 'trial was', 'trials were')} done before"
-        )
+        of = "" if first.budget is None else f"{first.trials} of "
+        most = first.trials if first.budget is None else first.budget
+        return f"going on with the job: {of}{counted(most, 'trial was', 'trials were')} done before"
     if first.known:
         return f"{counted(first.known, 'trial of these tasks is', 'trials of these tasks are')} known from earlier jobs"
     return ""
@@ -368,7 +369,7 @@ def _told_again(last: Moment) -> str:
 
 
 def _summary(last: Moment, elapsed_s: float, left_s: float | None) -> str:
-    parts = [f"{last.trials} of {counted(last.budget, 'trial')}", f"{clock(elapsed_s)} elapsed"]
+    parts = [trials_done(last.trials, last.budget), f"{clock(elapsed_s)} elapsed"]
     if last.speedup is not None and last.stage is Stage.SEARCHING:  # the trials' figure, which comparing replaces
         parts.insert(
             0, f"{times(last.speedup)} as fast by trials so far" if is_clear(last.speedup) else "no gain so far"

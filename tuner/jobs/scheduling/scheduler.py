@@ -91,9 +91,10 @@ class TaskScheduler:
         """The spaces of a task hold nothing more to try."""
         self._tasks[index].exhausted = True
 
-    def next_batch(self, remaining_trials: int, passed_over: Collection[int] = ()) -> tuple[int, int] | None:
+    def next_batch(self, remaining_trials: float, passed_over: Collection[int] = ()) -> tuple[int, int] | None:
         """The task to turn to and how many trials it gets; None if the trials or all tasks are spent.
 
+        `remaining_trials` are infinite where nothing bounds them.
         Tasks `passed_over` can't be turned to now; None also where there are no others.
         """
         open_tasks = [index for index, task in enumerate(self._tasks) if not task.exhausted]
@@ -104,11 +105,11 @@ class TaskScheduler:
         if unseen:
             index, size = max(unseen, key=self._weight), 1
         else:
-            share = max(remaining_trials // (2 * len(open_tasks)), SMALLEST_LATER)
-            size = min(self.pace.batch, share, remaining_trials)
+            share = min(max(remaining_trials / (2 * len(open_tasks)), SMALLEST_LATER), remaining_trials)
+            size = int(min(self.pace.batch, share))
             gains_s = self.expected_gains_s(np.array([float(size)]))[:, 0]
             index = max(within_reach, key=lambda index: float(gains_s[index]) / self.pace.cost_s(index))
-            size = min(self.pace.batch_after(self._tasks[index].trials), share, remaining_trials)
+            size = int(min(self.pace.batch_after(self._tasks[index].trials), share))
         return index, size
 
     def outlooks(self) -> list[Outlook]:
