@@ -81,12 +81,6 @@ class Kind(Enum):
         "There is no code to launch",
         "Only kernels of GPUs are handed out as code, where the server has NVRTC; of others, take the schedule.",
     )
-    NO_TARGET = (
-        "no-target",
-        409,
-        "Nobody is at work",
-        "Start a tuner process, or name the target in the request: the job then waits for one.",
-    )
     SEVERAL_TARGETS = (
         "several-targets",
         409,

@@ -94,7 +94,9 @@ class JobAsked(Asked):
 
     model: Digest = Field(description="Digest of a model that was sent before.")
     target: Digest | None = Field(
-        None, description="Key of the target to tune for. By default the one that tuner processes are at work for."
+        None,
+        description="Key of the target to tune for. By default the one that tuner processes are at work for; where "
+        "there is none, that of the first that comes.",
     )
     threads: int | None = Field(
         None, ge=1, le=MAX_THREADS, description="Threads that the kernels run on. By default all of the target's."
@@ -177,7 +179,7 @@ class JobShown(Answer):
     state: JobState
     model: str = Field(description="Digest of its model; empty where it has none.")
     label: str = Field(description="The model's name, for people.")
-    target: Digest
+    target: str = Field(description="Key of its target; empty while the job waits for any device.")
     tasks: list[TaskShown] = Field(description="The distinct tasks of the model.")
     trials: int | None = Field(description="Most candidates to measure; null: no limit.")
     minutes: float | None = Field(description="Most minutes of searching; null: no limit.")

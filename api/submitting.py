@@ -21,10 +21,13 @@ from tunewright.tuner.settings import settings
 from tunewright.tuner.text import TRIED, clock, counted, gain, percent, printable, rough, short, trials_done
 
 from .client import Client, Job, ServiceError
-from .watching import Watched
+from .watching import FOR_A_DEVICE, Watched
 
 KEY_DIGITS = 64
 """Of a whole target's key."""
+
+NO_DEVICE = "no device yet"
+"""The target of a job that waits for one."""
 
 MOST_AHEAD = 1000
 """Jobs looked at to say how many go before one."""
@@ -42,8 +45,6 @@ def connected(server: str | None) -> Client:
 
     def waits(error: ServiceError) -> None:
         text = f"{error}; trying again"
-        if error.kind == "no-target":
-            text = "no tuner process is ready yet; trying again for up to a minute"
         if text not in said:
             said.add(text)
             messages().print(text)
@@ -55,7 +56,7 @@ def watched(console: Console, client: Client, job: Job, server: str | None) -> J
     """Show how a job goes; the job when it is finished. Raises Interrupted, after which the job goes on."""
     if job.is_finished:
         return job
-    view = Watched(job, _ahead(client, job) if job.state == "queued" else 0)
+    view = Watched(job, _ahead(client, job) if job.state == "queued" and job.target else 0)
     try:
         with showing(console) as show:
             show(view.moment())
@@ -149,6 +150,7 @@ def render_submitted(console: Console, job: Job, server: str | None) -> None:
 def render_state(console: Console, job: Job) -> None:
     """Where a job stands, in a line."""
     wish = f", asked to {printable(job.wish)}" if job.wish else ""
+    wish += f", {FOR_A_DEVICE}" if job.state == "queued" and not job.target else ""
     console.print(f"job {job.id} is {printable(job.state)}{wish}: {printable(job.label)}", soft_wrap=True)
 
 
@@ -164,7 +166,8 @@ def render_job(console: Console, job: Job) -> None:
     limit = "" if job.minutes is None else f" of {clock(60 * job.minutes)}"
     until = "" if job.until is None else f", {_until(job.until)}"
     console.print(f"{done}, {clock(job.spent_s)}{limit} of searching{until}, priority {job.priority}")
-    console.print(f"{counted(len(job.tasks), 'task')} for target {short(printable(job.target))}")
+    target = f"target {short(printable(job.target))}" if job.target else NO_DEVICE
+    console.print(f"{counted(len(job.tasks), 'task')} for {target}")
     if job.holder:
         console.print(f"at work on it: {printable(job.holder)}", soft_wrap=True)
 
@@ -233,7 +236,7 @@ def render_jobs(console: Console, data: Mapping[str, Any]) -> None:
             str(job["id"]),
             "defaults kept" if job["outcome"] == Outcome.DEFAULTS_KEPT else printable(job["state"]),
             Text(printable(job["label"])),
-            Text(printable(job["target_name"] or short(job["target"]))),
+            Text(printable(job["target_name"] or short(job["target"]) or NO_DEVICE)),
             str(job["tasks"]),
             str(job["trials"]) if job["most_trials"] is None else f"{job['trials']}/{job['most_trials']}",
             _told_gain(job),

@@ -25,6 +25,9 @@ HEADLINES = {
 }
 """What a job is at after some events."""
 
+FOR_A_DEVICE = "waiting for a device"
+"""What a job is at that has no target yet."""
+
 RECALL_S = 5.0
 """What happened before the view began is told at once: after this long, all is news."""
 
@@ -50,7 +53,7 @@ class Watched:
             for task in job.tasks
         }
         self._stage = Stage.READING
-        self._ahead = ahead
+        self._ahead, self._has_device = ahead, bool(job.target)
         self._headline = self._waiting if job.state == "queued" else HEADLINES.get(job.state, HEADLINES["started"])
         self._recalled = None if job.progress is None else dict(job.progress)  # what the past ends with
         self._opened_s = time.monotonic()
@@ -73,6 +76,8 @@ class Watched:
 
     @property
     def _waiting(self) -> str:
+        if not self._has_device:
+            return FOR_A_DEVICE
         if not self._ahead:
             return HEADLINES["queued"]
         return f"waiting: behind {counted(self._ahead, 'job')}"
@@ -88,6 +93,7 @@ class Watched:
                 return  # with which every job begins: the view knows more
             case "started":
                 self._begun_s = time.monotonic() if self._begun_s is None else self._begun_s
+                self._has_device = True
             case "stage":
                 self._enter(data.get("stage"))
             case "progress":

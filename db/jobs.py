@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from math import inf
@@ -23,6 +23,9 @@ from .errors import StoreError
 
 LEASE_S = 30.0
 """How long a lease lasts unless it is renewed. Renew it every third of that."""
+
+THREADS = "threads"
+"""The setting of a job without a target that says on how many threads its kernels are to run."""
 
 DEFAULT_TRIALS = 200
 """Trials of a search that was given no bound at all."""
@@ -99,12 +102,24 @@ class JobSpec:
 
     `settings` is plain JSON data: seed, strategy and whatever else changes what is tried. The budget is no part of it,
     nor are file names.
+
+    Without a target the job waits for any device, and becomes one for the target of the first that it is leased for.
+    How many threads are wanted of that stands in `settings` until then, as `THREADS`.
     """
 
     model_sha256: str  # empty: a job of tasks without a model
-    target_key: str
+    target_key: str  # empty: the job waits for any device
     tasks: tuple[JobTask, ...]
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def on(self, device: Target) -> tuple[JobSpec, Target] | None:
+        """The spec for a device, where there is no target yet, and its target. None where that has too few threads."""
+        threads = int(self.settings.get(THREADS, device.threads))
+        if threads > device.threads:
+            return None
+        target = replace(device, threads=threads)
+        settings = {name: value for name, value in self.settings.items() if name != THREADS}
+        return replace(self, target_key=target.key, settings=settings), target
 
     @property
     def key(self) -> str:
@@ -279,12 +294,18 @@ class Jobs(Protocol):
         """
         ...
 
-    def waiting(self) -> list[Target]:
-        """The targets for which `lease` would find a job now."""
+    def waiting(self) -> list[Target | None]:
+        """The targets for which `lease` would find a job now; None among them for jobs that wait for any device."""
         ...
 
-    def lease(self, target_keys: Collection[str], holder: str, lease_s: float = LEASE_S) -> Lease | None:
+    def lease(
+        self, target_keys: Collection[str], holder: str, lease_s: float = LEASE_S, *, devices: Sequence[Target] = ()
+    ) -> Lease | None:
         """Take the job to do next: of those for these targets the one of highest priority, the oldest of them.
+
+        One that waits for any device is among them where `devices` has one for it: from here on it is a job for the
+        target of the first of them that will do, for good. It goes on waiting while another job is unfinished that it
+        would be equal to.
 
         Queued ones, and running ones whose lease is over (which counts as an attempt; with a wish or without attempts
         left they end instead, and the next one is looked at). Attached ones are left alone.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, or_, select, update
 from sqlalchemy import Row as SqlRow
 from sqlalchemy.orm import Session
 
@@ -24,6 +24,9 @@ BACKOFF_S = 2.0
 """How long a job is left alone, about, after the second loss in a row; twice as long after each further one."""
 
 LONGEST_BACKOFF_S = 60.0
+
+NO_TARGET = JobRow.target_key.is_(None)
+"""Of a job that waits for any device."""
 
 HELD_BY = select(JobRow.target_key, JobRow.epoch, JobRow.leased_until).where(JobRow.id == bindparam("job"))
 """Under which lease a job is."""
@@ -216,3 +219,15 @@ def may_be_taken(now: datetime) -> ColumnElement[bool]:
         or_(JobRow.not_before.is_(None), JobRow.not_before <= now),
     )
     return and_(JobRow.attached.is_(False), or_(is_queued, is_lost(now)))
+
+
+def next_to_take(now: datetime, keys: Collection[str], unfit: Collection[int] | None) -> Select[JobRow]:
+    """The job to do next for these targets, and locks it.
+
+    Also for any device, but those that are `unfit` for it; where that is None, none such.
+    """
+    is_wanted: ColumnElement[bool] = JobRow.target_key.in_(keys)
+    if unfit is not None:
+        is_wanted = or_(is_wanted, and_(NO_TARGET, JobRow.id.not_in(unfit)))
+    query = select(JobRow).where(may_be_taken(now), is_wanted)
+    return query.order_by(JobRow.priority.desc(), JobRow.id).limit(1).with_for_update(skip_locked=True)

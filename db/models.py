@@ -106,7 +106,7 @@ class JobRow(Row):
     id: Mapped[int] = mapped_column(Id, primary_key=True)
     spec_key: Mapped[str] = mapped_column(Key)
     model_sha256: Mapped[str] = mapped_column(Key)  # empty: a job of tasks without a model
-    target_key: Mapped[str] = mapped_column(Key, ForeignKey("targets.key"))
+    target_key: Mapped[str | None] = mapped_column(Key, ForeignKey("targets.key"))  # none: that of the first device
     label: Mapped[str] = mapped_column(Text)
     settings: Mapped[dict[str, Any]] = mapped_column(JSON)
     state: Mapped[str] = mapped_column(String(16))

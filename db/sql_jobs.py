@@ -34,10 +34,10 @@ from .jobs import (
     Trial,
     Wish,
 )
-from .leases import Change, changing, claimed, may_be_taken
+from .leases import NO_TARGET, Change, changing, claimed, may_be_taken, next_to_take
 from .models import IS_UNFINISHED, ClaimRow, EventRow, JobRow, JobTaskRow, SubmissionRow, TargetRow, TrialRow
 from .schema import LOCK
-from .translate import clean, to_job, to_record
+from .translate import clean, target_values, to_job, to_record
 
 RELEASED = delete(ClaimRow).where(ClaimRow.job_id == bindparam("job"), ClaimRow.epoch == bindparam("epoch"))
 """The claims of a lease are over."""
@@ -119,23 +119,30 @@ class SqlJobs(Jobs):
     # Under a lease
 
     @patient
-    def waiting(self) -> list[Target]:
+    def waiting(self) -> list[Target | None]:
         with self.database.read() as session:
             chosen = select(JobRow.target_key).where(may_be_taken(self.database.now(session)))
             query = select(TargetRow).where(TargetRow.key.in_(chosen)).order_by(TargetRow.key)
-            return [Target.from_json(row.data) for row in session.scalars(query)]
+            named = [Target.from_json(row.data) for row in session.scalars(query)]
+            return [*named, None] if session.scalar(select(chosen.where(NO_TARGET).exists())) else [*named]
 
     @patient
-    def lease(self, target_keys: Collection[str], holder: str, lease_s: float = LEASE_S) -> Lease | None:
+    def lease(
+        self, target_keys: Collection[str], holder: str, lease_s: float = LEASE_S, *, devices: Sequence[Target] = ()
+    ) -> Lease | None:
         keys = sorted(set(target_keys))
-        with changing(self.database) as change:
-            query = select(JobRow).where(may_be_taken(change.now), JobRow.target_key.in_(keys))
-            query = query.order_by(JobRow.priority.desc(), JobRow.id).limit(1).with_for_update(skip_locked=True)
-            while (row := change.session.scalar(query)) is not None:
-                if row.state == JobState.QUEUED.value or change.requeue_lost(row):
+
+        def leased(change: Change) -> Lease | None:
+            unfit: list[int] = []  # jobs that wait for another device than these
+            while row := change.session.scalar(next_to_take(change.now, keys, unfit if devices else None)):
+                if row.target_key is None and not self._placed(change, row, devices):
+                    unfit.append(row.id)
+                elif row.state == JobState.QUEUED.value or change.requeue_lost(row):
                     return change.take(row, holder, lease_s)
                 change.session.flush()
-        return None
+            return None
+
+        return self._changed(leased)
 
     @patient_write
     def renew(
@@ -424,6 +431,21 @@ class SqlJobs(Jobs):
         if not self.database.is_sqlite:
             session.execute(select(func.pg_advisory_xact_lock(LOCK, func.hashtext(owner))))
 
+    def _placed(self, change: Change, row: JobRow, devices: Sequence[Target]) -> bool:
+        """Make a job that waits for any device one for the first of these that will do. False where none does."""
+        waiting = _jobs(change.session, [row])[0].spec
+        for spec, target in filter(None, map(waiting.on, devices)):
+            equal = select(JobRow.id).where(JobRow.spec_key == spec.key, IS_UNFINISHED)
+            if change.session.scalar(equal) is None:
+                self.database.add(change.session, TargetRow, ["key"], [target_values(target)])
+                row.target_key, row.settings, row.spec_key = target.key, spec.settings, spec.key
+                try:
+                    change.session.flush()
+                except sql.IntegrityError as error:  # an equal one came in between
+                    raise _Raced from error
+                return True
+        return False
+
     def _wished(self, change: Change, row: JobRow) -> None:
         """Tell a running job's holder what is wished; do it where there is none any more."""
         if change.is_leased(row):
@@ -438,7 +460,7 @@ def _new_values(spec: JobSpec, label: str, budget: Budget) -> dict[str, Any]:
     return {
         "spec_key": spec.key,
         "model_sha256": spec.model_sha256,
-        "target_key": spec.target_key,
+        "target_key": spec.target_key or None,
         "label": clean(label),
         "settings": spec.settings,
         "state": JobState.QUEUED.value,

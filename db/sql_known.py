@@ -107,7 +107,13 @@ class SqlKnown(Known):
 
     @patient
     def coverage(self, jobs: int = 200, limit: int = 100) -> list[Gap]:
-        newest = select(JobRow.id, JobRow.target_key).order_by(JobRow.id.desc()).limit(jobs).subquery()
+        newest = (
+            select(JobRow.id, JobRow.target_key)
+            .where(JobRow.target_key.is_not(None))
+            .order_by(JobRow.id.desc())
+            .limit(jobs)
+            .subquery()
+        )
         is_known = and_(BestRow.target_key == newest.c.target_key, BestRow.task_key == JobTaskRow.task_key)
         job_id = func.max(newest.c.id).label("job_id")
         lacking = (

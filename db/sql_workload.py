@@ -85,7 +85,7 @@ class SqlWorkload(Workload):
                 .where(IS_UNFINISHED)
                 .group_by(JobRow.target_key)
             )
-            queues = [Queue(*row) for row in session.execute(query)]
+            queues = [Queue(key or "", *numbers) for key, *numbers in session.execute(query)]
         return sorted(queues, key=lambda queue: (-queue.queued, queue.target_key))
 
 

@@ -129,7 +129,7 @@ def to_job(row: JobRow, tasks: tuple[JobTask, ...]) -> Job:
     """The job; its tasks come from another table."""
     return Job(
         id=row.id,
-        spec=JobSpec(row.model_sha256, row.target_key, tasks, dict(row.settings)),
+        spec=JobSpec(row.model_sha256, row.target_key or "", tasks, dict(row.settings)),
         label=row.label,
         state=JobState(row.state),
         created_at=row.created_at,

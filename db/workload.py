@@ -30,7 +30,7 @@ class Shifts:
 class Queue:
     """The unfinished jobs for a target."""
 
-    target_key: str
+    target_key: str  # empty: those that wait for any device
     queued: int
     running: int
     paused: int

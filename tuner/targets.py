@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import CUDA, Target
 
@@ -18,6 +20,14 @@ def checked_target(name: str) -> str:
     if name not in TARGETS:
         raise Refused(f"no target is called {name!r}; there are {', '.join(TARGETS)}")
     return name
+
+
+def meant(devices: Sequence[Target]) -> Sequence[Target]:
+    """Those of the devices that are meant where none is named: processors, and a GPU only where there is none.
+
+    Until kernels have met a GPU.
+    """
+    return [target for target in devices if target.gpu is None] or devices
 
 
 def local_target(name: str = "auto", threads: int | None = None) -> Target:

@@ -73,7 +73,7 @@ class Job:
     state: str  # queued, running, paused, succeeded, failed or cancelled
     model: str  # SHA-256 of what was sent
     label: str  # hostile text
-    target: str  # key
+    target: str  # key; empty while it waits for a device
     tasks: tuple[JobTask, ...]
     trials: int | None  # most of them; None: no limit
     minutes: float | None
@@ -209,7 +209,7 @@ class Client:
         """Have a model tuned: send its structure, or with its weights, and queue a job.
 
         An unfinished job of the same model, target and settings is answered as it is. `target` is a key; None: the one
-        that tuner processes are at work for; one that has just been started is waited for. The search ends after so
+        that tuner processes are at work for, or where none is, that of the first that comes. The search ends after so
         many `trials` or `minutes`, or once another minute is expected to make the model faster by less than the share
         `until`, whichever comes first; where none of them is given, after 200 trials. Raises ModelError for a
         model that can't be read, and OSError.
@@ -234,7 +234,6 @@ class Client:
             json=asked,
             headers={"Idempotency-Key": uuid.uuid4().hex},
             timeout_s=READING_S,
-            passing=frozenset({"no-target"}),
         )
         return self._made(Job.from_json, answer.data)
 

@@ -47,8 +47,8 @@ NO_KEY = "no API key: set TUNEWRIGHT_API_KEY"
 class ServiceError(Refused):
     """What a server refused, or why there was no answer.
 
-    `kind` is the name of the problem, such as "no-target" (see `/problems/no-target`); empty where the server did not
-    answer with a problem. `status` is that of HTTP; 0 where there was no answer. `faults` are those of an invalid
+    `kind` is the name of the problem, such as "no-such-job" (see `/problems/no-such-job`); empty where the server did
+    not answer with a problem. `status` is that of HTTP; 0 where there was no answer. `faults` are those of an invalid
     request: the JSON pointer to each in the body, and what is wrong there.
     """
 
@@ -170,13 +170,12 @@ class Connection:
         *,
         content: Callable[[], Iterator[bytes]] | None = None,
         timeout_s: float | None = None,
-        passing: frozenset[str] = frozenset(),
         **arguments: Any,
     ) -> Answer:
         """The answer, which is a success. Raises ServiceError.
 
-        Repeated while there is no answer or one that may pass, so it must be harmless to send twice. `passing` are
-        kinds of problems that may pass too. `content` makes the body, anew for each attempt; `arguments` are httpx's.
+        Repeated while there is no answer or one that may pass, so it must be harmless to send twice. `content` makes
+        the body, anew for each attempt; `arguments` are httpx's.
         """
         deadline_s = time.monotonic() + self.patience_s
         pauses = Pauses()
@@ -187,10 +186,9 @@ class Connection:
                 if answer.status < 300:
                     return answer
                 error = self._refusal(answer)
-                if error.kind not in passing:
-                    least_s = _seconds(answer.headers.get("retry-after", ""))
-                    if answer.status not in PASSING:
-                        raise error
+                least_s = _seconds(answer.headers.get("retry-after", ""))
+                if answer.status not in PASSING:
+                    raise error
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
                 error = self.unreachable(fault)
                 if not self._has_answered or isinstance(fault, httpx.UnsupportedProtocol | httpx.InvalidURL):

@@ -15,8 +15,9 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from tunewright.codegen.target import Target
 from tunewright.db.access import Key, Scope
 from tunewright.db.errors import NotFound
-from tunewright.db.jobs import Budget, Conflict, Idempotency, Job, Jobs, JobSpec, JobState, JobTask, Submitted
+from tunewright.db.jobs import THREADS, Budget, Conflict, Idempotency, Job, Jobs, JobSpec, JobState, JobTask, Submitted
 from tunewright.db.uploads import Upload
+from tunewright.tuner.targets import meant
 from tunewright.tuner.text import counted, short
 
 from ..access import counted_as_change, needs
@@ -38,6 +39,9 @@ from .models import find_upload, model_file
 
 ASK_AGAIN_S = 2
 """When to look at a new job again, as the header Retry-After says."""
+
+MOST_NAMED = 8
+"""Targets that a problem names."""
 
 Result = TypeVar("Result")
 
@@ -66,7 +70,6 @@ IdempotencyKey = Annotated[
     responses=problems(
         Kind.NO_SUCH_MODEL,
         Kind.NO_SUCH_TARGET,
-        Kind.NO_TARGET,
         Kind.SEVERAL_TARGETS,
         Kind.INVALID,
         Kind.BAD_MODEL,
@@ -87,6 +90,7 @@ async def submit_job(
     """Have a model tuned. The answer comes at once; the job's events tell how it goes.
 
     An unfinished job of the same model, target and settings is answered as it is, with its own budget and priority.
+    Where no target was named and no tuner process has a device, the job waits, and is for the first that comes.
     """
     once = None if idempotency_key is None else Idempotency(key.id, idempotency_key, _fingerprint(asked))
     submitted = None if once is None else await in_thread(partial(_submitted, here, once))
@@ -128,55 +132,61 @@ def _tasks(here: Service, upload: Upload, dims: Mapping[str, int], reader: Model
         return reader.tasks(path, dims)
 
 
-def _target(here: Service, asked: JobAsked) -> Target:
-    """What to tune for: the target named, or `_live_target`. Raises Problem where there is none."""
+def _target(here: Service, asked: JobAsked) -> Target | None:
+    """What to tune for: the target named, or `_live_target`. Raises Problem where that is not known."""
+    target: Target | None
     if asked.target is not None:
         try:
             target = here.store.target(asked.target)
         except NotFound:
+            known = _listed(here.store.targets()) or "none yet"
             raise Problem(
-                Kind.NO_SUCH_TARGET, f"nothing was measured on {asked.target}, and nobody is at work for it"
+                Kind.NO_SUCH_TARGET, f"no device was ever at work for {asked.target}; known are: {known}"
             ) from None
     else:
         target = _live_target(here)
-    if asked.threads is None:
+    if target is None or asked.threads is None:
         return target
     if asked.threads > target.threads:
         raise invalid("body", ["threads"], f"the target has {counted(target.threads, 'thread')}")
     return replace(target, threads=asked.threads)
 
 
-def _live_target(here: Service) -> Target:
-    """The only one that is at work. A GPU has to be named beside a processor, until kernels have met one."""
-    live = here.store.fleet.targets()
-    match [target for target in live if target.gpu is None] or live:
+def _live_target(here: Service) -> Target | None:
+    """The only one that is at work; None where there is none. A GPU has to be named beside a processor."""
+    match meant(here.store.fleet.targets()):
         case []:
-            raise Problem(Kind.NO_TARGET, "no tuner process has a device that works", retry_after_s=10)
+            return None
         case [target]:
             return target
         case targets:
-            named = ", ".join(f"{target} ({short(target.key)})" for target in targets[:8])
-            raise Problem(Kind.SEVERAL_TARGETS, f"{len(targets)} are at work: {named}")
+            raise Problem(Kind.SEVERAL_TARGETS, f"{len(targets)} are at work: {_listed(targets)}")
+
+
+def _listed(targets: Sequence[Target]) -> str:
+    return ", ".join(f"{target} ({short(target.key)})" for target in targets[:MOST_NAMED])
 
 
 def _submit(
     here: Service,
     asked: JobAsked,
     upload: Upload,
-    target: Target,
+    target: Target | None,
     reading: Tasks,
     owner: str,
     once: Idempotency | None,
 ) -> JobSubmitted:
     store = here.store
-    store.add_target(target)
+    if target is not None:
+        store.add_target(target)
     store.add_tasks(task for task, _ in reading.tasks)
     spec = JobSpec(
         model_sha256=asked.model,
-        target_key=target.key,
+        target_key="" if target is None else target.key,
         tasks=tuple(JobTask(task.key, occurrences) for task, occurrences in reading.tasks),
         settings={"seed": asked.seed, "strategy": asked.strategy}
         | ({"dims": asked.dims} if asked.dims else {})
+        | ({THREADS: asked.threads} if target is None and asked.threads is not None else {})
         | reading.assembly.settings,
     )
     with _one_request_a_key():

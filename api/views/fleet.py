@@ -206,8 +206,8 @@ def _queue(queue: Queue, tuners: Iterable[Tuner], targets: Mapping[str, Target],
     target = targets.get(queue.target_key)
     for tuner in tuners:
         usable = [targets.get(device.target_key) for device in tuner.devices if not _is_resting(device, now)]
-        if target is not None and not tuner.draining:
-            able += any(device is not None and has(device, target) for device in usable)
+        if not tuner.draining:
+            able += any(device is not None and (target is None or has(device, target)) for device in usable)
     return QueueLine(
         target=TargetName(key=queue.target_key, name="") if target is None else TargetName.of(target),
         queued=queue.queued,

@@ -274,7 +274,7 @@ def job_page(store: SqlStore, histories: Histories, job_id: int, asked: JobPageA
     job = store.jobs.get(job_id)
     history = histories.of(job, store.jobs, store.trials)
     ops = names(store, [task.task_key for task in job.spec.tasks])
-    target = store.target(job.spec.target_key)
+    targets = [store.target(job.spec.target_key)] if job.spec.target_key else []
     tuners = store.fleet.tuners()
     run = run_of(job, history)
     tasks = lines(job, history, run, ops)
@@ -285,7 +285,7 @@ def job_page(store: SqlStore, histories: Histories, job_id: int, asked: JobPageA
     fallback = job.result.get("fallback") if job.result else None
     return JobPage(
         asked=asked,
-        job=line_of(job, {target.key: str(target)}),
+        job=line_of(job, {target.key: str(target) for target in targets}),
         stage=told.word(job.progress, "stage") if job.holder else "",
         latency=latency,
         prospect=_prospect(job, history),

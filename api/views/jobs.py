@@ -64,7 +64,7 @@ class JobLine(Answer):
     state: JobState
     wish: Wish | None = Field(description="What its tuner process has been asked for and not yet done.")
     error: SaidAtLength
-    target: TargetName
+    target: TargetName = Field(description="Its key is empty while the job waits for any device.")
     tasks: int = Field(description="Distinct tasks of the model.")
     trials: int = Field(description="Candidates measured so far.")
     most_trials: int | None = Field(description="Most candidates to measure; null: no limit.")

@@ -261,7 +261,7 @@ def test_a_fault_of_the_request_is_not_repeated() -> None:
 
 
 def test_a_submission_is_repeated_under_one_name(tmp_path: Path) -> None:
-    answers = (reply(201, {}), problem(409, "no-target", Retry_After="60"), cut, reply(202, JOB))
+    answers = (reply(201, {}), problem(503, "busy", Retry_After="0"), cut, reply(202, JOB))
     with Faulty(*answers) as server, Client(server.url, "k") as client:
         job = client.submit(tiny_model(), trials=5, dims={"n": 2}, label="x" * 300)
         assert job.id == 7

@@ -88,7 +88,6 @@ def test_a_retry_is_answered_where_nothing_could_be_submitted_now(one, client, k
     model, name = kit.send(client, 8), {"Idempotency-Key": "nightly"}
     first = submit(client, model, name)
     one.store.fleet.leave("t1")
-    kit.problem(submit(client, model), "no-target", 409)
     monkeypatch.setattr(kit.reader, "tasks", unreadable)
     kit.problem(submit(client, model, target=kit.target().key), "bad-model", 422)
     again = submit(client, model, name)
@@ -97,7 +96,7 @@ def test_a_retry_is_answered_where_nothing_could_be_submitted_now(one, client, k
     assert again.headers["retry-after"] == first.headers["retry-after"]
     for other in ({"trials": 7}, {"target": kit.target().key}):
         kit.problem(submit(client, model, name, **other), "idempotency-key-reused", 422)
-    kit.problem(submit(one.client(one.key()), model, name), "no-target", 409)  # names are each key's own
+    kit.problem(submit(one.client(one.key()), model, name), "bad-model", 422)  # names are each key's own
 
 
 def test_which_target(one, client, kit):
@@ -108,15 +107,37 @@ def test_which_target(one, client, kit):
     kit.enlist(one.store, kit.target(8), tuner_id="t2")
     assert "2 are at work" in kit.problem(submit(client, model, seed=1), "several-targets", 409)["detail"]
     assert submit(client, model, target=kit.target(8).key).json()["target"] == kit.target(8).key
-    kit.problem(submit(client, model, target="0" * 64), "no-such-target", 404)
+    unknown = kit.problem(submit(client, model, target="0" * 64), "no-such-target", 404)
+    assert f"known are: {Target.of_gpu(KNOWN['sm_90a'])} (" in unknown["detail"]
+    assert f"{kit.target(4)} ({kit.target(4).key[:12]})" in unknown["detail"]
     fault = kit.problem(submit(client, model, target=kit.target(4).key, threads=5), "invalid-request", 422)["errors"][0]
     assert (fault["in"], fault["pointer"]) == ("body", "#/threads")
     one.store.fleet.leave("t1")
     one.store.fleet.leave("t2")
     assert submit(client, model, seed=3).json()["target"] == Target.of_gpu(KNOWN["sm_90a"]).key
     one.store.fleet.leave("t3")
-    assert "retry-after" in submit(client, model).headers
-    kit.problem(submit(client, model), "no-target", 409)
+    assert submit(client, model, seed=4).json()["target"] == ""
+
+
+def test_a_job_waits_for_a_device(one, client, kit):
+    model = kit.send(client, 8, label="net.onnx")
+    one.store.fleet.leave("t1")
+    job = submit(client, model, threads=2).json()
+    assert (job["state"], job["target"], job["settings"]["threads"]) == ("queued", "", 2)
+    assert submit(client, model, threads=2).json() == job | {"is_new": False}
+    assert client.get("/v1/jobs").json()["items"] == [{name: job[name] for name in job if name != "is_new"}]
+    for address in ("/", f"/jobs/{job['id']}", "/fleet"):
+        assert "no device yet" in client.get(address, headers={"Accept": "text/html"}).text, address
+    assert "waiting for a device" in client.get("/", headers={"Accept": "text/html"}).text
+    [queue] = client.get("/v1/pages/fleet").json()["queues"]
+    assert (queue["target"]["key"], queue["queued"]) == ("", 1)
+    kit.enlist(one.store, kit.target(4))
+    assert one.store.jobs.lease([], "tuner", devices=[kit.target(4)]).job_id == job["id"]
+    placed = client.get(f"/v1/jobs/{job['id']}").json()
+    assert (placed["target"], placed["state"]) == (kit.target(2).key, "running")
+    assert "threads" not in placed["settings"]
+    assert submit(client, model, threads=2).json()["id"] == job["id"]
+    assert str(kit.target(2)) in client.get(f"/jobs/{job['id']}", headers={"Accept": "text/html"}).text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.main import get_command
 
 from tunewright.api import program
-from tunewright.api.client import Client, Job, JobEvent, ServiceError
+from tunewright.api.client import Client, Job, JobEvent
 from tunewright.api.submitting import _ahead, already
 from tunewright.api.watching import Watched
 from tunewright.db.jobs import EventKind, JobState, NewEvent
@@ -94,7 +94,7 @@ def tune(one: Any, kit: Any, state: JobState = JobState.SUCCEEDED) -> threading.
 
     def work() -> None:
         jobs = one.store.jobs
-        lease = wait_for(lambda: jobs.lease([kit.target().key], "tester"))
+        lease = wait_for(lambda: jobs.lease([kit.target().key], "tester", devices=[kit.target()]))
         job = jobs.get(lease.job_id)
         key = job.spec.tasks[0].task_key
         jobs.renew(lease, events=[NewEvent(EventKind.STAGE, {"stage": "searching"})])
@@ -205,27 +205,32 @@ def test_no_server_is_named(command: Command, path: Path, monkeypatch: pytest.Mo
     assert "--server URL" in said.err
 
 
-def test_a_tuner_that_is_about_to_start_is_waited_for(
+def test_a_job_waits_for_a_device(
     serve: Any, kit: Any, path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve(make_reader=None) as one:
         monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
-        refused: list[ServiceError] = []
+        words = ("submit", path, "--dim", "rows=4", "--server", one.url)
+        said = command(*words)
+        assert (said.code, said.err) == (0, "")
+        assert "job 1 is queued, waiting for a device: small.onnx" in said.out
+        assert "no device yet" in " ".join(command("jobs", "list", "--server", one.url).out.split())
+        assert "2 tasks for no device yet" in command("jobs", "show", 1, "--server", one.url).out
+        tuner = tune(one, kit)
+        assert command("jobs", "watch", 1, "--server", one.url).code == 0
+        tuner.join()
+        assert one.store.jobs.get(1).spec.target_key == kit.target().key
 
-        def connected(address: str, waits: Callable[[ServiceError], None]) -> Client:
-            def wait(error: ServiceError) -> None:
-                waits(error)
-                refused.append(error)
-                if len(refused) == 2:
-                    kit.enlist(one.store, kit.target())
 
-            return Client(address, waits=wait)
-
-        monkeypatch.setattr("tunewright.api.submitting.Client", connected)
-        said = command("submit", path, "--dim", "rows=4", "--server", one.url, "--json")
-    assert said.code == 0, said.err
-    assert len(refused) == 2
-    assert said.err.count("no tuner process is ready yet; trying again for up to a minute") == 1
+def test_a_view_of_a_job_that_waits_for_a_device() -> None:
+    view = Watched(Job.from_json(JOB | {"state": "queued", "target": ""}))
+    assert view.moment().doing == "waiting for a device"
+    view.tell(event(2, "paused"))
+    view.tell(event(3, "resumed"))
+    assert view.moment().doing == "waiting for a device"
+    view.tell(event(4, "started"))
+    view.tell(event(5, "returned"))
+    assert view.moment().doing == "waiting for another tuner process"
 
 
 def test_ctrl_c_ends_the_watching_and_not_the_job(real: Any, path: Path) -> None:
@@ -289,7 +294,7 @@ def test_jobs_ahead(real: Any, kit: Any, path: Path, command: Command) -> None:
     with Client(real.url, real.token) as client:
         assert [_ahead(client, client.job(job_id)) for job_id in (1, 2, 3)] == [0, 1, 2]
         client.prioritise(3, 5)
-        real.store.jobs.lease([kit.target().key], "tester")
+        real.store.jobs.lease([kit.target().key], "tester", devices=[kit.target()])
         assert [_ahead(client, client.job(job_id)) for job_id in (1, 2)] == [1, 2]
 
 

@@ -14,6 +14,7 @@ import pytest
 from tunewright.db.errors import NotFound, Unreachable
 from tunewright.db.jobs import (
     ATTEMPTS,
+    THREADS,
     Budget,
     Conflict,
     EventKind,
@@ -239,6 +240,58 @@ class TestLease:
         assert jobs.lease([target], "h") is jobs.lease([], "h") is None
         assert jobs.waiting() == [samples.target(4)]
         assert jobs.lease([target, samples.target(4).key, "00"], "h").job_id == job.id
+        assert jobs.waiting() == []
+
+    def test_one_that_waits_for_any_device(self, jobs, samples, target):
+        spec = dataclasses.replace(samples.spec(), target_key="")
+        job = jobs.submit(spec, "m", BUDGET).job
+        assert (job.spec, job.state) == (spec, JobState.QUEUED)
+        assert not jobs.submit(spec, "again", BUDGET).is_new
+        assert jobs.waiting() == [None]
+        assert jobs.lease([target], "h") is None
+        device = samples.target(7)  # which the database does not know yet
+        lease = jobs.lease([], "h", devices=[device])
+        assert lease.job_id == job.id and jobs.waiting() == []
+        placed = jobs.get(job.id)
+        assert (placed.spec.target_key, placed.spec.settings) == (device.key, spec.settings)
+        assert not jobs.submit(placed.spec, "", BUDGET).is_new  # it is that of anybody who names the target
+        assert jobs.submit(spec, "", BUDGET).is_new
+        jobs.give_back(lease)
+        assert jobs.get(job.id).spec == placed.spec
+
+    def test_the_first_device_that_will_do(self, jobs, samples):
+        spec = dataclasses.replace(samples.spec(), target_key="")
+        spec = dataclasses.replace(spec, settings=spec.settings | {THREADS: 3})
+        job = jobs.submit(spec, "m", BUDGET).job
+        assert jobs.lease([], "h", devices=[samples.target(2)]) is None
+        assert jobs.get(job.id).spec == spec
+        assert jobs.lease([], "h", devices=[samples.target(2), samples.target(4)]).job_id == job.id
+        placed = jobs.get(job.id).spec
+        assert placed.target_key == samples.target(3).key and THREADS not in placed.settings
+
+    def test_one_that_waits_goes_on_waiting_for_an_equal_one(self, jobs, samples, target):
+        other = submit(jobs, samples)
+        waiting = jobs.submit(dataclasses.replace(samples.spec(), target_key=""), "", BUDGET, priority=5).job
+        lease = jobs.lease([target], "h", devices=[samples.target()])
+        assert lease.job_id == other.id
+        assert jobs.lease([target], "h", devices=[samples.target()]) is None
+        jobs.finish(lease, JobState.SUCCEEDED)
+        assert jobs.lease([target], "h", devices=[samples.target()]).job_id == waiting.id
+
+    def test_of_those_that_wait_for_any_device_each_goes_to_one(self, jobs, samples, store):
+        spec = dataclasses.replace(samples.spec(), target_key="")
+        ids = {jobs.submit(dataclasses.replace(spec, settings={"seed": n}), "", BUDGET).job.id for n in range(4)}
+        leases = in_threads(lambda n: jobs.lease([], f"h{n}", devices=[samples.target(5 + n)]), 4)
+        assert {lease.job_id for lease in leases} == ids
+        for lease in leases:
+            assert jobs.get(lease.job_id).spec.target_key == samples.target(5 + int(lease.holder[1:])).key
+
+    def test_one_that_waits_can_be_steered(self, jobs, samples):
+        job = jobs.submit(dataclasses.replace(samples.spec(), target_key=""), "", BUDGET).job
+        assert jobs.pause(job.id).state is JobState.PAUSED
+        assert jobs.lease([], "h", devices=[samples.target()]) is None
+        assert jobs.resume(job.id).state is JobState.QUEUED
+        assert jobs.cancel(job.id).state is JobState.CANCELLED
         assert jobs.waiting() == []
 
     def test_an_expired_one_is_taken_over(self, jobs, samples, target, clock):

@@ -258,6 +258,7 @@ class TestCoverage:
         first = filled.jobs.submit(samples.spec(0), "", Budget(1)).job.id
         second = filled.jobs.submit(samples.spec(1), "", Budget(1)).job.id
         third = filled.jobs.submit(samples.spec(2, threads=4), "", Budget(1)).job.id
+        filled.jobs.submit(replace(samples.spec(3), target_key=""), "", Budget(1))  # it lacks nothing on any target yet
         filled.jobs.cancel(third)
         two, four = samples.target(2).key, samples.target(4).key
         gaps = known.coverage()

@@ -1,5 +1,6 @@
 """The contract of Workload, checked on every database."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -125,3 +126,8 @@ def test_queues(filled, workload, submit, samples, clock):
     jobs.renew(lost)
     jobs.resume(last)
     assert workload.queues()[1] == Queue(two, 1, 2, 0, 0, clock.now)
+
+
+def test_jobs_that_wait_for_any_device_are_a_queue_of_their_own(filled, workload, samples, clock):
+    filled.jobs.submit(replace(samples.spec(0), target_key=""), "", Budget(1))
+    assert workload.queues() == [Queue("", 1, 0, 0, 0, clock.now)]

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -173,6 +174,17 @@ def test_jobs_of_other_machines_are_left_alone(store: SqlStore, network: Model) 
     job = store.jobs.submit(spec_of(network, store, target=OTHER), "small", Budget(5)).job
     assert tuner(store, Machine(by_key)).run(once=True) == 0
     assert store.jobs.get(job.id).state is JobState.QUEUED
+
+
+def test_a_job_that_waits_for_any_device_is_taken(store: SqlStore, network: Model) -> None:
+    spec = spec_of(network, store)
+    waiting = JobSpec(spec.model_sha256, "", spec.tasks, spec.settings | {"threads": 1})
+    job = store.jobs.submit(waiting, "small", Budget(6)).job
+    assert tuner(store, Machine(by_key, datetime(2100, 1, 1, tzinfo=UTC))).run(once=True) == 0
+    assert store.jobs.get(job.id).spec == waiting
+    assert tuner(store, Machine(by_key)).run(once=True) == 1
+    check(store, job.id, 6)
+    assert store.target(store.jobs.get(job.id).spec.target_key) == replace(MACHINE, threads=1)
 
 
 def test_who_is_at_work_is_known(store: SqlStore, submit: Submit) -> None:

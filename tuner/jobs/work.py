@@ -27,6 +27,7 @@ from tunewright.db.sql_store import SqlStore
 from tunewright.workers.pool import Machines, Pool, PoolError, has
 from tunewright.workers.process import NotStarted
 
+from ..targets import meant
 from ..text import printable
 from .job import TuningJob
 from .report import Report
@@ -164,13 +165,20 @@ class Work:
 
     def _next_lease(self) -> Lease | None:
         able = self._machines.targets()
-        now = time.monotonic()
+        waiting = self._store.jobs.waiting()
         keys = [
             target.key
-            for target in self._store.jobs.waiting()
-            if any(has(device, target) for device in able) and self._backoff.get(target.key, (0.0, 0.0))[0] <= now
+            for target in waiting
+            if target is not None and any(has(device, target) for device in able) and self._is_usable(target)
         ]
-        return self._store.jobs.lease(keys, holder_name(), self._lease_s) if keys else None
+        devices = meant([target for target in able if self._is_usable(target)]) if None in waiting else []
+        if not keys and not devices:
+            return None
+        return self._store.jobs.lease(keys, holder_name(), self._lease_s, devices=devices)
+
+    def _is_usable(self, target: Target) -> bool:
+        """Whether jobs for a target are not left alone since nobody could measure for it."""
+        return self._backoff.get(target.key, (0.0, 0.0))[0] <= time.monotonic()
 
     def _work_on(self, lease: Lease) -> None:
         """Run a job. However that goes, short of a database that is away, this process can take the next one."""
