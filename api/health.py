@@ -57,7 +57,7 @@ class Health:
         return max(self.lag_s, time.monotonic() - self._looked_at_s - LOOK_S) > LATE_S
 
     async def database(self) -> Ready:
-        """Whether the database can be read, and has the schema that this version knows."""
+        """Whether the database can be read and takes what is stored, and has the schema that this version knows."""
         async with self._turn:
             if time.monotonic() - self._answered_at_s >= FRESH_S:
                 self._answer = await self._asked()
@@ -67,10 +67,14 @@ class Health:
     async def _asked(self) -> Ready:
         try:
             with anyio.fail_after(PATIENCE_S):
-                is_current = await anyio.to_thread.run_sync(
-                    self._store.is_current, limiter=self._threads, abandon_on_cancel=True
-                )
+                ready = await anyio.to_thread.run_sync(self._look, limiter=self._threads, abandon_on_cancel=True)
         except (StoreError, TimeoutError) as error:
             _log.warning("not ready", extra={"reason": str(error) or "the database does not answer"})
             return Ready(status="database unavailable")
-        return Ready(status="ready" if is_current else "other schema")
+        return ready
+
+    def _look(self) -> Ready:
+        """What the database says. Raises StoreError."""
+        if not self._store.is_current():
+            return Ready(status="other schema")
+        return Ready(status=self._store.unwritable() or "ready")

@@ -39,7 +39,7 @@ MODEL_BYTES = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
 }
 
-WITH_BODY = (Kind.UNREADABLE, Kind.TOO_LARGE, Kind.TOO_SLOW)
+WITH_BODY = (Kind.UNREADABLE, Kind.TOO_LARGE, Kind.TOO_SLOW, Kind.UNWRITABLE)
 """Problems that any route may come to that takes a body."""
 
 SCHEMA = "#/components/schemas/Problem"

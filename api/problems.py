@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 
-from tunewright.db.errors import StoreError, Unreachable
+from tunewright.db.errors import StoreError, Unreachable, Unwritable
 from tunewright.db.jobs import QuotaExceeded
 
 from .addresses import is_page, url
@@ -139,6 +139,12 @@ class Kind(Enum):
         "This is a fault of Tunewright. Its log has the details under the request's id.",
     )
     UNAVAILABLE = ("database-unavailable", 503, "The database can't be used now", "Try again later.")
+    UNWRITABLE = (
+        "database-unwritable",
+        503,
+        "Nothing can be stored now",
+        "What is known can still be read. Who runs the service has to mend the disk: `GET /readyz` says what it lacks.",
+    )
     BUSY = ("busy", 503, "Too much is asked at once", "Wait as long as the header Retry-After says.")
 
     def __init__(self, slug: str, status: int, title: str, remedy: str) -> None:
@@ -214,6 +220,8 @@ def _came_from_elsewhere(scope: Scope) -> bool:
 def unavailable(error: StoreError) -> Problem:
     """The problem that a database's error is. What it said may name machines, so that is for the log alone."""
     _log.warning("the database can't be used", extra={"reason": str(error)})
+    if isinstance(error, Unwritable):
+        return Problem(Kind.UNWRITABLE, f"nothing was stored: {error.reason}", retry_after_s=30)
     away = isinstance(error, Unreachable)
     return Problem(
         Kind.UNAVAILABLE,

@@ -15,6 +15,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tunewright.codegen.target import MAX_THREADS, Target
+from tunewright.db.errors import Reason
 from tunewright.db.exchange import LONGEST_REASON
 from tunewright.db.fleet import Device, Tuner
 from tunewright.db.jobs import DEFAULT_TRIALS, Event, EventKind, Job, JobState, Trial, Wish
@@ -507,7 +508,7 @@ class Alive(Answer):
 class Ready(Answer):
     """Whether requests should be sent to this process."""
 
-    status: Literal["ready", "draining", "database unavailable", "other schema"]
+    status: Literal["ready", "draining", "database unavailable", "other schema", Reason]
 
 
 # Problems

@@ -13,18 +13,21 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, TextClause, func, literal_column, select
+from sqlalchemy import Connection, Engine, TextClause, delete, func, insert, literal_column, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session, sessionmaker
 from sqlalchemy.sql.dml import ReturningInsert
 
 from .bell import CHANNEL, Bell
 from .engine import WRITES, clear_errors, shown
-from .errors import Unreachable
-from .models import JobRow, Row, TargetRow, TaskRow, TrialRow
+from .errors import Unreachable, Unwritable
+from .models import JobRow, Row, TargetRow, TaskRow, TrialRow, TunerRow
 
 KEYS_AT_ONCE = 500
 """Keys in one query: SQLite bounds the number of parameters."""
+
+PROBE_BYTES = 64 << 10
+"""What is stored to find out whether anything can be: more than what is free in the pages that there are."""
 
 ANNOUNCED = "tunewright_announced"
 """In a session's `info`: somebody is to be woken after its commit."""
@@ -51,6 +54,7 @@ class Database:
         self.patience_s = patience_s
         self.clock = clock
         self.bell = Bell(engine)
+        self.unwritable: Unwritable | None = None  # what the last write failed with that found no place
         # Held over a write under a lease until its answer is known: the database remembers the newest such write of a
         # job alone, so one that is tried again must not be overtaken by another thread's.
         self.leased_write = threading.Lock()
@@ -79,7 +83,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """A transaction that writes: on SQLite it has the write lock from its begin."""
-        with clear_errors(self.engine.url), self._writes.begin() as session:
+        with self._clear_write_errors(), self._writes.begin() as session:
             yield session
         if ANNOUNCED in session.info:
             self.bell.ring()
@@ -87,12 +91,22 @@ class Database:
     @contextmanager
     def write_plainly(self) -> Iterator[Connection]:
         """`write` without the mapper, which takes several times as long as a few statements do."""
-        with clear_errors(self.engine.url), self._writing.begin() as connection:
+        with self._clear_write_errors(), self._writing.begin() as connection:
             connection.info.pop(ANNOUNCED, None)  # of an earlier transaction, which these outlive
             yield connection
             is_announced = ANNOUNCED in connection.info
         if is_announced:
             self.bell.ring()
+
+    @contextmanager
+    def _clear_write_errors(self) -> Iterator[None]:
+        """`clear_errors` of a transaction that writes: that nothing can be stored is remembered."""
+        try:
+            with clear_errors(self.engine.url):
+                yield
+        except Unwritable as error:
+            self.unwritable = error
+            raise
 
     def announce(self, transaction: Connection | Session) -> None:
         """Wake whoever waits for a change of the queue, once the transaction is committed."""
@@ -101,6 +115,23 @@ class Database:
         transaction.info[ANNOUNCED] = True
         if not self.is_sqlite:
             transaction.execute(select(func.pg_notify(CHANNEL, "")))
+
+    def try_to_write(self) -> None:
+        """Find out whether anything can be stored, by a row of some pages that is taken out again.
+
+        It is a tuner that was heard of long ago, so that nobody sees it, and is forgotten if this process ends here.
+        """
+        name, bulk = secrets.token_hex(8), secrets.token_hex(PROBE_BYTES // 2)
+        long_ago = datetime.fromtimestamp(0, UTC)
+        values = {"host": "", "pid": 0, "version": "", "pool": "", "devices": [bulk], "draining": True}
+        try:
+            with self.write_plainly() as connection:
+                connection.execute(insert(TunerRow), values | {"id": name, "started_at": long_ago, "seen_at": long_ago})
+            with self.write_plainly() as connection:
+                connection.execute(delete(TunerRow).where(TunerRow.id == name))
+        except Unwritable:
+            return
+        self.unwritable = None
 
     def now(self, transaction: Connection | Session) -> datetime:
         """The time, UTC, by the clock that all processes of the database share."""

@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy import exc as sql
 
-from .errors import StoreError, Unreachable
+from .errors import Reason, StoreError, Unreachable, Unwritable
 
 WRITES = "tunewright_writes"
 """Execution option of connections that will write: SQLite takes the write lock when such a transaction begins."""
@@ -81,11 +81,32 @@ def clear_errors(url: URL) -> Iterator[None]:
         message = one_line(error)
         if error.connection_invalidated or _is_away(error):
             raise Unreachable(f"{shown(url)}: {message}") from error
+        if (reason := _unwritable(error, message)) is not None:
+            mend = "; nothing is stored until there is space on its disk" if reason == "disk full" else ""
+            raise Unwritable(f"{shown(url)}: {message}{mend}", reason) from error
         if "database is locked" in message:
             message += ": another process is writing to it"
         raise StoreError(f"{shown(url)}: {message}") from error
     except sql.TimeoutError as error:
         raise StoreError(f"{shown(url)}: all connections of this process are in use") from error
+
+
+UNWRITABLE: dict[str, Reason] = {
+    "database or disk is full": "disk full",
+    "disk I/O error": "disk fails",
+    "readonly database": "database read-only",
+}
+"""What SQLite says where nothing can be stored."""
+
+UNWRITABLE_STATES: dict[str, Reason] = {"53100": "disk full", "58030": "disk fails", "25006": "database read-only"}
+"""SQLSTATEs of PostgreSQL for the same: no space left; an I/O error; a standby, or a database that is set so."""
+
+
+def _unwritable(error: sql.DBAPIError, message: str) -> Reason | None:
+    """Why nothing can be stored; None where that is not what went wrong."""
+    if state := getattr(error.orig, "sqlstate", None):
+        return UNWRITABLE_STATES.get(str(state))
+    return next((reason for said, reason in UNWRITABLE.items() if said in message), None)
 
 
 AWAY = re.compile("08...|57P0[1-3]")

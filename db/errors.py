@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 
 class StoreError(Exception):
     """The database can't be opened, read or written, or refuses the change: one line for people."""
@@ -9,6 +11,18 @@ class StoreError(Exception):
 
 class NotFound(StoreError):
     """The job, task, target, model or key that was named is not in the database."""
+
+
+Reason = Literal["disk full", "disk fails", "database read-only"]
+"""Why nothing can be stored."""
+
+
+class Unwritable(StoreError):
+    """Nothing can be stored now, though what is there may be read."""
+
+    def __init__(self, message: str, reason: Reason) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Unreachable(StoreError):

@@ -27,7 +27,7 @@ from .choice import best_rows, confirmation_moment, newest_confirmations
 from .cost_models import CostModels
 from .database import Database, column_of, patient, row_counts
 from .engine import choose_journal, clear_errors, make_engine, make_file, parse_url
-from .errors import NotFound
+from .errors import NotFound, Reason
 from .fleet import Fleet
 from .jobs import Jobs, Lease, NewEvent
 from .known import Known
@@ -301,6 +301,16 @@ class SqlStore(Store):
         """Whether the database answers with the schema that this version knows: another one may have migrated it."""
         with self.database.read() as session:
             return current_revision(session.connection()) == HEAD
+
+    @patient
+    def unwritable(self) -> Reason | None:
+        """Why nothing can be stored; None where no write of this process failed so.
+
+        Once one has, it is tried here whether it would again.
+        """
+        if self.database.unwritable is not None:
+            self.database.try_to_write()
+        return None if self.database.unwritable is None else self.database.unwritable.reason
 
     def journal_mode(self) -> str:
         """SQLite's journal: "wal", "delete" or "memory"; empty on PostgreSQL."""

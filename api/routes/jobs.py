@@ -244,7 +244,7 @@ def change_job(here: Here, job_id: JobId, change: JobChange) -> JobShown:
     return _one(here, job_id, lambda jobs: jobs.prioritise(job_id, change.priority))
 
 
-STEERING: dict[int | str, dict[str, Any]] = problems(Kind.NO_SUCH_JOB, Kind.FINISHED, Kind.INVALID)
+STEERING: dict[int | str, dict[str, Any]] = problems(Kind.NO_SUCH_JOB, Kind.FINISHED, Kind.INVALID, Kind.UNWRITABLE)
 
 
 @router.post("/{job_id:int}:cancel", summary="Cancel a job", responses=STEERING, dependencies=STEER)

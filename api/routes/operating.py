@@ -36,7 +36,7 @@ async def livez(here: Here, answer: Response) -> Alive:
     responses={503: {"model": Ready, "description": "Send them to another process."}},
 )
 async def readyz(here: Here, answer: Response) -> Ready:
-    """The database answers, its schema is this version's, and the process was not asked to end."""
+    """The database answers, takes what is stored and has this version's schema; the process was not asked to end."""
     found = Ready(status="draining") if here.draining.is_set() else await here.health.database()
     if found.status != "ready":
         answer.status_code = 503

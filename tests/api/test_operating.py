@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import event
 
 from tunewright.api.logs import configure
 from tunewright.api.metrics import FRESH_S, TrialCounts
@@ -175,6 +176,27 @@ def test_a_database_that_is_away(one, client, kit, monkeypatch):
         assert health.get("/livez").status_code == 200
     assert client.get("/v1/jobs").status_code == 200
     assert health.get("/readyz").status_code == 200
+
+
+def test_a_disk_that_is_full(one, client, kit, monkeypatch):
+    monkeypatch.setattr("tunewright.api.health.FRESH_S", 0.0)
+    health, engine = one.client(token=""), one.store.database.engine
+    limit = 1
+
+    @event.listens_for(engine, "begin")
+    def bound(connection):  # SQLite takes no limit below what is there
+        connection.exec_driver_sql(f"PRAGMA max_page_count={limit}")
+
+    data = json.dumps([*range(8, 20_000)]).encode()
+    answer = client.post("/v1/models", content=data)
+    kit.problem(answer, "database-unwritable", 503)
+    assert answer.json()["detail"] == "nothing was stored: disk full"
+    assert "retry-after" in answer.headers
+    assert (health.get("/readyz").status_code, health.get("/readyz").json()) == (503, {"status": "disk full"})
+    assert client.get("/v1/jobs").status_code == 200
+    limit = 1 << 20
+    assert health.get("/readyz").json() == {"status": "ready"}
+    assert client.post("/v1/models", content=data).status_code == 201
 
 
 @pytest.mark.postgres

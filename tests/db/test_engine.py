@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from tunewright.db import engine
-from tunewright.db.errors import StoreError, Unreachable
+from tunewright.db.errors import StoreError, Unreachable, Unwritable
 from tunewright.db.inspection import inspect
 from tunewright.db.schema import HEAD
 from tunewright.db.sql_store import open_store
@@ -290,6 +290,69 @@ def test_a_full_disk_is_one_line_and_loses_nothing(make_url, samples, look):
     with open_store(url) as store:
         assert store.counts()["trials"] == stored
     assert look(url).damage == ""
+
+
+def test_a_full_disk_is_remembered_until_there_is_space(make_url, samples):
+    with open_store(make_url("sqlite"), wait_s=5) as store:
+        samples.fill(store)
+        assert store.unwritable() is None
+        limit = int(store._pragma("page_count")) + 2
+
+        @event.listens_for(store.database.engine, "begin")
+        def bound(connection):  # of every connection of its own: the limit is that of a connection
+            connection.exec_driver_sql(f"PRAGMA max_page_count={limit}")
+
+        with pytest.raises(Unwritable, match="disk is full; nothing is stored until") as error:
+            for number in range(100):
+                store.record(samples.record(number))
+        assert error.value.reason == "disk full"
+        assert store.unwritable() == "disk full" == store.unwritable()
+        stored = store.counts()["trials"]
+        limit += 1000
+        assert store.unwritable() is None
+        store.record(samples.record(200))
+        assert store.counts()["trials"] == stored + 1
+        with store.database.read() as session:
+            assert session.scalar(text("SELECT count(*) FROM tuners")) == 0
+
+
+def test_a_read_only_file_says_so(make_url, samples):
+    url = make_url("sqlite")
+    with open_store(url) as store:
+        samples.fill(store)
+        with store.database.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA query_only=ON")
+        event.listen(store.database.engine, "checkout", lambda driver, *_: driver.execute("PRAGMA query_only=ON"))
+        with pytest.raises(Unwritable) as error:
+            store.record(samples.record(1))
+        assert error.value.reason == store.unwritable() == "database read-only"
+        event.listen(store.database.engine, "checkout", lambda driver, *_: driver.execute("PRAGMA query_only=OFF"))
+        assert store.unwritable() is None
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("state", "reason"), [("53100", "disk full"), ("58030", "disk fails"), ("25006", "database read-only")]
+)
+def test_a_server_that_takes_nothing(make_url, samples, state, reason):
+    with open_store(make_url("postgres")) as store:
+        samples.fill(store)
+        with store.database.engine.begin() as connection:
+            connection.exec_driver_sql(REFUSE % state)
+            for table in ("trials", "tuners"):
+                connection.exec_driver_sql(f"CREATE TRIGGER refuse BEFORE INSERT ON {table} EXECUTE FUNCTION refuse()")
+        with pytest.raises(Unwritable) as error:
+            store.record(samples.record(1))
+        assert error.value.reason == store.unwritable() == reason
+        with store.database.engine.begin() as connection:
+            connection.exec_driver_sql("DROP FUNCTION refuse CASCADE")
+        assert store.unwritable() is None
+
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '%s'; END $$
+"""
 
 
 def test_a_read_only_file_can_be_read(make_url, samples):
