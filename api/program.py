@@ -108,7 +108,7 @@ def submit(
     if watch:
         _end(job, as_json)
     else:
-        answer(job.to_json(), lambda console, _: command.render_submitted(console, job, server), as_json)
+        answer(command.shown(job), lambda console, _: command.render_submitted(console, job, server), as_json)
 
 
 @app.command()
@@ -230,8 +230,9 @@ def list_(
 
     with quiet_stdout(as_json), command.connected(server) as client:
         jobs = list(client.jobs(state, limit=limit))
-        names = command.target_names(client) if jobs else {}
-    answer({"jobs": [command.summary(job, names) for job in jobs]}, command.render_jobs, as_json)
+    answer(
+        {"jobs": [command.shown(job) for job in jobs]}, lambda console, _: command.render_jobs(console, jobs), as_json
+    )
 
 
 @jobs_app.command()
@@ -241,7 +242,7 @@ def show(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption =
 
     with quiet_stdout(as_json), command.connected(server) as client:
         job = client.job(job_id)
-    answer(job.to_json(), lambda console, _: command.render_job(console, job), as_json)
+    answer(command.shown(job), lambda console, _: command.render_job(console, job), as_json)
 
 
 @jobs_app.command()
@@ -258,7 +259,7 @@ def _end(job: Job, as_json: bool) -> None:
     """Tell what a job that was watched came to. Exits with FAULT where it did not succeed."""
     from . import submitting as command
 
-    answer(job.to_json(), lambda console, _: command.render_job(console, job), as_json)
+    answer(command.shown(job), lambda console, _: command.render_job(console, job), as_json)
     if job.state != "succeeded":
         raise typer.Exit(FAULT)
 
@@ -299,4 +300,4 @@ def _steer(server: str | None, as_json: bool, change: Callable[[Client], Job]) -
 
     with quiet_stdout(as_json), command.connected(server) as client:
         job = change(client)
-    answer(job.to_json(), lambda console, _: command.render_state(console, job), as_json)
+    answer(command.shown(job), lambda console, _: command.render_state(console, job), as_json)

@@ -156,6 +156,7 @@ class JobShown(Answer):
                     "model": EXAMPLE_MODEL,
                     "label": "resnet50.onnx",
                     "target": EXAMPLE_TARGET,
+                    "target_name": "cpu:znver5:2x512",
                     "tasks": [{"key": EXAMPLE_TASK, "op": "Conv", "occurrences": 3}],
                     "trials": 400,
                     "minutes": 30.0,
@@ -181,6 +182,7 @@ class JobShown(Answer):
     model: str = Field(description="Digest of its model; empty where it has none.")
     label: str = Field(description="The model's name, for people.")
     target: str = Field(description="Key of its target; empty while the job waits for any device.")
+    target_name: str = Field(description="For people; likewise.", examples=["cpu:znver5:2x512"])
     tasks: list[TaskShown] = Field(description="The distinct tasks of the model.")
     trials: int | None = Field(description="Most candidates to measure; null: no limit.")
     minutes: float | None = Field(description="Most minutes of searching; null: no limit.")
@@ -210,14 +212,15 @@ class JobShown(Answer):
     updated_at: datetime
 
     @staticmethod
-    def of(job: Job, ops: Mapping[str, str]) -> JobShown:
-        """A job as the API shows it; `ops` says what its tasks are."""
+    def of(job: Job, ops: Mapping[str, str], targets: Mapping[str, str]) -> JobShown:
+        """A job as the API shows it; `ops` says what its tasks are, `targets` what targets are called."""
         return JobShown(
             id=job.id,
             state=job.state,
             model=job.spec.model_sha256,
             label=job.label,
             target=job.spec.target_key,
+            target_name=targets.get(job.spec.target_key, ""),
             tasks=[
                 TaskShown(key=task.task_key, op=ops.get(task.task_key, ""), occurrences=task.occurrences)
                 for task in job.spec.tasks

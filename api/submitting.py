@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ from tunewright.tuner.cli.answers import Interrupted, messages
 from tunewright.tuner.commands import tune
 from tunewright.tuner.commands.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.insight import told
 from tunewright.tuner.insight.gain import Gain, GainOf
 from tunewright.tuner.jobs.report import Outcome
 from tunewright.tuner.jobs.view import showing
@@ -166,7 +167,7 @@ def render_job(console: Console, job: Job) -> None:
     limit = "" if job.minutes is None else f" of {clock(60 * job.minutes)}"
     until = "" if job.until is None else f", {_until(job.until)}"
     console.print(f"{done}, {clock(job.spent_s)}{limit} of searching{until}, priority {job.priority}")
-    target = f"target {short(printable(job.target))}" if job.target else NO_DEVICE
+    target = printable(job.target_name or short(job.target)) or NO_DEVICE
     console.print(f"{counted(len(job.tasks), 'task')} for {target}")
     if job.holder:
         console.print(f"at work on it: {printable(job.holder)}", soft_wrap=True)
@@ -192,66 +193,52 @@ def _escaped(data: Any) -> Any:
             return data
 
 
-def target_names(client: Client) -> dict[str, str]:
-    """Key -> name of targets that are known here; none where the API key may not ask."""
-    try:
-        return client.targets()
-    except ServiceError:
-        return {}
-
-
-def summary(job: Job, names: Mapping[str, str]) -> dict[str, Any]:
-    """A job in a list; `names` are those of targets."""
-    progress = job.progress or {}
+def shown(job: Job) -> dict[str, Any]:
+    """A job as plain data, with what it gained."""
     found = Gain.told(job.progress, job.result)
-    return {
-        "id": job.id,
-        "state": job.state,
-        "label": job.label,
-        "target": job.target,
-        "target_name": names.get(job.target),
-        "tasks": len(job.tasks),
-        "trials": progress.get("trials", 0),
-        "most_trials": job.trials,
+    return job.to_json() | {
         "speedup": found.speedup,
         "speedup_of": found.of.value,
         "speedup_interval": found.speedup_interval,
         "outcome": None if found.outcome is None else found.outcome.value,
         "noise": found.noise,
-        "priority": job.priority,
-        "created_at": job.created_at.isoformat(),
-        "updated_at": job.updated_at.isoformat(),
     }
 
 
-def render_jobs(console: Console, data: Mapping[str, Any]) -> None:
+def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
     """A table of jobs."""
-    if not data["jobs"]:
+    if not jobs:
         console.print("no jobs")
         return
     table = new_table(console, ("job", "state", "model", "target"), ("tasks", "trials", "speedup", "priority", "age"))
     now = datetime.now(UTC)
-    for job in data["jobs"]:
+    for job in jobs:
+        found = Gain.told(job.progress, job.result)
+        done = int(told.number(job.result, "trials") or told.number(job.progress, "trials") or 0)
         table.add_row(
-            str(job["id"]),
-            "defaults kept" if job["outcome"] == Outcome.DEFAULTS_KEPT else printable(job["state"]),
-            Text(printable(job["label"])),
-            Text(printable(job["target_name"] or short(job["target"]) or NO_DEVICE)),
-            str(job["tasks"]),
-            str(job["trials"]) if job["most_trials"] is None else f"{job['trials']}/{job['most_trials']}",
-            _told_gain(job),
-            str(job["priority"]),
-            _age((now - datetime.fromisoformat(job["created_at"])).total_seconds()),
+            str(job.id),
+            "defaults kept" if found.outcome == Outcome.DEFAULTS_KEPT else printable(job.state),
+            Text(printable(job.label)),
+            Text(printable(job.target_name or short(job.target) or NO_DEVICE)),
+            str(len(job.tasks)),
+            str(done) if job.trials is None else f"{done}/{job.trials}",
+            _told_gain(found),
+            str(job.priority),
+            _age((now - job.created_at).total_seconds()),
         )
     print_table(console, table)
-    if any(job["speedup_of"] == GainOf.TRIALS and job["speedup"] is not None for job in data["jobs"]):
+    if any(_is_tried(Gain.told(job.progress, job.result)) for job in jobs):
         console.print(f"{TRIED} by trials, not confirmed")
 
 
-def _told_gain(job: Mapping[str, Any]) -> str:
+def _is_tried(found: Gain) -> bool:
+    """Whether only trials promise a speed-up."""
+    return found.of == GainOf.TRIALS and found.speedup is not None
+
+
+def _told_gain(found: Gain) -> str:
     """The speed-up, with a mark where only trials promise it."""
-    text = rough(gain(job["speedup"]), job["noise"])
-    return f"{text}{TRIED}" if job["speedup_of"] == GainOf.TRIALS and job["speedup"] is not None else text
+    return rough(gain(found.speedup), found.noise) + (TRIED if _is_tried(found) else "")
 
 
 def _age(seconds: float) -> str:

@@ -74,6 +74,7 @@ class Job:
     model: str  # SHA-256 of what was sent
     label: str  # hostile text
     target: str  # key; empty while it waits for a device
+    target_name: str  # for people; likewise
     tasks: tuple[JobTask, ...]
     trials: int | None  # most of them; None: no limit
     minutes: float | None
@@ -81,6 +82,7 @@ class Job:
     settings: Mapping[str, Any]
     priority: int
     spent_s: float
+    attempts: int  # processes that took it up since the last new trial
     holder: str  # the process at work on it
     wish: str | None
     progress: Mapping[str, Any] | None
@@ -112,6 +114,7 @@ class Job:
                 model=str(data["model"]),
                 label=str(data["label"]),
                 target=str(data["target"]),
+                target_name=str(data.get("target_name", "")),
                 tasks=tuple(
                     JobTask(str(task["key"]), str(task["op"]), int(task["occurrences"])) for task in data["tasks"]
                 ),
@@ -121,6 +124,7 @@ class Job:
                 settings=dict(data["settings"]),
                 priority=int(data["priority"]),
                 spent_s=float(data["spent_s"]),
+                attempts=int(data["attempts"]),
                 holder=str(data["holder"]),
                 wish=None if data["wish"] is None else str(data["wish"]),
                 progress=_optional(data["progress"]),

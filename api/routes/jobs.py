@@ -286,7 +286,8 @@ def _one(here: Service, job_id: int, ask: Callable[[Jobs], Job]) -> JobShown:
 
 def _shown(here: Service, jobs: Sequence[Job]) -> list[JobShown]:
     ops = here.store.known.ops([task.task_key for job in jobs for task in job.spec.tasks])
-    return [JobShown.of(job, ops) for job in jobs]
+    names = {target.key: str(target) for target in here.store.targets()}
+    return [JobShown.of(job, ops, names) for job in jobs]
 
 
 def of_job(ask: Callable[[], Result], job_id: int) -> Result:

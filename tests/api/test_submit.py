@@ -164,6 +164,7 @@ def test_jobs_are_steered(real: Any, path: Path, command: Command) -> None:
     assert command("jobs", "resume", job_id, "--json").data["state"] == "queued"
     assert command("jobs", "prioritise", job_id, "-5", "--json").data["priority"] == -5
     listed = command("jobs", "list", "--json").data["jobs"]
+    assert listed == [command("jobs", "show", job_id, "--json").data]
     assert [(job["id"], job["state"], job["priority"]) for job in listed] == [(job_id, "queued", -5)]
     assert "small.onnx" in command("jobs", "list", "--state", "queued").out
     assert command("jobs", "list", "--state", "failed").out == "no jobs\n"
@@ -265,6 +266,26 @@ def test_a_target_is_named(real: Any, kit: Any, path: Path, command: Command) ->
     listed = command("jobs", "list")
     assert listed.out.split()[0] == "job"
     assert str(target) in listed.out
+
+
+def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command: Command) -> None:
+    submitted = command("submit", path, "--dim", "rows=4", "--minutes", 2, "--json").data
+    lease = real.store.jobs.lease([kit.target().key], "tester")
+    standing = {"stage": "searching", "trials": 3, "most_trials": None, "spent_s": 1.0, "speedup": 1.5}
+    real.store.jobs.renew(lease, progress=standing)
+    asked = real.client().get(f"/v1/jobs/{lease.job_id}").json()
+    shown = command("jobs", "show", lease.job_id, "--json").data
+    gained = {"speedup", "speedup_of", "speedup_interval", "outcome", "noise"}
+    assert shown.keys() == submitted.keys() == asked.keys() | {"is_new"} | gained
+    moments = ("created_at", "updated_at")
+    assert {name: shown[name] for name in asked if name not in moments} == {
+        name: asked[name] for name in asked if name not in moments
+    }
+    assert command("jobs", "list", "--json").data == {"jobs": [shown]}
+    assert real.client().get("/v1/jobs").json()["items"] == [asked]
+    assert (shown["progress"], shown["target_name"]) == (standing, str(kit.target()))
+    row = next(line for line in command("jobs", "list").out.splitlines() if "running" in line).split()
+    assert row[:4] == [str(lease.job_id), "running", "small.onnx", str(kit.target())] and row[5:7] == ["3", "1.50x°"]
 
 
 def test_a_job_that_was_there() -> None:
