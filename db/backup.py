@@ -79,6 +79,8 @@ def backup(url: str, file: Path, *, wait_s: float = 60.0) -> Contents:
     OSError where it can't be written.
     """
     parsed = parse_url(url)
+    if file.is_dir():
+        raise StoreError(f"{str(file)!r} is a folder; name a file in it")
     if file.exists() or file.is_symlink():
         raise StoreError(f"{str(file)!r} is there already, and a backup overwrites nothing")
     if parsed.get_backend_name() == "sqlite" and (is_memory(parsed) or not sqlite_file(parsed).exists()):
@@ -87,11 +89,11 @@ def backup(url: str, file: Path, *, wait_s: float = 60.0) -> Contents:
     try:
         with _partial(file) as partial:
             if engine.dialect.name == "sqlite":
-                _copy_file(engine, partial, wait_s)
+                _copy_file(engine, partial, file, wait_s)
             else:
-                _copy_server(engine, partial)
-            with _opened(_file_url(partial)) as copy:
-                revision = _checked(copy, partial)
+                _copy_server(engine, partial, file)
+            with _opened(_file_url(partial), repr(str(file))) as copy:
+                revision = _checked(copy, shown(parsed))  # what is wrong with the copy is so of the database
                 counts = _forget_passing(copy) if revision == HEAD else {}
             _sync(partial)
             partial.rename(file)
@@ -110,6 +112,8 @@ def restore(file: Path, url: str, *, wait_s: float = 60.0) -> Contents:
     parsed = parse_url(url)
     if is_memory(parsed):
         raise StoreError(f"{shown(parsed)}: what is restored into memory is gone at once")
+    if _is_same(parsed, file):
+        raise StoreError(f"{str(file)!r} is the database itself; restore fills another one, which is empty")
     with _backup_engine(file) as (source, revision):
         _refuse_used(parsed, wait_s)
         with (
@@ -127,40 +131,46 @@ def restore(file: Path, url: str, *, wait_s: float = 60.0) -> Contents:
 
 @contextmanager
 def _partial(file: Path) -> Iterator[Path]:
-    """A new file beside `file` that only its owner may read; removed in the end, unless it was renamed."""
+    """A new file beside `file` that only its owner may read; removed in the end, unless it was renamed.
+
+    What goes wrong with it is told of `file`, of which alone people know.
+    """
     partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
-    os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
-        yield partial
-    finally:
-        for name in (partial.name, f"{partial.name}-journal"):
-            partial.with_name(name).unlink(missing_ok=True)
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            yield partial
+        finally:
+            for name in (partial.name, f"{partial.name}-journal"):
+                partial.with_name(name).unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
 
 
-def _copy_file(engine: Engine, partial: Path, wait_s: float) -> None:
-    """All pages of a SQLite database at one moment, by its backup interface."""
+def _copy_file(engine: Engine, partial: Path, file: Path, wait_s: float) -> None:
+    """All pages of a SQLite database at one moment, by its backup interface; `file` is what it is to be called."""
     module: Any = engine.dialect.loaded_dbapi
     with clear_errors(engine.url):
         with engine.connect() as connection:
-            _revision(engine, connection)
+            _revision(engine, connection, shown(engine.url))
         choose_journal(engine, wait_s)
         with closing(engine.raw_connection()) as source, closing(module.connect(partial)) as copy:
             try:
                 source.driver_connection.backup(copy)  # type: ignore[union-attr]
                 copy.execute("PRAGMA journal_mode=DELETE")  # so that it is one file
             except module.Error as error:
-                raise StoreError(f"{shown(engine.url)}: {error}") from error
+                raise StoreError(f"{shown(engine.url)} can't be copied to {str(file)!r}: {error}") from error
 
 
-def _copy_server(engine: Engine, partial: Path) -> None:
-    """All rows of a PostgreSQL database at one moment."""
+def _copy_server(engine: Engine, partial: Path, file: Path) -> None:
+    """All rows of a PostgreSQL database at one moment; `file` is what the copy is to be called."""
     snapshot = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     with clear_errors(engine.url), snapshot.connect() as source:
-        revision = _revision(engine, source)
+        revision = _revision(engine, source, shown(engine.url))
         if revision != HEAD:
             mend = f"bring it to {HEAD} first: tunewright db upgrade"
             raise StoreError(f"{shown(engine.url)}: its schema is {revision}, so it can't be copied; {mend}")
-        with _opened(_file_url(partial)) as copy:
+        with _opened(_file_url(partial), repr(str(file))) as copy:
             upgrade(copy)
             with copy.begin() as connection:
                 _copy_rows(source, connection)
@@ -200,19 +210,34 @@ def _backup_engine(file: Path) -> Iterator[tuple[Engine, str]]:
     if header[WRITE_FORMAT] == 2:
         mend = f"tunewright backup FILE --db sqlite:///{file} makes one of it"
         raise StoreError(f"{str(file)!r} is a database in use, not a backup; {mend}")
-    with (
-        tempfile.TemporaryDirectory(prefix="tunewright-") as folder,
-        _opened(reading_url(file, immutable="1")) as original,
-    ):
-        revision = _checked(original, file)
+    with _opened(reading_url(file, immutable="1"), repr(str(file))) as original:
+        revision = _checked(original, repr(str(file)))
         if revision == HEAD:
             yield original, revision
             return
-        migrated = Path(folder) / "migrated.sqlite"
-        shutil.copyfile(file, migrated)
-        with _opened(_file_url(migrated)) as engine:
+    with _migrated(file) as engine:
+        yield engine, revision
+
+
+@contextmanager
+def _migrated(file: Path) -> Iterator[Engine]:
+    """An engine on a copy of a backup that is brought to `HEAD`."""
+    with tempfile.TemporaryDirectory(prefix="tunewright-") as folder:
+        copy = Path(folder) / "migrated.sqlite"
+        place = f"{str(file)!r}, copied to {tempfile.gettempdir()} to migrate it (TMPDIR names another folder)"
+        try:
+            shutil.copyfile(file, copy)
+        except OSError as error:
+            raise StoreError(f"{place}: {error.strerror}") from error
+        with _opened(_file_url(copy), place) as engine:
             upgrade(engine)
-            yield engine, revision
+            yield engine
+
+
+def _is_same(url: URL, file: Path) -> bool:
+    """Whether a file is that of the database at a URL."""
+    is_file = url.get_backend_name() == "sqlite" and file.exists() and sqlite_file(url).exists()
+    return is_file and file.samefile(sqlite_file(url))
 
 
 def _refuse_used(url: URL, wait_s: float) -> None:
@@ -280,11 +305,11 @@ def _rows_at_once(table: Table) -> int:
 
 
 @contextmanager
-def _opened(url: URL) -> Iterator[Engine]:
-    """An engine on a file that nobody else has."""
+def _opened(url: URL, name: str) -> Iterator[Engine]:
+    """An engine on a file that nobody else has; `name` is what people call it."""
     engine = make_engine(url, wait_s=0)
     try:
-        with clear_errors(engine.url):
+        with clear_errors(engine.url, name):
             yield engine
     finally:
         engine.dispose()
@@ -294,21 +319,20 @@ def _file_url(path: Path) -> URL:
     return URL.create("sqlite", database=str(path.absolute()))
 
 
-def _checked(engine: Engine, file: Path) -> str:
-    """The revision of the schema in a file. Raises StoreError where the file is damaged, or no backup."""
+def _checked(engine: Engine, name: str) -> str:
+    """The revision of the schema in a file. Raises StoreError where what is called `name` is damaged, or no backup."""
     with engine.connect() as connection:
         found = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
         dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
         if found != "ok" or dangling:
-            raise StoreError(
-                f"{str(file)!r} is damaged: {' '.join(found.split()) if found != 'ok' else 'rows are missing'}"
-            )
-        return _revision(engine, connection)
+            what = " ".join(found.split()) if found != "ok" else "rows are missing"
+            raise StoreError(f"{name} is damaged: {what}")
+        return _revision(engine, connection, name)
 
 
-def _revision(engine: Engine, connection: Connection) -> str:
+def _revision(engine: Engine, connection: Connection, name: str) -> str:
     revision = current_revision(connection)
-    refuse_foreign(engine, connection, revision)
+    refuse_foreign(engine, connection, revision, name)
     if revision is None:
-        raise NoDatabase(f"{shown(engine.url)}: there is nothing of tunewright in this database")
+        raise NoDatabase(f"{name}: there is nothing of tunewright in this database")
     return revision

@@ -71,8 +71,12 @@ def one_line(error: sql.DBAPIError) -> str:
 
 
 @contextmanager
-def clear_errors(url: URL) -> Iterator[None]:
-    """Turn what the outside world can cause into a StoreError; wrong SQL and broken constraints stay what they are."""
+def clear_errors(url: URL, name: str = "") -> Iterator[None]:
+    """Turn what the outside world can cause into a StoreError; wrong SQL and broken constraints stay what they are.
+
+    `name` is what people call the database, by default its URL.
+    """
+    name = name or shown(url)
     try:
         yield
     except (sql.ProgrammingError, sql.IntegrityError, sql.DataError, sql.NotSupportedError):
@@ -80,15 +84,15 @@ def clear_errors(url: URL) -> Iterator[None]:
     except sql.DBAPIError as error:
         message = one_line(error)
         if error.connection_invalidated or _is_away(error):
-            raise Unreachable(f"{shown(url)}: {message}") from error
+            raise Unreachable(f"{name}: {message}") from error
         if (reason := _unwritable(error, message)) is not None:
             mend = "; nothing is stored until there is space on its disk" if reason == "disk full" else ""
-            raise Unwritable(f"{shown(url)}: {message}{mend}", reason) from error
+            raise Unwritable(f"{name}: {message}{mend}", reason) from error
         if "database is locked" in message:
             message += ": another process is writing to it"
-        raise StoreError(f"{shown(url)}: {message}") from error
+        raise StoreError(f"{name}: {message}") from error
     except sql.TimeoutError as error:
-        raise StoreError(f"{shown(url)}: all connections of this process are in use") from error
+        raise StoreError(f"{name}: all connections of this process are in use") from error
 
 
 UNWRITABLE: dict[str, Reason] = {

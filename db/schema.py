@@ -118,19 +118,23 @@ def _pragma(connection: Connection, setting: str) -> None:
     cursor.close()
 
 
-def refuse_foreign(engine: Engine, connection: Connection, revision: str | None) -> None:
-    """Raises StoreError where the schema is newer than this code, or tables are another program's."""
+def refuse_foreign(engine: Engine, connection: Connection, revision: str | None, name: str = "") -> None:
+    """Raises StoreError where the schema is newer than this code, or tables are another program's.
+
+    `name` is what people call the database, by default its URL.
+    """
+    name = name or shown(engine.url)
     if revision is None:
         taken = set(inspect(connection).get_table_names()) & set(Row.metadata.tables)
         if taken:
-            raise StoreError(f"{shown(engine.url)}: its table {min(taken)} belongs to another program")
+            raise StoreError(f"{name}: its table {min(taken)} belongs to another program")
         return
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory.from_config(migration_config(connection))
     if revision not in {script.revision for script in scripts.walk_revisions()}:
         raise StoreError(
-            f"{shown(engine.url)}: its schema {revision} is newer than this version of tunewright, which knows "
+            f"{name}: its schema {revision} is newer than this version of tunewright, which knows "
             f"up to {HEAD}, or belongs to another program"
         )
 

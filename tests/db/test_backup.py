@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -253,11 +254,92 @@ def test_a_damaged_backup_is_refused(make_url, samples, tmp_path):
     with open_store(url) as store:
         fill(store, samples)
         backup(url, tmp_path / "b.sqlite")
-    data = bytearray((tmp_path / "b.sqlite").read_bytes())
-    data[len(data) // 2 : len(data) // 2 + 20_000] = bytes(20_000)
-    (tmp_path / "b.sqlite").write_bytes(data)
+    spoil(tmp_path / "b.sqlite")
     with pytest.raises(StoreError):
         restore(tmp_path / "b.sqlite", make_url("sqlite"))
+
+
+def spoil(path):
+    """Make the middle of a file zeros."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 20_000] = bytes(20_000)
+    path.write_bytes(data)
+
+
+def said(work):
+    """What an attempt is refused with, which names no file that nobody gave."""
+    with pytest.raises((StoreError, OSError)) as error:
+        work()
+    text = str(error.value)
+    assert ".partial" not in text and "migrated.sqlite" not in text and "immutable" not in text, text
+    return text
+
+
+@pytest.fixture
+def file_url(make_url, samples):
+    """A database in one file, which no process has open."""
+    url = make_url("sqlite")
+    with open_store(url) as store:
+        fill(store, samples)
+    return url
+
+
+def test_a_damaged_database_is_named(file_url, tmp_path):
+    spoil(Path(file_url.removeprefix("sqlite:///")))
+    assert said(lambda: backup(file_url, tmp_path / "b.sqlite")).startswith(f"{file_url} is damaged: ")
+    assert not [path for path in tmp_path.iterdir() if "b.sqlite" in path.name]
+
+
+def test_what_is_no_database_is_named(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello " * 100)
+    url = f"sqlite:///{tmp_path}/notes.txt"
+    assert said(lambda: backup(url, tmp_path / "b.sqlite")) == f"{url}: file is not a database"
+
+
+def test_files_that_can_not_be_are_named(file_url, tmp_path):
+    for file, what in (
+        (tmp_path / "nowhere" / "b.sqlite", "No such file or directory"),
+        (Path(file_url.removeprefix("sqlite:///")) / "b.sqlite", "Not a directory"),
+        (tmp_path / ("b" * 300), "File name too long"),
+        (tmp_path, "is a folder; name a file in it"),
+    ):
+        text = said(lambda file=file: backup(file_url, file))
+        assert what in text and repr(str(file)) in text, text
+        assert repr(str(file)) in said(lambda file=file: restore(file, "sqlite:///unused.db"))
+
+
+def test_no_room_for_a_backup(file_url, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tunewright.db.backup._sync", full)
+    file = tmp_path / "b.sqlite"
+    assert said(lambda: backup(file_url, file)) == f"[Errno 28] No space left on device: {str(file)!r}"
+    assert not [path for path in tmp_path.iterdir() if "b.sqlite" in path.name]
+
+
+def test_a_damaged_backup_is_named(file_url, tmp_path):
+    file = tmp_path / "b.sqlite"
+    backup(file_url, file)
+    spoil(file)
+    assert repr(str(file)) in said(lambda: restore(file, f"sqlite:///{tmp_path}/new.db"))
+
+
+def test_an_old_backup_that_cannot_be_migrated_is_named(tmp_path, monkeypatch):
+    file = tmp_path / "b.sqlite"
+    shutil.copy(FROZEN[0], file)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x/migrated.sqlite")
+
+    monkeypatch.setattr("tunewright.db.backup.shutil.copyfile", full)
+    text = said(lambda: restore(file, f"sqlite:///{tmp_path}/new.db"))
+    assert text.startswith(f"{str(file)!r}, copied to ") and text.endswith(": No space left on device")
+
+
+def test_a_database_is_not_restored_from_itself(file_url):
+    path = Path(file_url.removeprefix("sqlite:///"))
+    assert said(lambda: restore(path, file_url)).startswith(f"{str(path)!r} is the database itself")
 
 
 def test_a_database_in_use_is_no_backup(make_url, tmp_path):
