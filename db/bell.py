@@ -6,15 +6,17 @@ the file. Either has a thread of its own from the first wait on, which goes on t
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Engine
 from sqlalchemy import exc as sql
 
-from .engine import is_memory
+from .engine import is_memory, shown
 
 CHANNEL = "tunewright_jobs"
 """What notifications of PostgreSQL are called."""
@@ -31,6 +33,8 @@ PROBE_S = 10.0
 LONGEST_PAUSE_S = 2.0
 """Between two attempts to reach a server that is away."""
 
+_log = logging.getLogger("tunewright.db")
+
 
 class Bell:
     """Counts how often the queue may have changed. Threads may share it."""
@@ -42,6 +46,7 @@ class Bell:
         self._seen = threading.local()  # `rings`: the count when this thread last ended a wait
         self._ear: threading.Thread | None = None
         self._closed = threading.Event()
+        self._is_away = False  # whether that was told
 
     @property
     def rings(self) -> int:
@@ -91,18 +96,43 @@ class Bell:
         while not self._closed.is_set():
             started_s = time.monotonic()
             try:
-                with closing(self._engine.raw_connection()) as borrowed:
-                    connection = borrowed.driver_connection
-                    borrowed.detach()  # it is never given back to the pool
+                with self._borrowed() as connection:
                     attend(connection)
-            except (dialect.loaded_dbapi.Error, sql.SQLAlchemyError):
+            except (dialect.loaded_dbapi.Error, sql.SQLAlchemyError) as error:
+                self._tell_away(error)
                 pause_s = LOOK_S if time.monotonic() - started_s > PROBE_S else min(2 * pause_s, LONGEST_PAUSE_S)
                 self._closed.wait(pause_s)
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Any]:
+        """A connection of the driver that is never given back to the pool."""
+        borrowed = self._engine.raw_connection()
+        connection: Any = borrowed.driver_connection
+        borrowed.detach()
+        try:
+            yield connection
+        finally:
+            borrowed.invalidate()  # closed by the pool, it would first be rolled back, though it may be gone
+            connection.close()
+
+    def _tell_away(self, error: Exception) -> None:
+        """Say once that nothing is heard from here on."""
+        if not self._is_away:
+            said = " ".join(str(error).split())
+            _log.warning("%s: changes by other processes are not heard of for now: %s", shown(self._engine.url), said)
+        self._is_away = True
+
+    def _tell_back(self) -> None:
+        """Say so where it was said that nothing is heard."""
+        if self._is_away:
+            _log.warning("%s: changes by other processes are heard of again", shown(self._engine.url))
+        self._is_away = False
 
     def _look(self, connection: Any) -> None:
         before = None
         while not self._closed.is_set():
             (version,) = connection.execute("PRAGMA data_version").fetchone()
+            self._tell_back()
             if version != before:  # the first time: what was written until now was not heard
                 self.ring()
             before = version
@@ -111,6 +141,7 @@ class Bell:
     def _listen(self, connection: Any) -> None:
         connection.autocommit = True
         connection.execute(f"LISTEN {CHANNEL}")
+        self._tell_back()
         self.ring()  # what was told until now was not heard
         probe_s = time.monotonic() + PROBE_S
         while not self._closed.is_set():

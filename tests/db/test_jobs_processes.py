@@ -143,7 +143,7 @@ def test_threads_at_once_keep_the_rules(shared_url, samples):
 
 @pytest.mark.postgres
 class TestRestart:
-    def test_patient_methods_go_on(self, own_server, samples):
+    def test_patient_methods_go_on(self, own_server, samples, caplog):
         with open_store(own_server.url, patience_s=30) as store, open_store(own_server.url) as hasty:
             samples.fill(store)
             lease = store.jobs.open(samples.spec(), "", Budget(1000), "h", 60)
@@ -184,8 +184,9 @@ class TestRestart:
             assert [trial.record.schedule["tile_m"] for trial in trials] == stored
             events = hasty.jobs.events(lease.job_id, after=2)
             assert [event.data for event in events] == [{"trial": number} for number in stored]
+        assert not [record for record in caplog.records if record.exc_info]
 
-    def test_waiting_goes_on(self, own_server, samples):
+    def test_waiting_goes_on(self, own_server, samples, caplog):
         with open_store(own_server.url) as store, open_store(own_server.url, patience_s=30) as other:
             samples.fill(other)
             seen = store.jobs.changes()
@@ -200,6 +201,10 @@ class TestRestart:
             started_s = time.monotonic()
             assert store.jobs.wait(60, seen)
             assert time.monotonic() - started_s < 5
+        assert not [record for record in caplog.records if record.exc_info]
+        away, back = [record.getMessage() for record in caplog.records if record.name == "tunewright.db"]
+        assert "changes by other processes are not heard of for now" in away and "\n" not in away
+        assert "changes by other processes are heard of again" in back
 
     def test_opening_is_patient_too(self, own_server):
         own_server.stop()
