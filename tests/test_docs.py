@@ -11,13 +11,25 @@ import pytest
 import typer.main
 
 from tunewright.api import program
+from tunewright.api.serve import PORT
+from tunewright.db.jobs import DEFAULT_TRIALS
+from tunewright.tuner.cli.options import TRIALS_WHERE_NONE
 from tunewright.tuner.settings import DEBUG_LADDER
 
 ROOT = Path(__file__).resolve().parent.parent
 CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
+OTHERS = {"9090"}  # Prometheus
 FOLDERS = sorted(path.parent for path in ROOT.glob("[a-z]*/__init__.py"))
+
+SOURCES = sorted(
+    path
+    for folder in FOLDERS
+    if folder.name not in ("tests", "bench")
+    for path in folder.rglob("*")
+    if path.suffix in (".py", ".html")
+)
 
 VARIABLE = re.compile(
     r"""environ(?:\.get\(|\.setdefault\(|\[)\s*"(\w+)"|"(\w+)" (?:not )?in os\.environ|env\.get\("(\w+)\""""
@@ -102,8 +114,38 @@ def test_commands_in_the_text_exist(page: Path) -> None:
         r"^    (?:\./dev run )?tunewright ([a-z].*)$|`(?:\./dev run )?tunewright ([a-z][^`]*)`", text, re.MULTILINE
     )
     for indented, inline in used:
-        words = (indented or inline).split("#")[0].split()
-        name = next((n for n in COMMANDS if words[: len(n.split())] == n.split()), None)
-        assert name, words
-        given = {word.strip("[]").partition("=")[0] for word in words if word.strip("[]").startswith("--")}
-        assert given <= options(COMMANDS[name]) | {"--help"}, words
+        check_command(indented or inline)
+
+
+def test_commands_that_the_source_names_exist() -> None:
+    for source in SOURCES:
+        for quoted, marked in re.findall(
+            r"`tunewright ([a-z][^`]*)`|<code>tunewright ([a-z][^<{]*)", source.read_text(encoding="utf-8")
+        ):
+            check_command(quoted or marked)
+
+
+def check_command(text: str) -> None:
+    words = text.split("#")[0].split()
+    name = next((n for n in COMMANDS if words[: len(n.split())] == n.split()), None)
+    assert name, words
+    given = {word.strip("[]").partition("=")[0] for word in words if word.strip("[]").startswith("--")}
+    assert given <= options(COMMANDS[name]) | {"--help"}, words
+
+
+def test_addresses_are_those_of_the_server() -> None:
+    """Whoever copies one reaches what `serve` serves by default."""
+    for page in (*PAGES, *SOURCES):
+        ports = set(re.findall(r"(?:127\.0\.0\.1|localhost):(\d+)", page.read_text(encoding="utf-8")))
+        assert ports <= {str(PORT), *OTHERS}, page
+
+
+def test_the_port_is_the_one_that_the_command_listens_on() -> None:
+    [default] = [one.default for one in COMMANDS["serve"].params if one.name == "port"]
+    assert default == PORT
+
+
+def test_the_trials_of_a_search_without_bounds_are_those_told() -> None:
+    assert f" {DEFAULT_TRIALS} " in TRIALS_WHERE_NONE
+    for name in ("tune", "submit"):
+        assert f"it is {DEFAULT_TRIALS}" in section(name) or f"; {DEFAULT_TRIALS} where" in section(name)

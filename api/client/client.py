@@ -1,6 +1,6 @@
 """Client: submit models to a server, follow jobs, look schedules up.
 
-    client = Client("http://127.0.0.1:8765")
+    client = Client("http://127.0.0.1:8433")
     job = client.submit("model.onnx", trials=400)
     for event in client.events(job.id):
         print(event.kind, event.data)
