@@ -88,7 +88,8 @@ def target_key(client: Client, given: str | None) -> str | None:
         return found[0]
     listed = ", ".join(f"{printable(name)} ({short(key)})" for key, name in known.items()) or "none"
     what = "several targets begin so" if given and found else "no such target is at work"
-    raise Refused(f"--target {printable(given)}: {what}; at work: {listed}")
+    mend = "" if known else "; without --target, or with a whole key, the job waits for a device"
+    raise Refused(f"--target {printable(given)}: {what}; at work: {listed}{mend}")
 
 
 @contextmanager
