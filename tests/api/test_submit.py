@@ -271,7 +271,14 @@ def test_a_target_is_named(real: Any, kit: Any, path: Path, command: Command) ->
 def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command: Command) -> None:
     submitted = command("submit", path, "--dim", "rows=4", "--minutes", 2, "--json").data
     lease = real.store.jobs.lease([kit.target().key], "tester")
-    standing = {"stage": "searching", "trials": 3, "most_trials": None, "spent_s": 1.0, "speedup": 1.5}
+    standing = {
+        "stage": "searching",
+        "trials": 3,
+        "most_trials": None,
+        "default_ms": 3.0,
+        "tuned_ms": 2.0,
+        "speedup": 1.5,
+    }
     real.store.jobs.renew(lease, progress=standing)
     asked = real.client().get(f"/v1/jobs/{lease.job_id}").json()
     shown = command("jobs", "show", lease.job_id, "--json").data
