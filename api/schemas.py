@@ -358,6 +358,10 @@ class LookupAsked(Asked):
         max_length=MOST_TASKS,
         description="Tasks by key, for those that were `unknown` when asked for before.",
     )
+    model: Digest | None = Field(
+        None,
+        description="Digest of the model that has these tasks and no others: its last job may have kept the defaults.",
+    )
 
 
 class SourceShown(Answer):
@@ -393,11 +397,25 @@ class LookupItem(Answer):
     provenance: dict[str, str] | None = Field(None, description="Machine, compiler and versions of the measurement.")
 
 
+class KeptShown(Answer):
+    """A task of a model that keeps its defaults."""
+
+    key: Digest
+    chosen: int = Field(description="How often the model runs it.")
+    default_ms: float | None = Field(description="What its default takes, timed in turn with the best.")
+    default_interval_ms: tuple[float, float] | None = Field(description="95% interval of that.")
+
+
 class LookupAnswer(Answer):
     """Answers in the order of the keys."""
 
     target: Digest
     items: list[LookupItem]
+    kept: list[KeptShown] | None = Field(
+        None,
+        description="Of the `model`, where its last job found nothing that makes it faster as a whole: all its tasks. "
+        "It runs them on their defaults, whatever is best for them elsewhere.",
+    )
     job: int | None = Field(None, description="With `tune=background`: the job that was queued for the misses.")
 
 

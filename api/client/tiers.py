@@ -25,6 +25,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup.found import CURRENT, Found, Match, read, unmeasured
+from tunewright.tuner.lookup.kept import Kept, on_defaults
 
 from .address import normal
 from .wire import Exchange, Failed
@@ -57,6 +58,24 @@ class Answers:
 
     found: Mapping[str, Found]  # by task key, for each task
     unanswered: Mapping[str, str]  # task key -> why the server said nothing of it, where no answer was kept either
+    kept: Kept | None = None  # what was told of them where they are of a model that keeps its defaults
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a server told of a model, and when: whether it keeps its defaults."""
+
+    kept: Kept | None
+    told_s: float
+
+    @staticmethod
+    def read(data: Any, told_s: float) -> Verdict | None:
+        """From JSON data; None where it is none."""
+        if data is None:
+            return Verdict(None, told_s)
+        if not isinstance(data, list) or not all(isinstance(one, dict) and "key" in one for one in data):
+            return None
+        return Verdict({str(one["key"]): one for one in data}, told_s)
 
 
 class Breaker:
@@ -119,14 +138,18 @@ class Lookups:
         self._breaker = _breakers.setdefault(self.server, Breaker())
         self._lock = threading.Lock()
         self._memory: OrderedDict[tuple[str, str], tuple[Found, float]] = OrderedDict()  # with when it was kept
+        self._verdicts: dict[tuple[str, str], Verdict] = {}  # by target and model
         self._pruned: set[str] = set()
 
     def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, Found]:
         """Task key -> what to use for it, for each of the tasks. Raises ValueError where `target` describes none."""
         return dict(self.answers(tasks, target).found)
 
-    def answers(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> Answers:
-        """As `lookup`, and which tasks nobody answered for: those have their default."""
+    def answers(self, tasks: Iterable[Task], target: Target | Mapping[str, Any], model_sha256: str = "") -> Answers:
+        """As `lookup`, and which tasks nobody answered for: those have their default.
+
+        Where these are all tasks of a model, also whether that keeps its defaults: see `tuner.lookup.kept`.
+        """
         wanted = {task.key: task for task in tasks}
         device = _target(target)
         found: dict[str, Found] = {}
@@ -136,15 +159,31 @@ class Lookups:
             if (kept := self._kept(task, device)) is not None:
                 one, kept_s = kept
                 (found if 0 <= time.time() - kept_s < _fresh_s(one) else stale)[key] = one
-        asked = [task for key, task in wanted.items() if key not in found]
+        verdict = self._verdict(model_sha256, device)
+        is_open = bool(model_sha256) and not (verdict and 0 <= time.time() - verdict.told_s < CONFIRMED_FRESH_S)
+        asked = [task for key, task in wanted.items() if is_open or key not in found]
         if asked:
-            fresh, reasons = self._ask(asked, device)
+            fresh, reasons, told = self._ask(asked, device, model_sha256 if is_open else "")
             for one in fresh.values():
                 self._keep(one, device)
-            found |= stale | fresh
+            if told is not None:
+                verdict = told
+                self._keep_verdict(model_sha256, device, told)
+            found = stale | found | fresh
             unanswered = {key: reason for key, reason in reasons.items() if key not in found}
         complete = {key: found.get(key) or unmeasured(task, device) for key, task in wanted.items()}
-        return Answers(complete, unanswered)
+        return Answers(complete, unanswered, self._usable(verdict, complete, device))
+
+    def _usable(self, verdict: Verdict | None, found: Mapping[str, Found], target: Target) -> Kept | None:
+        """What was told of a model that keeps its defaults, if it is of these tasks."""
+        if verdict is None or verdict.kept is None:
+            return None
+        try:
+            on_defaults(found, target, verdict.kept)
+        except ValueError as error:
+            self._note(f"{self.server}: what it says of the model can't be used: {error}")
+            return None
+        return verdict.kept
 
     def download(self, target: Target | Mapping[str, Any], timeout_s: float = 60.0) -> int:
         """Keep everything that the server knows of a target, so that it need not be asked; how many tasks that are.
@@ -170,13 +209,17 @@ class Lookups:
 
     # The server
 
-    def _ask(self, tasks: Sequence[Task], target: Target) -> tuple[dict[str, Found], dict[str, str]]:
-        """What the server says, without what it leaves to us; and why it said nothing, or nothing of use, of others."""
+    def _ask(
+        self, tasks: Sequence[Task], target: Target, model_sha256: str
+    ) -> tuple[dict[str, Found], dict[str, str], Verdict | None]:
+        """What the server says, without what it leaves to us; why it said nothing, or nothing of use, of others; and
+        what it says of the model, where one has these tasks.
+        """
         if self._breaker.rest_s:
             self._note(f"{self.server} failed before, so it is not asked for a while", is_news=False)
-            return {}, dict.fromkeys((task.key for task in tasks), "it failed before")
+            return {}, dict.fromkeys((task.key for task in tasks), "it failed before"), None
         exchange = Exchange(self.server, self._found_key(), self._breaker.limit_s(self._timeout_s))
-        answers, failure = exchange.lookups(tasks, target)
+        answers, failure = exchange.lookups(tasks, target, model_sha256)
         if failure is None:
             self._breaker.answered()
         else:
@@ -192,7 +235,8 @@ class Lookups:
                 except ValueError as error:
                     reasons[task.key] = f"an answer can't be used: {error}"
                     self._note(f"{self.server}: {reasons[task.key]}")
-        return found, reasons
+        told = Verdict.read(exchange.kept, time.time()) if model_sha256 and failure is None else None
+        return found, reasons, told
 
     def _found_key(self) -> str | None:
         if self._key is None:
@@ -240,6 +284,26 @@ class Lookups:
             self._memory.move_to_end((target.key, found.task.key))
             while len(self._memory) > REMEMBERED:
                 self._memory.popitem(last=False)
+
+    def _verdict(self, model_sha256: str, target: Target) -> Verdict | None:
+        """What was told of a model; None where nothing was kept of it that can be used."""
+        if not model_sha256:
+            return None
+        place = target.key, model_sha256
+        with self._lock:
+            if place in self._verdicts:
+                return self._verdicts[place]
+        try:
+            data = json.loads(_small_file(self._path(f"model-{model_sha256}", target)))
+            return Verdict.read(data["answer"]["kept"], float(data["kept_s"]))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def _keep_verdict(self, model_sha256: str, target: Target, verdict: Verdict) -> None:
+        with self._lock:
+            self._verdicts[target.key, model_sha256] = verdict
+        kept = None if verdict.kept is None else list(verdict.kept.values())
+        self._write(f"model-{model_sha256}", target, {"kept": kept}, verdict.told_s)
 
     def _path(self, task_key: str, target: Target) -> Path:
         return self._folder / target.key / f"{task_key}.json"

@@ -61,21 +61,27 @@ class Exchange:
         self._over = threading.Event()
         self._sockets: list[socket.socket] = []
         self._deadline_s = 0.0
+        self.kept: Any = None  # as JSON data, what a server told of the tasks of a model that keeps its defaults
 
-    def lookups(self, tasks: Sequence[Task], target: Target) -> tuple[dict[str, Any], str | None]:
-        """Task key -> answer as JSON data, of those that came in time; and what went wrong, if something did."""
+    def lookups(
+        self, tasks: Sequence[Task], target: Target, model_sha256: str = ""
+    ) -> tuple[dict[str, Any], str | None]:
+        """Task key -> answer as JSON data, of those that came in time; and what went wrong, if something did.
+
+        Where these are all tasks of a model, `kept` says then what was told of it.
+        """
         answers: dict[str, Any] = {}
 
         def talk(client: httpx.Client) -> None:
             unknown: list[Task] = []
             for batch in _parts(tasks, KEYS_AT_ONCE):
-                for task, item in zip(batch, self._items(client, batch, target), strict=True):
+                for task, item in zip(batch, self._items(client, batch, target, model_sha256), strict=True):
                     if item.get("match") == "unknown":
                         unknown.append(task)
                     else:
                         answers[task.key] = item
             for batch, definitions in _defined(unknown):
-                for task, item in zip(batch, self._items(client, batch, target, definitions), strict=True):
+                for task, item in zip(batch, self._items(client, batch, target, definitions=definitions), strict=True):
                     answers[task.key] = item
 
         try:
@@ -105,12 +111,19 @@ class Exchange:
     # In the thread
 
     def _items(
-        self, client: httpx.Client, tasks: Sequence[Task], target: Target, definitions: Mapping[str, Any] | None = None
+        self,
+        client: httpx.Client,
+        tasks: Sequence[Task],
+        target: Target,
+        model_sha256: str = "",
+        definitions: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
         """The answers to one request, in the order of the tasks. Raises Failed."""
         body: dict[str, Any] = {"target": target.to_json(), "tasks": [task.key for task in tasks]}
         if definitions:
             body["definitions"] = definitions
+        if model_sha256:
+            body["model"] = model_sha256
         limit_bytes = ANSWER_BYTES + ANSWER_BYTES_A_TASK * len(tasks)
         with client.stream("POST", "/v1/lookups", json=body, extensions=self._extensions()) as answer:
             self._check_status(answer.status_code)
@@ -128,6 +141,8 @@ class Exchange:
         fits = isinstance(items, list) and len(items) == len(tasks) and all(isinstance(item, dict) for item in items)
         if not fits or data.get("target") != target.key:
             raise Failed("its answer is not what was asked for: is that a tunewright server?")
+        if model_sha256:
+            self.kept = data.get("kept")
         return list(items)
 
     def _unpacked(self, answer: httpx.Response) -> Iterator[bytes]:

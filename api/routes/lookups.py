@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from tunewright.db.access import Key, Scope
 from tunewright.graph.task import Task
+from tunewright.tuner.lookup.kept import kept_defaults
 
 from ..access import counted_as_change, needs
 from ..etags import UNCHANGED, IfNoneMatch, headers_of, is_match
@@ -65,8 +66,12 @@ async def look_up(
     if tune is not None:
         queued = await in_thread(partial(lookups.tune, target_key, target, Read(items, sent), key.id))
         job = b', "job": %s' % json.dumps(queued).encode()
+    kept = b""
+    if asked.model is not None:
+        told = await in_thread(partial(kept_defaults, here.store, asked.model, asked.tasks, target_key))
+        kept = b', "kept": %s' % json.dumps(None if told is None else list(told.values())).encode()
     text = b", ".join(items[one].text for one in asked.tasks)
-    content = b'{"target": "%s", "items": [%s]%s}' % (target_key.encode(), text, job)
+    content = b'{"target": "%s", "items": [%s]%s%s}' % (target_key.encode(), text, kept, job)
     return Response(content, media_type="application/json")
 
 

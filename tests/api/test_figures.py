@@ -14,6 +14,8 @@ import pytest
 from rich.console import Console
 
 from tunewright.api import program
+from tunewright.api.client import tiers
+from tunewright.api.client.wire import Exchange
 from tunewright.db.sql_store import open_store
 from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.tuner.commands import tune
@@ -142,8 +144,16 @@ def test_each_task_has_one_time(ended: Ended) -> None:
         assert page["best_trial"]["median_ms"] == pytest.approx(3.0, rel=0.1)
 
 
-def test_the_model_runs_on_what_its_job_decided(ended: Ended) -> None:
-    answer = ended.command("lookup", ended.path, "--db", ended.url, "--threads", TARGET.threads, "--json").data
+@pytest.mark.parametrize("place", ["db", "server", "server that is gone"])
+def test_the_model_runs_on_what_its_job_decided(ended: Ended, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server tells it with its answers, and it is kept with them."""
+    given = ("--db", ended.url) if place == "db" else ("--server", ended.one.url)
+    asked = "lookup", ended.path, *given, "--threads", TARGET.threads, "--json"
+    answer = ended.command(*asked).data
+    if place == "server that is gone":
+        tiers._shared.clear()  # as another process
+        monkeypatch.setattr(Exchange, "lookups", lambda *_: ({}, "it is gone"))
+        answer = ended.command(*asked).data
     for one in answer["tasks"]:
         task = next(task for task in ended.report.tasks if task.key == one["key"])
         is_kept = ended.report.rejected_s is not None

@@ -31,6 +31,7 @@ from tunewright.tuner.running.session import InferenceSession
 from tunewright.tuner.settings import settings
 
 from ..commands import Command
+from .timings import takes
 from .told import FAILED, TARGET, Told, job, spec_of, took
 
 CALLS, WINDOW_PRODUCT, ALL = ["Transpose+Conv+Relu", "Conv+Relu", "Conv"], "Conv+Relu+Conv", "Conv+Relu+Conv+Relu+Conv"
@@ -158,7 +159,7 @@ def told(network: Model, times_s: dict[str, float]) -> Callable[[Candidate], Mea
 
 
 def test_a_job_chooses_and_a_session_runs_what_it_chose(network: Model, store: SqlStore) -> None:
-    timing = partial(time_sessions, network, TARGET, settings().objects)
+    timing = takes(default=7e-3, tuned=5e-3)
     report = job(network, store, Told(told(network, taking(network, 1e-3, 3e-3, 2e-3))), 60, timing=timing)
     assert report.default_s and report.tuned_s
     chosen = {task.key: task.chosen for task in report.tasks}

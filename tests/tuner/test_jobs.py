@@ -32,7 +32,7 @@ from tunewright.tuner.jobs.task_state import FEWEST_FINALISTS, finalist_count
 from tunewright.tuner.jobs.tenure import Tenure
 from tunewright.tuner.jobs.whole_model import ModelTimes, Variant, Wanted, time_sessions
 from tunewright.tuner.lookup import Match, lookup
-from tunewright.tuner.lookup.kept import kept_defaults
+from tunewright.tuner.lookup.kept import kept_defaults, on_defaults
 from tunewright.tuner.models.assembly import Assembly, Run, TaskChain
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.running.session import InferenceSession
@@ -545,17 +545,25 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
     assert report.rejected_interval[0] <= 1.0
     assert Report.from_json(json.loads(json.dumps(report.to_json()))).outcome is ReportOutcome.DEFAULTS_KEPT
     found = lookup(store, tasks(network), TARGET)
-    kept = kept_defaults(store, network.sha256, found, TARGET)
-    assert kept is not None
+    told = kept_defaults(store, network.sha256, found, TARGET.key)
+    assert told is not None
+    kept = on_defaults(found, TARGET, told)
     for task in report.tasks:
         default = default_schedule(network.tasks[task.key][0], TARGET)
         assert found[task.key].schedule != default and found[task.key].expected_s == task.best_s
         assert (kept[task.key].schedule, kept[task.key].match) == (default, Match.EXACT)
         assert kept[task.key].expected_s == task.default_s
-    assert kept_defaults(store, "0" * 64, found, TARGET) is None
-    assert kept_defaults(store, network.sha256, dict([*found.items()][:1]), TARGET) is None  # as with other dimensions
+    assert kept_defaults(store, "0" * 64, found, TARGET.key) is None
+    assert kept_defaults(store, network.sha256, [*found][:1], TARGET.key) is None  # as with other dimensions
+    for nonsense in (
+        {},
+        {key: {"chosen": 1} for key in told},
+        {key: {**one, "default_ms": -1} for key, one in told.items()},
+    ):
+        with pytest.raises(ValueError):
+            on_defaults(found, TARGET, nonsense)
     job(network, store, Told(by_key), seed=1, timing=takes(default=3e-3, tuned=2e-3))
-    assert kept_defaults(store, network.sha256, found, TARGET) is None
+    assert kept_defaults(store, network.sha256, found, TARGET.key) is None
 
 
 def test_a_model_whose_defaults_fail_is_run_on_what_was_found(network: Model, store: SqlStore) -> None:

@@ -19,6 +19,7 @@ from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup import Found, Match
 from tunewright.tuner.lookup.lockfile import read_lock, write_lock
+from tunewright.tuner.lookup.place import KEPT
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.running.session import InferenceSession
 
@@ -121,7 +122,8 @@ def test_the_file_says_dimensions_and_threads(tmp_path: Path, command: Command) 
     assert command("tune", model, *database, "--dim", "n=3", "--threads", 1, "--trials", 4, "--json").code == 0
     lock = tmp_path / "pinned.json"
     data = command("lock", model, *database, "--dim", "n=3", "--threads", 1, "-o", lock, "--json").data
-    assert (data["file"], data["tasks"], data["matches"], data["notes"]) == (str(lock), 2, {"exact": 2}, [])
+    assert (data["file"], data["tasks"], data["matches"]) == (str(lock), 2, {"exact": 2})
+    assert set(data["notes"]) <= {KEPT}  # as it may where the machine is busy
     run = command("run", model, "--lock", lock, "--json")
     assert run.code == 0, run.err
     assert run.data["tasks"] == {"tuned": 2, "transferred": 0, "default": 0}

@@ -44,7 +44,7 @@ MOMENT = Moment(
 
 def test_trials_that_nothing_bounds() -> None:
     unbounded = replace(MOMENT, budget=None)
-    assert "1.04x as fast so far, 120 trials, 0:06 elapsed" in drawn(unbounded)
+    assert "1.04x as fast by trials so far, 120 trials, 0:06 elapsed" in drawn(unbounded)
     assert "going on with the job: 120 trials were done before" in drawn(unbounded)
     assert "going on with the job: 120 of 200 trials were done before" in drawn(MOMENT)
 

@@ -27,7 +27,7 @@ PANELS = {
     "Tune and run": ("tune", "bench", "run"),
     "Look at": ("tasks", "lookup", "lock", "show", "report"),
     "Service": ("serve", "submit", "jobs", "work", "key"),
-    "Database": ("export", "import", "backup", "restore", "db"),
+    "Database": ("export", "import", "void", "backup", "restore", "db"),
     "This machine": ("doctor",),
 }
 """The parts of the help, and the commands in each, in order; also of those that the service adds."""

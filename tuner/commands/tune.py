@@ -17,6 +17,7 @@ from ..text import (
     counted,
     duration,
     gain,
+    is_clear,
     printable,
     ratio,
     rough,
@@ -96,6 +97,8 @@ def _came_of_it(found: Gain) -> str:
     tuned = rough(duration(found.tuned_ms), found.noise) + between(found.tuned_interval_ms, duration)
     if found.speedup is None:
         return f"{begin}, {tuned} tuned"
+    if found.outcome is None and not is_clear(found.speedup):  # a job of before its gain had an interval
+        return f"{begin}, {tuned} tuned: no gain"
     told = f"{rough(times(found.speedup), found.noise)} as fast{between(found.speedup_interval)}"
     return f"{begin}, {tuned} tuned: {told}"
 

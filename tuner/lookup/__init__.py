@@ -12,6 +12,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from .found import TRANSFERRED, Basis, Found, Match, Source, measured_s, unmeasured
+from .kept import Kept, kept_defaults
 from .ladder import Ladder, Recorded, lookup, picked
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ __all__ = [
 
 def look_up_in(
     db: str | None, tasks: Sequence[Task], target: Target, model_sha256: str = ""
-) -> tuple[dict[str, Found], dict[str, Found] | None]:
+) -> tuple[dict[str, Found], Kept | None]:
     """What to use for tasks by the database of that URL, all rungs of the ladder; its cost model is read if need be.
 
-    Of the tasks of a model also what they run on in it where that is something else: see `kept`.
+    Of the tasks of a model also what was told of them where it keeps its defaults: see `kept`.
 
     Where the default one is not there yet, what the base model knows is known. Raises NoDatabase where one was named
     and is not there, StoreError where it can't be read.
@@ -46,12 +47,11 @@ def look_up_in(
     from tunewright.db.reading import NoDatabase, open_reader
 
     from ..settings import settings
-    from .kept import kept_defaults
 
     try:
         with open_reader(db or settings().db) as store:
             found = look_up(store, tasks, target)
-            return found, kept_defaults(store, model_sha256, found, target) if model_sha256 else None
+            return found, kept_defaults(store, model_sha256, found, target.key) if model_sha256 else None
     except NoDatabase:
         if db is not None:
             raise

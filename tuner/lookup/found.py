@@ -190,15 +190,16 @@ def read(task: Task, target: Target, data: Any) -> Found:
 def _measurement(data: Mapping[str, Any]) -> Measurement | None:
     if data["expected_ms"] is None:
         return None
-    low_s, high_s = map(_seconds, data["interval_ms"]) if data["interval_ms"] is not None else (None, None)
+    low_s, high_s = map(seconds, data["interval_ms"]) if data["interval_ms"] is not None else (None, None)
     entries = list(data["provenance"].items())[:MOST_PROVENANCE]
     provenance = {str(name)[:LONGEST_TEXT]: str(text)[:LONGEST_TEXT] for name, text in entries}
     return Measurement(
-        Status.OK, median_s=_seconds(data["expected_ms"]), low_s=low_s, high_s=high_s, provenance=provenance
+        Status.OK, median_s=seconds(data["expected_ms"]), low_s=low_s, high_s=high_s, provenance=provenance
     )
 
 
-def _seconds(value_ms: Any) -> float:
+def seconds(value_ms: Any) -> float:
+    """A time in milliseconds that was told, in seconds. Raises ValueError for what is none."""
     if isinstance(value_ms, bool) or not isinstance(value_ms, int | float) or not isfinite(value_ms) or value_ms < 0:
         raise ValueError("no time")
     return value_ms / 1e3

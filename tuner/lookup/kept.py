@@ -9,12 +9,10 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tunewright.codegen.target import Target
-from tunewright.db.jobs import JobState
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.sketches import default_schedule
 
-from ..units import in_s
-from .found import Found, Match, unmeasured
+from .found import Found, Match, seconds, unmeasured
 
 if TYPE_CHECKING:
     from tunewright.db.sql_store import SqlStore
@@ -25,37 +23,48 @@ DEFAULTS_KEPT = "defaults_kept"
 LOOKED_AT = 16
 """Jobs of a model that are gone through for one of the same tasks: with other dimensions it has others."""
 
+TOLD = ("key", "chosen", "default_ms", "default_interval_ms")
+"""What is told of a task of such a model, out of the result of its job."""
 
-def kept_defaults(
-    store: SqlStore, model_sha256: str, found: Mapping[str, Found], target: Target
-) -> dict[str, Found] | None:
-    """What the tasks of a model run on where its last job kept the defaults, timed beside the rest; None elsewhere.
+Kept = Mapping[str, Mapping[str, Any]]
+"""What is told of each task of such a model, by key."""
 
-    `found` is what is best for each of them. Raises StoreError.
+
+def kept_defaults(store: SqlStore, model_sha256: str, task_keys: Collection[str], target_key: str) -> Kept | None:
+    """Of a model with these tasks whose last job kept the defaults, what that told of them; None elsewhere.
+
+    Raises StoreError.
     """
-    result = _last_result(store, model_sha256, found.keys(), target)
-    if result is None or result.get("outcome") != DEFAULTS_KEPT:
-        return None
-    reported = {one["key"]: one for one in result["tasks"]}
-    return {key: _default(one, target, reported[key]) for key, one in found.items()}
+    from tunewright.db.jobs import JobState  # not for clients of a server
 
-
-def _last_result(
-    store: SqlStore, model_sha256: str, task_keys: Collection[str], target: Target
-) -> Mapping[str, Any] | None:
     states = (JobState.SUCCEEDED, JobState.PAUSED)
-    for job in store.jobs.list(states, model_sha256=model_sha256, target_key=target.key, limit=LOOKED_AT):
+    for job in store.jobs.list(states, model_sha256=model_sha256, target_key=target_key, limit=LOOKED_AT):
         if job.result is not None and {task.task_key for task in job.spec.tasks} == set(task_keys):
-            return job.result
+            if job.result.get("outcome") != DEFAULTS_KEPT:
+                return None
+            return {one["key"]: {name: one[name] for name in TOLD} for one in job.result["tasks"]}
     return None
 
 
-def _default(best: Found, target: Target, reported: Mapping[str, Any]) -> Found:
+def on_defaults(found: Mapping[str, Found], target: Target, kept: Kept) -> dict[str, Found]:
+    """What the tasks of such a model run on. `found` is what is best for each of them.
+
+    Raises ValueError for what can't have been told of these tasks.
+    """
+    try:
+        return {key: _default(one, target, kept[key]) for key, one in found.items()}
+    except (KeyError, TypeError) as error:
+        raise ValueError("it tells nothing of the tasks") from error
+
+
+def _default(best: Found, target: Target, told: Mapping[str, Any]) -> Found:
     """The default with its time; without one where the model does not run the task, so that it stays so."""
-    task, default_s = best.task, in_s(reported["default_ms"])
-    if not reported["chosen"] or default_s is None:
+    task = best.task
+    if not told["chosen"] or told["default_ms"] is None:
         return unmeasured(task, target)
-    low_s, high_s = map(in_s, reported["default_interval_ms"] or (None, None))
+    low_s, high_s = map(seconds, told["default_interval_ms"]) if told["default_interval_ms"] else (None, None)
     provenance = best.measurement.provenance if best.measurement and best.confirmed else {}  # of the same comparison
-    measured = Measurement(Status.OK, median_s=default_s, low_s=low_s, high_s=high_s, provenance=provenance)
+    measured = Measurement(
+        Status.OK, median_s=seconds(told["default_ms"]), low_s=low_s, high_s=high_s, provenance=provenance
+    )
     return Found(task, Match.EXACT, default_schedule(task, target), measured, confirmed=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from ..models.model import Model, open_model
 from ..settings import settings
 from ..targets import local_target
 from . import Found, look_up_in, measured_s
+from .kept import Kept, on_defaults
 from .lockfile import read_lock
 
 KEPT = "the last tuning job found nothing that makes this model faster as a whole, so it keeps its defaults"
@@ -97,14 +98,21 @@ class Place:
             found, notes = lock.found(model, target)
             return Prepared(model, target, dims, found, tuple(notes))
         tasks = [task for task, _ in model.tasks.values()]
-        if self.server is not None:
-            client = import_module(TIERS).lookups(self.server)
-            answers = client.answers(tasks, target)
-            return Prepared(model, target, dims, answers.found, tuple(client.notes), answers.unanswered)
-        found, kept = look_up_in(self.db, tasks, target, model.sha256)
-        if kept is None:
-            return Prepared(model, target, dims, found)
-        return Prepared(model, target, dims, kept, (KEPT,), other=found)
+        if self.server is None:
+            found, kept = look_up_in(self.db, tasks, target, model.sha256)
+            return _prepared(Prepared(model, target, dims, found), kept)
+        client = import_module(TIERS).lookups(self.server)
+        answers = client.answers(tasks, target, model.sha256)
+        prepared = Prepared(model, target, dims, answers.found, tuple(client.notes), answers.unanswered)
+        return _prepared(prepared, answers.kept)
+
+
+def _prepared(prepared: Prepared, kept: Kept | None) -> Prepared:
+    """As the model uses what was found for its tasks: on its defaults where these were kept."""
+    if kept is None:
+        return prepared
+    found = on_defaults(prepared.found, prepared.target, kept)
+    return replace(prepared, found=found, notes=(*prepared.notes, KEPT), other=prepared.found)
 
 
 def download(place: Place, threads: int | None = None, target_name: str = "auto") -> int:
