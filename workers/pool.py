@@ -39,6 +39,10 @@ class PoolError(Exception):
         return self._text
 
 
+class ClusterLost(PoolError):
+    """The cluster that the machines belong to is gone, and with it all that was opened there. Nobody is to blame."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceState:
     """A device that candidates are timed on, as it was last heard of."""
@@ -125,7 +129,10 @@ class Pool(Protocol):
 
 
 class Machines(Protocol):
-    """The machines that a process can measure on: this one, or a cluster. Opened once, for pools of any target."""
+    """The machines that a process can measure on: this one, or a cluster. Opened once, for pools of any target.
+
+    Once a cluster is lost, there are no devices, and all else raises ClusterLost, as its pools do. Close it then.
+    """
 
     def targets(self) -> list[Target]:
         """What candidates can be timed for now, with all threads, each once: the devices that are not in quarantine."""

@@ -19,6 +19,7 @@ from tunewright.codegen.target import Target
 
 from .device import Setup
 from .pool import DeviceState, Limits, PoolError
+from .ray_connection import MARK, Connection, end_marked
 from .ray_nodes import START_S, Nodes
 from .ray_pool import RayPool
 
@@ -50,11 +51,14 @@ class RayCluster:
     ) -> None:
         self._ray = _import_ray()
         self._connected = not self._ray.is_initialized()
-        if self._connected:
-            with _own_signals():
-                _connect(self._ray, address)
-        self.nodes = Nodes(self._ray, Setup(objects, limits or Limits(), tuple(plugins)))
+        self._mark = secrets.token_hex(8) if self._connected and address is None else ""
+        self._connection: Connection | None = None
         try:
+            if self._connected:
+                with _own_signals(), _marked(self._mark):
+                    _connect(self._ray, address)
+            self._connection = Connection(self._ray, address)
+            self.nodes = Nodes(self._connection, Setup(objects, limits or Limits(), tuple(plugins)))
             self.nodes.refresh(START_S)
         except BaseException:
             self.close()
@@ -77,12 +81,19 @@ class RayCluster:
 
     def close(self) -> None:
         """See `Machines.close`. Keepers of ours end with this process's connection."""
-        if not self._ray.is_initialized():
-            return
-        self.nodes.let_go()
+        if self._connection is not None:
+            self._connection.close()
+            if self._connection.is_lost:  # what is left of it answers nobody
+                self._end_processes()
         if self._connected:
-            self._ray.shutdown()
             self._connected = False
+            self._ray.shutdown()
+            self._end_processes()
+
+    def _end_processes(self) -> None:
+        """Those of a cluster that was started here. Ray forgets some where one of them was killed."""
+        if self._mark:
+            end_marked(self._mark)
 
     def __enter__(self) -> Self:
         return self
@@ -129,6 +140,16 @@ def _own_signals() -> Iterator[None]:
     finally:
         if kept is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, kept)
+
+
+@contextmanager
+def _marked(mark: str) -> Iterator[None]:
+    """Processes that are started meanwhile have a mark in their environment."""
+    os.environ[MARK] = mark
+    try:
+        yield
+    finally:
+        del os.environ[MARK]
 
 
 def _connect(ray: Any, address: str | None) -> None:

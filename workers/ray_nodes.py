@@ -28,6 +28,7 @@ from .builder import Built
 from .device import Device, Health, Setup, own_gpus, own_identity, own_name
 from .local import timed_together
 from .pool import DeviceState, has
+from .ray_connection import Connection
 from .ray_demand import Demand, group_of, wanted
 
 ANSWER_S = 10.0
@@ -133,20 +134,20 @@ class _Place:
 
 
 class Nodes:
-    """Nodes of the cluster that this process is connected to through `ray`. See the module.
+    """Nodes of the cluster that this process is connected to. See the module.
 
-    Keepers time as `setup` says.
+    Keepers time as `setup` says. Whatever asks the cluster raises ClusterLost.
     """
 
-    def __init__(self, ray: Any, setup: Setup) -> None:
+    def __init__(self, ray: Connection, setup: Setup) -> None:
         self.ray = ray
         self.setup = setup
-        self._describe = ray.remote(num_cpus=0, max_retries=0)(describe)
+        self._describe = ray.remote(describe, num_cpus=0, max_retries=0)
         self._nodes: dict[str, tuple[Offer, ...]] = {}  # by Ray's id of it
         self._asked: dict[Any, str] = {}  # ids of nodes, by the answers that are awaited
         self._unfit: set[str] = set()  # ids of nodes that can't say what they are
         self._groups: dict[str, str] = {}  # that may grow, by Ray's id of a node
-        self._demand = Demand(lambda function, *arguments: function(*arguments))
+        self._demand = Demand(ray.call)
         self._used_s = 0.0  # by the monotonic clock: when a keeper was last wanted
         self._places: dict[str, _Place] = {}  # by the identity of the device
         self._lock = threading.RLock()
@@ -187,7 +188,12 @@ class Nodes:
         return list(dict.fromkeys(one.target for one in self._devices().values() if not self._left_s(one.identity)))
 
     def devices(self, target: Target | None = None) -> list[DeviceState]:
-        """All devices, or those that have a target, in quarantine or not. From any thread, and at once."""
+        """All devices, or those that have a target, in quarantine or not; none of a lost cluster.
+
+        From any thread, and at once.
+        """
+        if self.ray.is_lost:
+            return []
         offers = self._devices() if target is None else self.having(target)
         return [self._places[identity].health.state(one.name, one.target) for identity, one in offers.items()]
 
@@ -232,7 +238,7 @@ class Nodes:
             self._end(place, actor)
 
     def _describe_on(self, node: str, gpus: int) -> Any:
-        return self._describe.options(scheduling_strategy=on_node(node)).remote(gpus)
+        return self.ray.call(self._describe.options(scheduling_strategy=on_node(node)).remote, gpus)
 
     def _ask(self) -> None:
         """Ask the nodes that are new; forget those that are gone."""
@@ -286,14 +292,14 @@ class Nodes:
         if place.actor is None and place.starting is None and now_s >= place.not_before_s:
             actor, place.own = self._keeper(identity)
             if actor is not None:
-                place.starting = actor, actor.answer.remote(), now_s + START_S
+                place.starting = actor, self.ray.call(actor.answer.remote), now_s + START_S
             place.not_before_s = now_s + PAUSE_S
 
     def _settle(self, identity: str) -> None:
         """See whether a keeper that was started is there by now."""
         place = self._places[identity]
         actor, answer, deadline_s = place.starting
-        ready, _ = self.ray.wait([answer], timeout=0)
+        ready, _ = self.ray.wait([answer], num_returns=1, timeout=0)
         if not ready and time.monotonic() < deadline_s:
             return
         place.starting = None
@@ -315,7 +321,7 @@ class Nodes:
     def _keeper(self, identity: str) -> tuple[Any, bool]:
         """The keeper of a device, and whether it is our own; None where another process has just begun to make it."""
         try:
-            return self.ray.get_actor(identity, NAMESPACE), False
+            return self.ray.actor(identity, NAMESPACE), False
         except ValueError:  # there is none
             pass
         node = max(node for node, offers in self._nodes.items() if identity in {one.identity for one in offers})
@@ -329,7 +335,7 @@ class Nodes:
             "scheduling_strategy": on_node(node),
         }
         try:
-            return self.ray.remote(Keeper).options(**options).remote(), True
+            return self.ray.call(self.ray.remote(Keeper).options(**options).remote), True
         except ValueError:  # somebody was faster
             return None, False
 

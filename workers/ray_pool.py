@@ -8,13 +8,15 @@ travels with the reply of a build, so nodes need share no folder.
 Ray's retries are off: who is lost at work is dealt with here. A worker process that dies is most likely not the fault
 of its candidate, which ran in a child of it; so the candidate is handed out once more, and only if it loses its worker
 again is it measured as a crash. That a keeper ended with the process that had made it is never held against anybody,
-nor that a worker ended with its node, unless it happens again and again.
+nor that a worker ended with its node, unless it happens again and again. Nothing at all is held against anybody once
+the cluster is lost: see `ray_connection`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -24,7 +26,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Status
 from .builder import Builder, Built
 from .device import Quarantined, Setup
 from .lock import refuse_holding
-from .pool import DeviceState, PoolError, ReferenceFailed, checked_targets, checked_task
+from .pool import ClusterLost, DeviceState, PoolError, ReferenceFailed, checked_targets, checked_task
 from .ray_nodes import PAUSE_S, START_S, Nodes, on_node
 
 ATTEMPTS = 2
@@ -45,7 +47,7 @@ class RayPool:
         self._target = target
         self._nodes = nodes
         self._leave = leave
-        self._build = nodes.ray.remote(num_cpus=1, max_retries=0)(_build)
+        self._build = nodes.ray.remote(_build, num_cpus=1, max_retries=0)
         if not nodes.having(target):
             raise PoolError(f"no node of the Ray cluster is a {target}")
 
@@ -63,7 +65,7 @@ class RayPool:
         setup = self._nodes.setup
         for keeper in self._nodes.keepers(self._target).values():
             # While it is built; a failure shows again where it matters.
-            keeper.prepare.remote(self._target, setup, candidates[0].task)
+            self._nodes.ray.call(keeper.prepare.remote, self._target, setup, candidates[0].task)
         work = _Work(self._nodes, self._target, self._check_devices)
         try:
             self._add_builds(work, candidates)
@@ -123,7 +125,8 @@ class RayPool:
         return hand_out
 
     def _check_devices(self) -> None:
-        """Raises PoolError where there is no device, or all are in quarantine."""
+        """Raises PoolError where there is no device, or all are in quarantine, and ClusterLost."""
+        self._nodes.ray.check()
         states = self.devices()
         if not states:
             raise PoolError(f"no node of the Ray cluster is a {self._target}")
@@ -236,7 +239,7 @@ class _Work:
         except self._lost as error:
             self._count(call, device)
             if call.losses == ATTEMPTS or call.losses + call.losses_with_node == MOST_ATTEMPTS:
-                return call.n, _lost(self._ray, error, call.losses + call.losses_with_node)
+                return call.n, _lost(self._ray.exceptions, error, call.losses + call.losses_with_node)
         self._waiting.append(call)
         return None
 
@@ -263,27 +266,28 @@ class _Work:
         for call in calls:
             call.nodes = nodes
             if not call.needs_keeper:
-                if (reference := call.make(None)) is None:
+                if (reference := self._ray.call(call.make, None)) is None:
                     self._waiting.append(call)
                 else:
                     self._under_way[reference] = call, None
             elif idle:
                 device = idle.pop()
-                self._under_way[call.make(keepers[device])] = call, device
+                self._under_way[self._ray.call(call.make, keepers[device])] = call, device
             else:
                 self._waiting.append(call)
 
     def cancel(self) -> None:
         """Drop what is left. Builds under way are interrupted; keepers finish the one in hand."""
         self._waiting.clear()
-        for reference in self._under_way:
-            self._ray.cancel(reference)
+        with suppress(ClusterLost):  # then nothing is under way any more
+            for reference in self._under_way:
+                self._ray.cancel(reference)
         self._under_way.clear()
 
 
-def _lost(ray: Any, error: Exception, times: int) -> Measurement:
+def _lost(errors: Any, error: Exception, times: int) -> Measurement:
     """The measurement of a candidate whose worker was lost as often as it was handed out."""
-    status = Status.OUT_OF_MEMORY if isinstance(error, ray.exceptions.OutOfMemoryError) else Status.CRASH
+    status = Status.OUT_OF_MEMORY if isinstance(error, errors.OutOfMemoryError) else Status.CRASH
     reason = str(error).strip().splitlines()[0]
     return Measurement(status, error=f"took its Ray worker with it, {times} times: {reason}")
 

@@ -32,7 +32,7 @@ from tunewright.tuner.jobs.whole_model import ModelTimes, UploadTiming, Variant,
 from tunewright.tuner.jobs.work import Draining, Work
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.settings import settings
-from tunewright.workers.pool import DeviceState, Pool, PoolError
+from tunewright.workers.pool import ClusterLost, DeviceState, Pool, PoolError
 from tunewright.workers.process import NotStarted
 
 from .conftest import small_model
@@ -362,6 +362,36 @@ def test_where_nothing_can_be_measured_the_job_waits(store: SqlStore, submit: Su
         until(store, lambda: store.jobs.get(job.id).state is JobState.SUCCEEDED)
     check(store, job.id, 6)
     assert kinds(store, job.id).count(EventKind.RETURNED) == 2
+
+
+class Cluster(Machine):
+    """Machines that are lost while a candidate is measured."""
+
+    def __init__(self) -> None:
+        super().__init__(self._measure)
+        self.is_lost = False
+
+    def _measure(self, candidate: Candidate) -> Measurement:
+        self.is_lost = True
+        raise ClusterLost("the Ray cluster is lost: a test")
+
+    def targets(self) -> list[Target]:
+        if self.is_lost:
+            raise ClusterLost("the Ray cluster is lost: a test")
+        return super().targets()
+
+
+def test_a_lost_cluster_gives_the_job_back_and_ends_the_tuner(store: SqlStore, submit: Submit) -> None:
+    """More often than a job may lose its process: it costs no attempt, and the tuner's devices are told of no more."""
+    job = submit()
+    for _ in range(ATTEMPTS + 1):
+        with pytest.raises(ClusterLost):
+            tuner(store, Cluster()).run()
+        given_back = store.jobs.get(job.id)
+        assert (given_back.state, given_back.attempts, given_back.error) == (JobState.QUEUED, 0, "")
+        assert store.fleet.tuners() == []
+    assert tuner(store, Machine(by_key)).run(once=True) == 1
+    check(store, job.id, 6)
 
 
 def test_a_job_that_kills_every_tuner_fails(store: SqlStore, submit: Submit, monkeypatch) -> None:

@@ -24,7 +24,7 @@ from tunewright.db.errors import StoreError
 from tunewright.db.fleet import Device
 from tunewright.db.jobs import Job, JobState, Lease, LeaseLost
 from tunewright.db.sql_store import SqlStore
-from tunewright.workers.pool import Machines, Pool, PoolError, has
+from tunewright.workers.pool import ClusterLost, Machines, Pool, PoolError, has
 from tunewright.workers.process import NotStarted
 
 from ..targets import meant
@@ -140,7 +140,8 @@ class Work:
     def run(self, once: bool = False) -> int:
         """Work until drained, or where `once` until no job is left that this process could take; how many it took.
 
-        Raises StoreError where the database can't be used, Unreachable of them once its patience is over.
+        Raises StoreError where the database can't be used, Unreachable of them once its patience is over, and
+        ClusterLost once the cluster of its machines is lost: the job in hand is given back before.
         """
         self._store.fleet.enlist(self._id, platform.node(), os.getpid(), machine()["tunewright"], self._pool_name)
         _log.info("tuner %s: %s machines, lease %g s", self._id, self._pool_name, self._lease_s)
@@ -157,6 +158,9 @@ class Work:
                     break
                 else:
                     self._store.jobs.wait(min(WAIT_S, self._lease_s / SHARE), seen)
+        except ClusterLost:  # nobody shall wait for this process's devices
+            self._store.fleet.leave(self._id)
+            raise
         finally:
             self._close_pools()
         self._store.fleet.leave(self._id)
