@@ -1,10 +1,11 @@
-"""Health: whether the process lives, and whether its database can be used."""
+"""Health: whether the process lives, whether its database can be used, and whether there is anything to tune on."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from typing import Literal
 
 import anyio
 from prometheus_client import Gauge
@@ -12,6 +13,7 @@ from prometheus_client import Gauge
 from tunewright.db.errors import StoreError
 from tunewright.db.sql_store import SqlStore
 
+from .fleet import FleetCounts
 from .schemas import Ready
 
 LOOK_S = 0.5
@@ -57,7 +59,7 @@ class Health:
         return max(self.lag_s, time.monotonic() - self._looked_at_s - LOOK_S) > LATE_S
 
     async def database(self) -> Ready:
-        """Whether the database can be read and takes what is stored, and has the schema that this version knows."""
+        """Whether the database can be read and takes what is stored, has this version's schema, and who is at work."""
         async with self._turn:
             if time.monotonic() - self._answered_at_s >= FRESH_S:
                 self._answer = await self._asked()
@@ -67,14 +69,15 @@ class Health:
     async def _asked(self) -> Ready:
         try:
             with anyio.fail_after(PATIENCE_S):
-                ready = await anyio.to_thread.run_sync(self._look, limiter=self._threads, abandon_on_cancel=True)
+                return await anyio.to_thread.run_sync(self._look, limiter=self._threads, abandon_on_cancel=True)
         except (StoreError, TimeoutError) as error:
             _log.warning("not ready", extra={"reason": str(error) or "the database does not answer"})
             return Ready(status="database unavailable")
-        return ready
 
     def _look(self) -> Ready:
         """What the database says. Raises StoreError."""
         if not self._store.is_current():
             return Ready(status="other schema")
-        return Ready(status=self._store.unwritable() or "ready")
+        found = FleetCounts.of(self._store.fleet.tuners())
+        status: Literal["ready", "ready, no devices"] = "ready" if found.usable else "ready, no devices"
+        return Ready(status=self._store.unwritable() or status, tuners=found.tuners, devices=found.usable)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter as Counts
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -21,6 +20,8 @@ from tunewright.db.errors import StoreError
 from tunewright.db.jobs import JobState
 from tunewright.db.sql_store import SqlStore
 from tunewright.search_space.measurement import Status
+
+from .fleet import FleetCounts
 
 FRESH_S = 10.0
 """How long what was read from the database is told again."""
@@ -123,19 +124,15 @@ class Shared(Collector):
         yield _by("tunewright_trials", "Trials stored, by status.", "status", {str(s): n for s, n in counts.items()})
 
     def _fleet(self) -> Iterable[Metric]:
-        tuners = self._store.fleet.tuners()
-        now = datetime.now(UTC)
-        devices = {device.name: device for tuner in tuners for device in tuner.devices}
-        resting = [d for d in devices.values() if d.quarantined_until is not None and d.quarantined_until > now]
-        busy = sum(tuner.job_id is not None for tuner in tuners)
+        found = FleetCounts.of(self._store.fleet.tuners())
         yield _by(
             "tunewright_tuners",
             "Tuner processes heard of, by activity.",
             "activity",
-            {"busy": busy, "idle": len(tuners) - busy},
+            {"busy": found.busy, "idle": found.idle},
         )
-        yield _one("tunewright_devices", "Devices of the tuner processes.", len(devices))
-        yield _one("tunewright_devices_quarantined", "Devices that failed too often to be used now.", len(resting))
+        yield _one("tunewright_devices", "Devices of the tuner processes that take jobs.", found.devices)
+        yield _one("tunewright_devices_quarantined", "Devices that failed too often to be used now.", found.quarantined)
 
     def _cost_model(self) -> Iterable[Metric]:
         metric = GaugeMetricFamily(

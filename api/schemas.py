@@ -527,9 +527,13 @@ class Alive(Answer):
 
 
 class Ready(Answer):
-    """Whether requests should be sent to this process."""
+    """Whether requests should be sent to this process, and what there is to tune on."""
 
-    status: Literal["ready", "draining", "database unavailable", "other schema", Reason]
+    status: Literal["ready", "ready, no devices", "draining", "database unavailable", "other schema", Reason]
+    tuners: int | None = Field(default=None, description="Tuner processes heard of; null where that is not known.")
+    devices: int | None = Field(
+        default=None, description="Devices that can be tuned on now. Without one, jobs wait, and lookups are answered."
+    )
 
 
 # Problems

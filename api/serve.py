@@ -13,17 +13,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
+from tunewright.db.errors import StoreError
 from tunewright.db.sql_store import SqlStore, open_store
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import PATIENCE_S, settings
 from tunewright.tuner.text import counted
 
 from .app import assemble
+from .fleet import strike_off
 from .links import LINK_S, make_link
 from .local_key import local_key
 from .logs import configure
@@ -39,6 +42,8 @@ REQUESTS_S = 10
 
 TUNERS_S = 25.0
 """How long tuner processes may take to finish the candidate in hand, from when they are asked to end."""
+
+_log = logging.getLogger("tunewright.api")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> 
     # On a terminal a line for each request would bury what matters.
     configure(logging.WARNING if sys.stderr.isatty() else logging.INFO)
     app = assemble(store, options.service)
-    tuners = Tuners(options.tuners, _work(options), _tuner_env(options))
+    tuners = Tuners(options.tuners, _work(options), _tuner_env(options), partial(_strike_off, store))
     server = Server(_config(app, options), app.state.service, tuners, options.linger_s)
     url = f"http://{_shown_host(options.service)}:{listening.getsockname()[1]}"
     login_url = make_link(store, url).url if key_file is not None else None
@@ -113,6 +118,14 @@ def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> 
         finally:
             tuners.close(max(0.0, server.asked_at_s + TUNERS_S - time.monotonic()))
             listening.close()
+
+
+def _strike_off(store: SqlStore) -> None:
+    """A tuner process has ended, which may have had no time to say so."""
+    try:
+        strike_off(store)
+    except StoreError as error:  # it is forgotten before long
+        _log.warning("a tuner process that ended is not struck off", extra={"reason": str(error)})
 
 
 def _admit(store: SqlStore, options: ServeOptions, db_option: str) -> Path | None:

@@ -5,28 +5,29 @@ python -m tunewright.api.tuners PARENT work ...    # such a process: it drains w
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 LOOK_S = 0.2
 """How often it is looked whether one has died."""
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Before one is started again: longer each time, so that one that can't start does not burn the machine."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
+"""Before one is started again: longer each time, so that one that can't start does not burn the machine.
+
+With the time that it takes to notice a lost cluster and to start another, the longest is well below a minute.
+"""
 
 SETTLED_S = 120.0
 """One that lived this long had no trouble starting: the next pause is the first one again."""
-
-PR_SET_PDEATHSIG = 1
 
 KEPT = ("job_id", "exception")
 """What the line of a tuner process's log may have that its line in the log of the service has too."""
@@ -35,10 +36,19 @@ _log = logging.getLogger("tunewright.tuners")
 
 
 class Tuners:
-    """So many processes of one command. A thread starts and watches them until `stop`."""
+    """So many processes of one command. A thread starts and watches them until `stop`.
 
-    def __init__(self, count: int, arguments: Sequence[str], env: Mapping[str, str]) -> None:
-        self._places = [Place(arguments, env) for _ in range(count)]
+    That thread calls `ended` where one has ended before it was asked to.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._places = [Place(arguments, env, ended) for _ in range(count)]
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tunewright-tuners")
 
@@ -78,7 +88,8 @@ class Tuners:
 class Place:
     """One process after the other."""
 
-    def __init__(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str], ended: Callable[[], None]) -> None:
+        self._ended = ended
         self._command = [sys.executable, "-P", "-m", __name__, str(os.getpid()), *arguments]
         self._env = dict(env)
         self._process: subprocess.Popen[bytes] | None = None
@@ -107,6 +118,7 @@ class Place:
             "a tuner process ended", extra={"pid": self._process.pid, "code": code, "again_in_s": self._pause_s}
         )
         self._process = None
+        self._ended()
         self._start_at_s = now_s + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
@@ -164,11 +176,24 @@ def _parsed(text: str) -> tuple[int, str, dict[str, Any]]:
 
 
 def _end_with(parent: int) -> None:
-    """Have the system ask this process to end when its parent has, however that happens."""
+    """Have this process asked to end, once, when its parent has ended, however that happens.
+
+    The system's own signal for that (PR_SET_PDEATHSIG) comes for each thread of a parent that is killed, and the second
+    one already means: at once.
+    """
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        try:
+            descriptor = os.pidfd_open(parent)
+        except ProcessLookupError:
+            sys.exit(1)
+        threading.Thread(target=_ask_when_gone, args=(descriptor,), name="tunewright-parent", daemon=True).start()
     if os.getppid() != parent:  # it ended before we asked
         sys.exit(1)
+
+
+def _ask_when_gone(descriptor: int) -> None:
+    select.select([descriptor], [], [])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main(parent: str, *arguments: str) -> int:

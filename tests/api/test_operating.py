@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import platform
+import subprocess
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -156,7 +158,7 @@ def test_a_database_that_is_away(one, client, kit, monkeypatch):
     monkeypatch.setattr("tunewright.api.health.FRESH_S", 0.0)
     monkeypatch.setattr("tunewright.api.access.TRUST_S", 0.0)
     health = one.client(token="")
-    assert health.get("/readyz").json() == {"status": "ready"}
+    assert health.get("/readyz").json()["status"] == "ready"
     engine = one.store.database.engine
     with monkeypatch.context() as patch:
 
@@ -172,7 +174,7 @@ def test_a_database_that_is_away(one, client, kit, monkeypatch):
         assert "db.internal" not in answer.text
         kit.problem(client.post("/v1/jobs/1:cancel"), "database-unavailable", 503)
         assert health.get("/readyz").status_code == 503
-        assert health.get("/readyz").json() == {"status": "database unavailable"}
+        assert health.get("/readyz").json() == {"status": "database unavailable", "tuners": None, "devices": None}
         assert health.get("/livez").status_code == 200
     assert client.get("/v1/jobs").status_code == 200
     assert health.get("/readyz").status_code == 200
@@ -192,10 +194,10 @@ def test_a_disk_that_is_full(one, client, kit, monkeypatch):
     kit.problem(answer, "database-unwritable", 503)
     assert answer.json()["detail"] == "nothing was stored: disk full"
     assert "retry-after" in answer.headers
-    assert (health.get("/readyz").status_code, health.get("/readyz").json()) == (503, {"status": "disk full"})
+    assert (health.get("/readyz").status_code, health.get("/readyz").json()["status"]) == (503, "disk full")
     assert client.get("/v1/jobs").status_code == 200
     limit = 1 << 20
-    assert health.get("/readyz").json() == {"status": "ready"}
+    assert health.get("/readyz").json()["status"] == "ready"
     assert client.post("/v1/models", content=data).status_code == 201
 
 
@@ -219,7 +221,39 @@ def test_a_schema_of_another_version(one, monkeypatch):
     monkeypatch.setattr("tunewright.api.health.FRESH_S", 0.0)
     monkeypatch.setattr("tunewright.db.sql_store.HEAD", "9999")
     answer = one.client(token="").get("/readyz")
-    assert (answer.status_code, answer.json()) == (503, {"status": "other schema"})
+    assert (answer.status_code, answer.json()["status"]) == (503, "other schema")
+
+
+def test_readiness_tells_what_there_is_to_tune_on(one, kit, monkeypatch):
+    """Without a device the process is ready still: it answers lookups and queues jobs."""
+    monkeypatch.setattr("tunewright.api.health.FRESH_S", 0.0)
+    health = one.client(token="")
+
+    def told():
+        answer = health.get("/readyz")
+        assert answer.status_code == 200
+        return tuple(answer.json().values())
+
+    assert told() == ("ready", 1, 1)
+    one.store.fleet.leave("t1")
+    assert told() == ("ready, no devices", 0, 0)
+    one.store.add_target(kit.target())
+    one.store.fleet.enlist("t1", "host", 1, "0", "ray")
+    one.store.fleet.report("t1", [])
+    assert told() == ("ready, no devices", 1, 0)
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    resting = Device("d2", kit.target().key, soon, "fails")
+    one.store.fleet.report("t1", [resting])
+    assert told() == ("ready, no devices", 1, 0)
+    one.store.fleet.report("t1", [resting, Device("d1", kit.target().key)])
+    assert told() == ("ready", 1, 1)
+    one.store.fleet.report("t1", [Device("d1", kit.target().key)], draining=True)
+    assert told() == ("ready, no devices", 1, 0)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    one.store.fleet.enlist("t2", platform.node(), ended.pid, "0", "ray")
+    one.store.fleet.report("t2", [Device("d3", kit.target().key)])
+    assert told() == ("ready, no devices", 1, 0)
 
 
 def test_an_event_loop_that_is_held_up(serve, monkeypatch):

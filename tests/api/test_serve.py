@@ -3,6 +3,7 @@
 import ipaddress
 import logging
 import os
+import platform
 import re
 import signal
 import socket
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,10 +22,11 @@ import httpx
 import pytest
 
 from tunewright.api.local_key import local_key
-from tunewright.api.serve import Address, ServeOptions, _shown_host, serve
+from tunewright.api.serve import Address, ServeOptions, _shown_host, _strike_off, serve
 from tunewright.api.service import Options
 from tunewright.api.tuners import Tuners
 from tunewright.db.access import Scope
+from tunewright.db.errors import Unreachable
 from tunewright.db.jobs import Budget, JobSpec, JobTask
 from tunewright.db.sql_store import open_store
 from tunewright.tuner.commands.json_log import JsonLines
@@ -255,8 +258,8 @@ def tuners(monkeypatch, tmp_path):
     """`tuners(count, script)`: processes that run a script instead of the tuner's command line."""
     made = []
 
-    def start(count, script):
-        one = Tuners(count, ["work"], os.environ)
+    def start(count, script, ended=lambda: None):
+        one = Tuners(count, ["work"], os.environ, ended)
         for place in one._places:
             place._command = [sys.executable, "-c", script]
         made.append(one)
@@ -286,6 +289,35 @@ def test_tuner_processes_are_started_again(tuners, kit, monkeypatch):
     pids = one.pids
     one.close(10.0)
     assert not any(map(is_alive, pids))
+
+
+def test_one_that_is_killed_is_struck_off(tuners, kit, monkeypatch, tmp_path):
+    """Else its devices would count until it has been silent for a minute."""
+    monkeypatch.setattr("tunewright.api.tuners.FIRST_PAUSE_S", 0.1)
+    with open_store(f"sqlite:///{tmp_path / 'tuning.db'}") as store:
+        one = tuners(1, "import time; time.sleep(60)", partial(_strike_off, store))
+        (pid,) = wait_for(lambda: one.pids)
+        here = platform.node()
+        for name, host, number in (("own", here, pid), ("elsewhere", "elsewhere", pid), ("alive", here, os.getpid())):
+            store.fleet.enlist(name, host, number, "0", "ray")
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: one.pids and one.pids[0] != pid)
+        assert {tuner.id for tuner in store.fleet.tuners()} == {"elsewhere", "alive"}
+
+
+def test_a_database_that_is_away_does_not_keep_tuners_from_starting(tuners, kit, monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr("tunewright.api.tuners.FIRST_PAUSE_S", 0.1)
+    with open_store(f"sqlite:///{tmp_path / 'tuning.db'}") as store:
+
+        def refuse(*_, **__):
+            raise Unreachable("away")
+
+        monkeypatch.setattr(store.database, "read", refuse)
+        one = tuners(1, "import time; time.sleep(60)", partial(_strike_off, store))
+        (pid,) = wait_for(lambda: one.pids)
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: one.pids and one.pids[0] != pid)
+    assert "not struck off" in caplog.text
 
 
 def test_those_that_can_not_start_are_tried_ever_more_seldom(tuners, kit, caplog, monkeypatch):
@@ -332,22 +364,27 @@ def test_those_that_do_not_end_are_killed(tuners, kit, tmp_path):
     assert not is_alive(pid)
 
 
-def test_tuner_processes_end_with_the_service(tmp_path, kit):
-    """However it ends: they are asked to by the system."""
-    note = tmp_path / "pid"
+def test_tuner_processes_are_asked_to_end_once_with_the_service(tmp_path, kit):
+    """However it ends. Asked twice, a tuner drops what it has in hand."""
+    note = tmp_path / "note"
     code = (
-        "import sys, os, time\n"
+        "import os, signal, sys, time\n"
         "from tunewright.api.tuners import _end_with\n"
-        f"_end_with(int(sys.argv[1])); open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+        f"note = open({str(note)!r}, 'a', buffering=1)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: note.write('asked\\n'))\n"
+        "_end_with(int(sys.argv[1])); note.write(f'{os.getpid()}\\n'); time.sleep(60)"
     )
     parent = (
-        "import os, subprocess, sys, time\n"
-        f"subprocess.Popen([sys.executable, '-c', {code!r}, str(os.getpid())])\n"
-        "time.sleep(60)"
+        "import os, subprocess, sys, threading, time\n"
+        "[threading.Thread(target=time.sleep, args=(60,)).start() for _ in range(20)]\n"
+        f"start = lambda: (subprocess.Popen([sys.executable, '-c', {code!r}, str(os.getpid())]), time.sleep(60))\n"
+        "threading.Thread(target=start).start()"
     )
     env = dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[2] / ".types")}
     with subprocess.Popen([sys.executable, "-c", parent], env=env) as process:
         pid = int(wait_for(lambda: note.exists() and note.read_text()))
         process.kill()
-        status = Path(f"/proc/{pid}/stat")
-        wait_for(lambda: not status.exists() or status.read_text().split()[2] == "Z")
+        process.wait()  # all of its threads are gone
+        wait_for(lambda: "asked" in note.read_text())
+        assert note.read_text().count("asked") == 1
+        os.kill(pid, signal.SIGKILL)
