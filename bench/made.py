@@ -53,12 +53,12 @@ def make_tasks(count: int) -> list[Task]:
     )
     tasks: dict[str, Task] = {}
     while len(tasks) < count:
-        for task, _ in open_model(_model(list(islice(sizes, min(NODES, count - len(tasks)))))).tasks.values():
+        for task, _ in open_model(products(list(islice(sizes, min(NODES, count - len(tasks)))))).tasks.values():
             tasks[task.key] = task
     return list(tasks.values())
 
 
-def _model(sizes: list[tuple[int, int, int]]) -> bytes:
+def products(sizes: list[tuple[int, int, int]]) -> bytes:
     """An ONNX model of one product a size."""
     from onnx import TensorProto, helper, numpy_helper
 
