@@ -36,8 +36,6 @@ COOKIE = "tunewright_session"
 OPEN = frozenset({"/livez", "/readyz"})
 """The only paths that need no key, nor the right host: what asks for them knows the machine by its number."""
 
-LOGIN = "/login"
-
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 TRUST_S = 5.0
@@ -215,4 +213,4 @@ async def is_allowed(request: Request, scope: Scope) -> bool:
 async def counted_as_change(request: Request, key: Annotated[Key, Depends(allowed)]) -> None:
     """A dependency of routes that change something: there is a limit to them, lower than that to all."""
     rates: Rates = request.app.state.rates
-    rates.count_change(key.id)
+    rates.count_change(key.owner)

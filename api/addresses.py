@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 JOBS = "/"
 """The page of all jobs, where the dashboard begins."""
 
+LOGIN, LOGOUT = "/login", "/logout"
+"""Where a browser's session begins, and where it ends."""
+
+PAGES = frozenset({JOBS, LOGIN, LOGOUT, "/records", "/cost-model", "/fleet"})
+
+KEPT = "=&+%,:;/?@!$'()*~-._"
+"""What stays as it is in a path and a query that are such already (RFC 3986), but for brackets."""
+
+LONGEST = 2000
+"""Characters of an address that a form may lead to."""
+
 
 def is_page(path: str) -> bool:
     """Whether a path is that of a page for people: a refusal is one too there, and links elsewhere may lead to it."""
-    return path in (JOBS, "/login", "/records", "/cost-model", "/fleet") or path.startswith(("/jobs/", "/tasks/"))
+    return path in PAGES or path.startswith(("/jobs/", "/tasks/", "/problems/"))
+
+
+def own_page(address: str) -> str:
+    """An address if it is that of a page of this service to begin at, as a redirect may name it; else the first page.
+
+    So a form that says where to go on leads nowhere else.
+    """
+    try:
+        parts = urlsplit(address[:LONGEST])
+    except ValueError:
+        return JOBS
+    if (
+        len(address) > LONGEST
+        or parts.scheme
+        or parts.netloc
+        or not is_page(parts.path)
+        or parts.path in (LOGIN, LOGOUT)
+    ):
+        return JOBS
+    return quote(parts.path, safe=KEPT) + (f"?{quote(parts.query, safe=KEPT)}" if parts.query else "")
 
 
 def url(path: str, /, **query: object) -> str:

@@ -21,7 +21,8 @@ from starlette.middleware import Middleware
 from tunewright.db.sql_store import SqlStore, open_store
 
 from . import openapi, problems
-from .access import LOGIN, KnownKeys, Rates
+from .access import KnownKeys, Rates
+from .addresses import LOGIN
 from .changes import Changes
 from .gate import QUIET, Envelope, Gate
 from .health import Health

@@ -19,9 +19,11 @@ from tunewright.db.access import Key
 from tunewright.db.errors import StoreError
 from tunewright.db.sql_access import TOKEN
 
-from .access import LOGIN, OPEN, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
+from .access import OPEN, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
+from .addresses import LOGIN, is_page
+from .html import POLICY
 from .loopback import is_this_machine
-from .problems import Kind, Problem, internal, response, unavailable
+from .problems import NO_KEY_SENT, ONLY_HERE, Kind, Problem, internal, response, unavailable
 from .service import Service
 
 GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
@@ -32,11 +34,13 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",  # with none at all, browsers call the origin of a form "null"
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 """What every answer says unless its route says otherwise."""
+
+CLOSED = "default-src 'none'; frame-ancestors 'none'"
+"""The Content-Security-Policy of what is no page."""
 
 LONGEST_PATH = 1000
 """Characters of a path: no route has so many, and Python converts no number of thousands of digits."""
@@ -46,6 +50,12 @@ LEAST_BYTES_S = 16 << 10
 
 QUIET = frozenset({"/livez", "/readyz", "/metrics"})
 """Routes that are asked every few seconds: no line in the log unless they fail."""
+
+STATIC = "/static/"
+"""Where the files are that pages load: those of the package, and no secret. The page for strangers has them too."""
+
+LOGIN_BYTES = 16 << 10
+"""The largest form with a key: beside that it has the address of a page."""
 
 STREAMS = ("/events", "/changes")
 """How the paths of routes end that answer for as long as somebody listens."""
@@ -82,6 +92,8 @@ class Envelope:
                 status, has_begun = message["status"], True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
+                # By its path alone: browsers apply that of a 304 to the page they kept, so all answers say the same.
+                headers["Content-Security-Policy"] = POLICY if is_page(scope["path"]) else CLOSED
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
@@ -169,21 +181,24 @@ class Gate:
         if not self._hosts.answers_for(headers.get("host", "")):
             raise Problem(Kind.WRONG_HOST, "the header Host names another service")
         check_site(method, path, headers)
-        if path == LOGIN and method == "GET":  # the code in its query is the key
+        if path.startswith(STATIC) and method == "GET":
+            return
+        if path == LOGIN and method in ("GET", "POST"):  # the code in its query, or the key in its form
+            check_own_page(method, headers)
             self._rates.check_failures(scope["state"]["address"])
             return
         token, is_session = presented(headers)
-        key = await self._key(scope, token)
+        key = await self._key(scope, token, is_session)
         if key.is_local and not is_this_machine(_peer(scope)):
-            raise _no_key("this key is good on the service's own machine alone; `tunewright key create` makes others")
+            raise _no_key(ONLY_HERE)
         if is_session:
             check_own_page(method, headers)
-        self._rates.count(key.id)
+        self._rates.count(key.owner)
         scope["state"]["key"] = key
 
-    async def _key(self, scope: Scope, token: str | None) -> Key:
+    async def _key(self, scope: Scope, token: str | None, is_session: bool) -> Key:
         if token is None:
-            raise _no_key("send an API key")
+            raise _no_key(NO_KEY_SENT)
         if (known := self._keys.remembered(token)) is not None:
             return known
         if not self._keys.was_good(token):  # others at its address may send wrong ones
@@ -191,7 +206,7 @@ class Gate:
         key = await self._keys.check(token) if TOKEN.fullmatch(token) else None
         if key is None:
             self._rates.count_failure(scope["state"]["address"])
-            raise _no_key("the key is unknown, expired or revoked")
+            raise _no_key("the session has ended" if is_session else "the key is unknown, expired or revoked")
         return key
 
 
@@ -254,6 +269,8 @@ def _limit_bytes(scope: Scope, service: Service) -> int:
     match scope["method"], scope["path"].split("/")[1:]:
         case ("PUT", ["v1", "models", _]) | ("POST", ["v1", "models"]):
             return options.upload_bytes
+        case "POST", ["login"]:
+            return LOGIN_BYTES
         case "POST", ["v1", "records"]:
             return options.import_bytes
         case _:

@@ -159,4 +159,4 @@ def render(template: str, **values: Any) -> str:
 
 def page(template: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> HTMLResponse:
     """A page as an answer."""
-    return HTMLResponse(render(template, **values), status, {"Content-Security-Policy": POLICY} | (headers or {}))
+    return HTMLResponse(render(template, **values), status, headers)

@@ -23,7 +23,7 @@ from starlette.types import Scope
 from tunewright.db.errors import StoreError, Unreachable, Unwritable
 from tunewright.db.jobs import QuotaExceeded
 
-from .addresses import is_page, url
+from .addresses import LOGIN, is_page, own_page, url
 from .html import page
 
 MEDIA_TYPE = "application/problem+json"
@@ -33,6 +33,12 @@ MOST_ERRORS = 20
 
 MOST_LETTERS = 300
 """Of what is said of one fault."""
+
+NO_KEY_SENT = "send an API key"
+"""The detail where there is none, which is no fault of people who come for the first time."""
+
+ONLY_HERE = "this key is good on the service's own machine alone; `tunewright key create` makes others"
+"""The detail where a local key comes from elsewhere."""
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -204,12 +210,24 @@ def response(problem: Problem, scope: Scope) -> Response:
     scope.setdefault("state", {})["problem"] = problem.kind.slug  # for the log and the metrics
     headers = dict(problem.headers or {}) | {"Cache-Control": "no-store"}
     if is_page(scope["path"]) and "text/html" in Headers(scope=scope).get("accept", ""):
-        again = url(scope["path"]) if problem.kind is Kind.NO_KEY and _came_from_elsewhere(scope) else ""
         status = problem.kind.status
-        return page("problem.html", status, headers, problem=problem.kind, detail=problem.detail, again=again)
+        if problem.kind is Kind.NO_KEY or scope["path"] == LOGIN:
+            return page("login.html", status, headers, **_login(problem, scope))
+        return page("problem.html", status, headers, problem=problem.kind, detail=problem.detail)
     # ASCII alone: a path or a name may hold what UTF-8 can't.
     text = json.dumps(document(problem, scope), ensure_ascii=True)
     return Response(text, problem.kind.status, headers, MEDIA_TYPE)
+
+
+def _login(problem: Problem, scope: Scope) -> dict[str, str]:
+    """What the page says that has a field for a key: what was wrong with one, and where it leads."""
+    query = scope["query_string"].decode("latin-1")
+    asked = own_page(url(scope["path"]) + (f"?{query}" if query else ""))
+    return {
+        "fault": "" if problem.kind is Kind.NO_KEY and problem.detail == NO_KEY_SENT else problem.detail,
+        "again": asked if problem.kind is Kind.NO_KEY and _came_from_elsewhere(scope) else "",
+        "to": scope["state"].get("to", asked),
+    }
 
 
 def _came_from_elsewhere(scope: Scope) -> bool:

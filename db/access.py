@@ -21,6 +21,9 @@ SECRET_BYTES = 32
 LOCAL = "local key in "
 """What the names of local keys begin with, and of no others: those that services make for commands of their machine."""
 
+SESSION_OF = "browser session of "
+"""What the names of sessions that began with a key begin with, before the id of that key; and of no others."""
+
 
 def new_token() -> str:
     """A token that no database knows yet."""
@@ -58,6 +61,11 @@ class Key:
         """Whether a service made it, for the commands of its own machine alone."""
         return self.name.startswith(LOCAL)
 
+    @property
+    def owner(self) -> str:
+        """The id that what it does is counted for: that of the key which a session began with, else its own."""
+        return self.name.removeprefix(SESSION_OF) if self.name.startswith(SESSION_OF) else self.id
+
 
 class Keys(Protocol):
     """API keys. Every method may raise StoreError."""
@@ -91,12 +99,19 @@ class Keys(Protocol):
         """As `check`, and revokes it in the same transaction: of two that try at once one gets it."""
         ...
 
+    def begin_session(self, token: str, scopes: Collection[Scope], expires_in_s: float) -> tuple[Key, str] | None:
+        """A browser session that acts for the key of a token: it and its token; None where there is no key to check.
+
+        It has those of the scopes that the key has, and ends with the key at the latest, also where that is revoked.
+        """
+        ...
+
     def list(self) -> list[Key]:
         """The newest first, passing ones left out."""
         ...
 
     def revoke(self, key_id: str) -> Key:
-        """Raises NotFound."""
+        """Of a key and of the sessions that began with it. Raises NotFound."""
         ...
 
     def remove_expired(self) -> int:

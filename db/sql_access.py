@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from .access import ID_LETTERS, LOCAL, Key, Keys, Scope, new_token
+from .access import ID_LETTERS, LOCAL, SESSION_OF, Key, Keys, Scope, new_token
 from .database import Database, patient
 from .errors import NotFound, StoreError
 from .models import KeyRow
@@ -97,12 +97,39 @@ class SqlKeys(Keys):
             return to_key(row)
 
     @patient
+    def begin_session(self, token: str, scopes: Collection[Scope], expires_in_s: float) -> tuple[Key, str] | None:
+        made = new_token()
+        parts = TOKEN.fullmatch(made)
+        assert parts is not None  # its form is that of every new token
+        with self.database.write() as session:
+            row = self._row(session, token, lock=True)  # who revokes it waits, and then finds the session too
+            now = self.database.now(session)
+            if row is None or not _in_force(row, now):
+                return None
+            until = now + timedelta(seconds=expires_in_s)
+            begun = KeyRow(
+                id=parts[1],
+                name=f"{SESSION_OF}{row.id}",
+                secret_sha256=_digest(parts[2]),
+                scopes=sorted({scope.value for scope in scopes} & set(row.scopes)),
+                is_passing=True,
+                created_at=now,
+                expires_at=until if row.expires_at is None else min(until, row.expires_at),
+            )
+            session.add(begun)
+            session.flush()
+            return to_key(begun), made
+
+    @patient
     def revoke(self, key_id: str) -> Key:
         with self.database.write() as session:
             row = session.get(KeyRow, clean(key_id), with_for_update=True)
             if row is None:
                 raise NotFound(f"{self.database}: there is no key {key_id}")
-            row.revoked_at = row.revoked_at or self.database.now(session)
+            now = self.database.now(session)
+            row.revoked_at = row.revoked_at or now
+            begun_with_it = (KeyRow.is_passing, KeyRow.name == f"{SESSION_OF}{row.id}", KeyRow.revoked_at.is_(None))
+            session.execute(update(KeyRow).where(*begun_with_it).values(revoked_at=now))
             return to_key(row)
 
     @patient

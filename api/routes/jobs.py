@@ -92,7 +92,7 @@ async def submit_job(
     An unfinished job of the same model, target and settings is answered as it is, with its own budget and priority.
     Where no target was named and no tuner process has a device, the job waits, and is for the first that comes.
     """
-    once = None if idempotency_key is None else Idempotency(key.id, idempotency_key, _fingerprint(asked))
+    once = None if idempotency_key is None else Idempotency(key.owner, idempotency_key, _fingerprint(asked))
     submitted = None if once is None else await in_thread(partial(_submitted, here, once))
     if submitted is None:
         upload = await in_thread(partial(find_upload, here, asked.model))
@@ -100,7 +100,7 @@ async def submit_job(
         reading = await here.readers.read(partial(_tasks, here, upload, asked.dims))
         if not reading.tasks:
             raise Problem(Kind.NOTHING_TO_TUNE, "no node of the model has a kernel")
-        submitted = await in_thread(partial(_submit, here, asked, upload, target, reading, key.id, once))
+        submitted = await in_thread(partial(_submit, here, asked, upload, target, reading, key.owner, once))
     answer.headers["Location"] = f"/v1/jobs/{submitted.id}"
     answer.headers["Retry-After"] = str(ASK_AGAIN_S)
     return submitted

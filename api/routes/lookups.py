@@ -13,7 +13,7 @@ from tunewright.graph.task import Task
 from tunewright.tuner.lookup.kept import kept_defaults
 
 from ..access import counted_as_change, needs
-from ..etags import UNCHANGED, IfNoneMatch, headers_of, is_match
+from ..etags import UNCHANGED, IfNoneMatch, headers_of, unchanged
 from ..openapi import problems
 from ..problems import Kind, Problem
 from ..schemas import SHA256, Digest, LookupAnswer, LookupAsked, LookupItem
@@ -64,7 +64,7 @@ async def look_up(
         here.metrics.lookups.labels(items[one].match).inc()
     job = b""
     if tune is not None:
-        queued = await in_thread(partial(lookups.tune, target_key, target, Read(items, sent), key.id))
+        queued = await in_thread(partial(lookups.tune, target_key, target, Read(items, sent), key.owner))
         job = b', "job": %s' % json.dumps(queued).encode()
     kept = b""
     if asked.model is not None:
@@ -95,6 +95,4 @@ async def find_record(
         raise Problem(Kind.NO_SUCH_TASK, "nothing is measured of this task on this target")
     text = items[task_key].text
     headers = headers_of(text)
-    if is_match(if_none_match, headers["ETag"]):
-        return Response(status_code=304, headers=headers)
-    return Response(text, media_type="application/json", headers=headers)
+    return unchanged(if_none_match, headers) or Response(text, media_type="application/json", headers=headers)

@@ -61,7 +61,7 @@ async def send_model(
     The body is the ONNX file: the whole of it, or better the structure that the client makes of it, which has no
     weights. Sending a model that is known changes nothing.
     """
-    return await _take_in(request, answer, here, {sha256} | _declared(content_digest), label, key.id)
+    return await _take_in(request, answer, here, {sha256} | _declared(content_digest), label, key.owner)
 
 
 @router.post(
@@ -83,7 +83,7 @@ async def take_model(
     content_digest: ContentDigest = None,
 ) -> ModelSent:
     """As `PUT /v1/models/{sha256}`, for those who can't work the digest out themselves, such as pages."""
-    return await _take_in(request, answer, here, _declared(content_digest), label, key.id)
+    return await _take_in(request, answer, here, _declared(content_digest), label, key.owner)
 
 
 async def _take_in(

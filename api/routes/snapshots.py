@@ -17,7 +17,7 @@ from tunewright.db.sql_store import SqlStore
 from tunewright.tuner.lookup.found import CURRENT
 
 from ..access import needs
-from ..etags import UNCHANGED, IfNoneMatch, headers_of, is_match
+from ..etags import UNCHANGED, IfNoneMatch, headers_of, unchanged
 from ..openapi import problems
 from ..problems import Kind, Problem
 from ..schemas import SHA256
@@ -61,8 +61,8 @@ async def take_snapshot(
     # Equal marks mean the same records of every target, so this makes a strong tag that costs one query.
     followed = " ".join([FORM, target_key, *map(str, marks), "gzip" if packed else "identity"])
     headers = headers_of(followed.encode()) | {"Vary": "Accept-Encoding"}
-    if is_match(if_none_match, headers["ETag"]):
-        return Response(status_code=304, headers=headers)
+    if same := unchanged(if_none_match, headers):
+        return same
     lines = _lines(here.store, target_key)
     if packed:
         headers["Content-Encoding"] = "gzip"

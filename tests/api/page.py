@@ -51,7 +51,13 @@ class Page(HTMLParser):
 
 def whole(answer: httpx.Response) -> Page:
     """The page that an answer is, which is checked."""
-    assert answer.status_code == 200, answer.text
+    return checked(answer, 200)
+
+
+def checked(answer: httpx.Response, status: int) -> Page:
+    """The same of a page that comes with another status."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"].startswith("text/html")
     assert len(answer.content) < PAGE_BYTES
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy and "*" not in policy

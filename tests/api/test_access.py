@@ -16,7 +16,7 @@ from tunewright.tuner.errors import Refused
 from ..waiting import wait_for
 from .conftest import problem
 
-UNKNOWN = ["/", "/v1", "/v1/nothing", "/static/style.css", "/problems/no-key", "/docs", "/openapi.json", "/favicon.ico"]
+UNKNOWN = ["/", "/v1", "/v1/nothing", "/problems/no-key", "/docs", "/openapi.json", "/favicon.ico"]
 
 
 def routes(one):

@@ -308,7 +308,7 @@ def test_what_pages_load(one, client, kit):
         assert answer.headers["content-type"].partition(";")[0] in ("text/css", "text/javascript", "image/svg+xml")
         assert answer.headers["x-content-type-options"] == "nosniff"
         plain = client.get(address.partition("?")[0])
-        assert plain.content == answer.content and plain.headers["cache-control"] == "private, no-cache"
+        assert plain.content == answer.content and plain.headers["cache-control"] == "public, no-cache"
     for name in ("nothing.css", "..%2fapp.py", "%2e%2e%2fapp.py"):
         assert client.get(f"/static/{name}").status_code == 404
 

@@ -181,6 +181,24 @@ def test_local_keys_let_nobody_else_in(keys):
     assert keys.any()
 
 
+def test_a_session_acts_for_its_key_and_ends_with_it(keys, clock):
+    key, token = keys.create("n", READ, 60)
+    session, session_token = keys.begin_session(token, (*READ, Scope.METRICS), 3600)
+    assert (session.owner, session.scopes, session.expires_at) == (key.id, frozenset(READ), key.expires_at)
+    assert key.owner == key.id
+    assert keys.begin_session(token, READ, 5)[0].expires_at == clock.now + timedelta(seconds=5)
+    assert keys.check(session_token) is not None
+    assert [one.id for one in keys.list()] == [key.id]
+    other, other_token = keys.begin_session(keys.create("m", READ)[1], READ, 60)
+    keys.revoke(session.id)  # as who logs out: the key goes on
+    assert keys.check(session_token) is None and keys.check(token) is not None
+    _, again = keys.begin_session(token, READ, 60)
+    keys.revoke(key.id)
+    assert keys.check(again) is None and keys.check(other_token) == other
+    assert keys.begin_session(token, READ, 60) is None
+    assert keys.begin_session(new_token(), READ, 60) is None
+
+
 def test_lasting_keys_are_never_forgotten(keys, clock):
     key, _ = keys.create("n", READ, 1)
     assert keys.any()

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.db.access import LOCAL, Key, Scope
+from tunewright.db.access import LOCAL, SESSION_OF, Key, Scope
 from tunewright.db.reading import open_existing, open_reader
 from tunewright.db.sql_store import open_store
 
@@ -34,6 +34,8 @@ def create(name: str, scopes: Sequence[str], days: float | None, db: str | None)
     """A new key. The answer alone has its token."""
     if not name.strip() or len(name) > NAME_LETTERS:
         raise Refused(f"a key's name has 1 to {NAME_LETTERS} letters")
+    if name.startswith(SESSION_OF):
+        raise Refused(f"{SESSION_OF!r} begins the names of sessions that browsers have")
     if name.startswith(LOCAL):
         raise Refused(f"{LOCAL!r} begins the names of keys that serve makes, which are good on its own machine alone")
     for scope in scopes:

@@ -53,8 +53,8 @@ from tunewright.db.access import Scope
 
 from ...access import needs
 from ...addresses import twin_url
-from ...etags import UNCHANGED, headers_of, is_match
-from ...html import POLICY, render
+from ...etags import UNCHANGED, headers_of, unchanged
+from ...html import render
 from ...openapi import problems
 from ...problems import Kind
 from ...rendered import Rendered
@@ -95,8 +95,7 @@ def offer(
         _endpoint(
             build,
             lambda made: render(template, view=made, charts=charts(made)).encode(),
-            HTMLResponse,
-            {"Content-Security-Policy": POLICY},
+            "text/html; charset=utf-8",
         ),
         name=f"{name}_page",
         summary=summary,
@@ -107,7 +106,7 @@ def offer(
     )
     router.add_api_route(
         twin_url(path),
-        _endpoint(build, lambda made: made.model_dump_json().encode(), Response, {"Content-Type": "application/json"}),
+        _endpoint(build, lambda made: made.model_dump_json().encode(), "application/json"),
         name=f"{name}_view",
         summary=f"{summary}, as data",
         description=f"What the page `{path}` says.",
@@ -117,9 +116,7 @@ def offer(
     )
 
 
-def _endpoint(
-    build: View, write: Callable[[Answer], bytes], kind: type[Response], headers: dict[str, str]
-) -> Callable[..., Awaitable[Response]]:
+def _endpoint(build: View, write: Callable[[Answer], bytes], media_type: str) -> Callable[..., Awaitable[Response]]:
     """The function of a route that has the parameters of `build`, and answers with what is written of its view."""
 
     async def endpoint(request: Request, **values: Any) -> Response:
@@ -131,10 +128,8 @@ def _endpoint(
         kept: Rendered = request.app.state.rendered
         anew = "no-cache" in request.headers.get("cache-control", "")
         content = await kept.get(f"{request.url.path}?{request.url.query}", make, anew=anew)
-        sent = headers_of(content) | FRESH
-        if is_match(request.headers.get("if-none-match"), sent["ETag"]):
-            return Response(status_code=304, headers=sent)
-        return kind(content, headers=sent | headers)
+        headers = headers_of(content) | FRESH | {"Content-Type": media_type}
+        return unchanged(request.headers.get("if-none-match"), headers) or Response(content, headers=headers)
 
     hints = get_type_hints(build, include_extras=True)
     own = [one.replace(annotation=hints[one.name]) for one in inspect.signature(build).parameters.values()]

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeVar
+from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from tunewright.db.access import Key, Scope
 from tunewright.db.sql_access import TOKEN
 
 from ...access import COOKIE, KnownKeys, Rates, needs
+from ...addresses import JOBS, LOGIN, LOGOUT, own_page
 from ...html import page
-from ...openapi import problems
-from ...problems import Kind, Problem
+from ...loopback import is_this_machine
+from ...openapi import WITH_BODY, problems
+from ...problems import NO_KEY_SENT, ONLY_HERE, Kind, Problem
 from ...service import Here, in_thread
 
 SESSION_S = 12 * 3600.0
 """How long a browser's session lasts."""
 
 SESSION_SCOPES = frozenset({Scope.JOBS_READ, Scope.JOBS_WRITE, Scope.RECORDS_READ, Scope.METRICS})
+
+MOST_FIELDS = 10
+
+FORM = {
+    "required": True,
+    "description": "An API key, and the page to go on to.",
+    "content": {
+        "application/x-www-form-urlencoded": {
+            "schema": {
+                "type": "object",
+                "properties": {"key": {"type": "string"}, "to": {"type": "string", "default": JOBS}},
+                "required": ["key"],
+            }
+        }
+    },
+}
 
 router = APIRouter(default_response_class=HTMLResponse, tags=["pages"])
 
@@ -32,37 +51,96 @@ async def explain(name: Annotated[str, Path(description="What follows /problems/
     """What the `type` of a problem document leads to."""
     for kind in Kind:
         if kind.slug == name:
-            return page("problem.html", problem=kind, detail="", again="")
+            return page("problem.html", problem=kind, detail="")
     raise Problem(Kind.NOT_FOUND, "there is no such kind of problem")
 
 
+TO_LOGIN = (Kind.NO_KEY, Kind.INVALID, Kind.RATE, Kind.UNAVAILABLE, Kind.WRONG_HOST, Kind.CROSS_ORIGIN)
+
+
 @router.get(
-    "/login",
+    LOGIN,
     summary="Open the dashboard by a one-time link",
-    response_description="The browser has a session now, and is led to the dashboard.",
-    responses=problems(Kind.NO_KEY, Kind.INVALID, Kind.RATE, Kind.UNAVAILABLE, Kind.WRONG_HOST, Kind.CROSS_ORIGIN),
+    response_description="The browser has a session now, and is led to the dashboard; without a code, a form.",
+    responses=problems(*TO_LOGIN),
 )
 async def login(
     request: Request,
     here: Here,
-    code: Annotated[str, Query(max_length=200, description="What the link has. It opens once.")],
+    code: Annotated[str, Query(max_length=200, description="What the link has. It opens once.")] = "",
 ) -> HTMLResponse:
-    """Turn the code of a link into a session of this browser, which lasts 12 hours."""
+    """Turn the code of a link into a session of this browser, which lasts 12 hours. Without a code, ask for a key."""
+    if not code:
+        return page("login.html", fault="", again="", to=JOBS)
     keys = here.store.keys
     link = await in_thread(partial(keys.check, code)) if TOKEN.fullmatch(code) else None
     is_link = link is not None and Scope.LOGIN in link.scopes  # any other key would be revoked by using it once
     if not is_link or await in_thread(partial(keys.use_once, code)) is None:
-        rates: Rates = request.app.state.rates
-        rates.count_failure(request.scope["state"]["address"])
-        raise Problem(Kind.NO_KEY, "the link was used before or is too old; `tunewright key link` prints a new one")
+        raise _wrong(request, "the link was used before or is too old; `tunewright key link` prints a new one")
     await in_thread(keys.remove_expired)
-    _, token = await in_thread(partial(keys.create, "browser session", SESSION_SCOPES, SESSION_S, passing=True))
+    key, token = await in_thread(partial(keys.create, "browser session", SESSION_SCOPES, SESSION_S, passing=True))
     # A redirect would count as coming from where the link was clicked, and such a request gets no strict cookie.
-    answer = page("welcome.html", headers={"Refresh": "0; url=/"})
+    return _with_session(page("welcome.html", headers={"Refresh": "0; url=/"}), key, token, request)
+
+
+@router.post(
+    LOGIN,
+    status_code=303,
+    summary="Open the dashboard by a key",
+    response_class=Response,
+    response_description="The browser has a session now, and is led to the page it asked for.",
+    responses=problems(*TO_LOGIN, *WITH_BODY, Kind.MISSING_SCOPE),
+    openapi_extra={"requestBody": FORM},
+)
+async def login_by_key(request: Request, here: Here) -> Response:
+    """Begin a session of this browser with an API key, which lasts 12 hours, and no longer than the key does.
+
+    The session may do what the key may, but not import records. It is counted as that key in every limit.
+    """
+    fields = await _form(request)
+    to = request.scope["state"]["to"] = own_page(fields.get("to", JOBS))
+    given, keys, client = fields.get("key", "").strip(), here.store.keys, request.client
+    key = await in_thread(partial(keys.check, given)) if TOKEN.fullmatch(given) else None
+    if key is None:
+        raise _wrong(request, "this key is unknown, expired or revoked" if given else NO_KEY_SENT)
+    if key.is_local and not is_this_machine(client.host if client else ""):
+        raise Problem(Kind.NO_KEY, ONLY_HERE)
+    if Scope.JOBS_READ not in key.scopes:
+        raise Problem(Kind.MISSING_SCOPE, f"the dashboard needs a key that has the scope {Scope.JOBS_READ}")
+    rates: Rates = request.app.state.rates
+    rates.count_change(key.owner)
+    await in_thread(keys.remove_expired)
+    begun = await in_thread(partial(keys.begin_session, given, SESSION_SCOPES, SESSION_S))
+    if begun is None:
+        raise _wrong(request, "this key was revoked just now")
+    return _with_session(Response(status_code=303, headers={"Location": to}), *begun, request)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form as browsers send it; of one that comes twice the last. Raises Problem."""
+    try:
+        return dict(parse_qsl((await request.body()).decode(), max_num_fields=MOST_FIELDS))
+    except ValueError:  # no UTF-8 too
+        raise Problem(Kind.UNREADABLE, "that is no form with a field `key`") from None
+
+
+def _wrong(request: Request, detail: str) -> Problem:
+    """The problem of a code or a key that is none. So many of an address are let through in a minute."""
+    rates: Rates = request.app.state.rates
+    rates.count_failure(request.scope["state"]["address"])
+    return Problem(Kind.NO_KEY, detail)
+
+
+Sent = TypeVar("Sent", bound=Response)
+
+
+def _with_session(answer: Sent, key: Key, token: str, request: Request) -> Sent:
+    """The answer that gives a browser its session."""
+    assert key.expires_at is not None  # a session has an end
     answer.set_cookie(
         COOKIE,
         token,
-        max_age=int(SESSION_S),
+        max_age=max(1, int((key.expires_at - key.created_at).total_seconds())),
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
@@ -70,7 +148,7 @@ async def login(
     return answer
 
 
-@router.post("/logout", summary="End the session", response_class=HTMLResponse)
+@router.post(LOGOUT, summary="End the session", response_class=HTMLResponse)
 async def logout(request: Request, here: Here, key: Annotated[Key, needs()]) -> HTMLResponse:
     """End the session of this browser. A key that is no session stays as it is."""
     if COOKIE in request.cookies and "authorization" not in request.headers:
