@@ -108,6 +108,13 @@ def _lines(lines: str | Iterable[str]) -> Markup:
     return escape(text.printable_lines(lines if isinstance(lines, str) else "\n".join(lines)))
 
 
+def _sentence(said: str) -> Markup:
+    """What is said of a problem, as a sentence of its own: `code` within it is marked as such."""
+    parts = [escape(text.printable(part)) for part in (said[:1].upper() + said[1:]).split("`")]
+    shown = Markup("").join(Markup("<code>{}</code>").format(one) if n % 2 else one for n, one in enumerate(parts))
+    return shown if said.endswith((".", "!", "?")) else shown + "."
+
+
 def _visible(value: Any) -> Any:
     """What a template is about to show: no character in it is invisible, or turns the text around."""
     return text.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -138,6 +145,7 @@ _templates.filters |= {
     "moment": _moment,
     "digest": text.short,
     "lines": _lines,
+    "sentence": _sentence,
 }
 _templates.globals |= {
     "asset": asset,

@@ -78,7 +78,7 @@ def test_a_session_ends_with_its_key(one, browser, monkeypatch):
     log_in(browser, key)
     assert browser.get("/").status_code == 200
     one.store.keys.revoke(key.split("_")[1])
-    assert "the session has ended" in checked(browser.get("/"), 401).words
+    assert "The session has ended" in checked(browser.get("/"), 401).words
     assert log_in(browser, key).status_code == 401
 
 
