@@ -13,14 +13,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, ViewportSize, expect
 
 from tunewright.bench.browser import ADVICE, browsing, find_browser
 
 from ..memory import quick_folder
 from .site import Shown, Site
 
-WIDE = {"width": 1280, "height": 900}
+WIDE: ViewportSize = {"width": 1280, "height": 900}
 
 PATIENCE_MS = 120_000
 """How long something may take that a page is waited for: other tests run beside these."""
