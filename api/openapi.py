@@ -104,10 +104,19 @@ def _without_null(schema: dict[str, Any]) -> None:
         schema |= kinds[0]
 
 
+def _as_text(content: dict[str, Any]) -> None:
+    """A stream of events is text by OpenAPI 3.1, which has no word for its items: 3.2 calls that `itemSchema`."""
+    items = content.pop("itemSchema", None)
+    if items is not None:
+        content |= {"schema": {"type": "string"}, "x-item-schema": items}
+
+
 def _complete(operation: dict[str, Any]) -> None:
     for parameter in operation.get("parameters", []):
         _without_null(parameter["schema"])
     responses = operation["responses"]
+    for content in (one for answer in responses.values() for one in answer.get("content", {}).values()):
+        _as_text(content)
     for status, answer in list(responses.items()):
         if any("HTTPValidationError" in str(content) for content in answer.get("content", {}).values()):
             if MEDIA_TYPE in answer["content"]:

@@ -33,7 +33,10 @@ LINE_BYTES = 4 << 20
 JSON_LINES = {
     "required": True,
     "description": "A record a line, as `tunewright export` writes them; the summary of `--json` may end them.",
-    "content": {"application/jsonl": {"schema": {"type": "string"}}},
+    "content": {
+        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},  # what every client can send
+        "application/jsonl": {"schema": {"type": "string"}},
+    },
 }
 
 LINES: dict[int | str, dict[str, Any]] = {

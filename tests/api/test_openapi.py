@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from openapi_spec_validator import validate
 
 from tunewright.api.problems import MEDIA_TYPE, Kind
 
@@ -66,6 +67,35 @@ def test_every_problem_is_told_of(described):
     ]
     told = {slug for content in contents for slug in content.get("examples", {})}
     assert {kind.slug for kind in Kind} - told <= UNTOLD
+
+
+def test_it_is_valid(described):
+    assert described["openapi"].startswith("3.1.")
+    validate(described)
+
+
+PLAIN_BODIES = {"application/json", "application/octet-stream", "application/x-www-form-urlencoded"}
+"""What generators of clients can send: where none of them is offered, openapi-python-client leaves the operation out."""
+
+
+def test_generators_make_all_operations_of_it(described):
+    found = dict(operations(described))
+    assert len({one["operationId"] for one in found.values()}) == len(found)
+    for name, operation in found.items():
+        assert len(operation["tags"]) == 1, name
+        bodies = operation.get("requestBody", {"content": {"application/json": {"schema": {}}}})["content"]
+        assert PLAIN_BODIES & set(bodies), name
+        for content in bodies.values():
+            assert "schema" in content, name
+        for answer in operation["responses"].values():
+            assert all("schema" in content for content in answer.get("content", {}).values()), name
+
+
+def test_events_are_told_of_though_they_are_text(described):
+    for path, schema in (("/v1/jobs/{job_id}/events", "EventShown"), ("/v1/changes", "ChangeShown")):
+        content = described["paths"][path]["get"]["responses"]["200"]["content"]["text/event-stream"]
+        assert content["schema"] == {"type": "string"}
+        assert schema in json.dumps(content["x-item-schema"]) and schema in described["components"]["schemas"]
 
 
 def test_every_schema_has_a_name_of_its_own(described):
