@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Any, cast
 
 import anyio
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 
 from tunewright.db.sql_store import SqlStore, open_store
@@ -28,6 +28,7 @@ from .gate import QUIET, Envelope, Gate
 from .health import Health
 from .looks import Looks
 from .metrics import Metrics
+from .query import only_known_query
 from .readers import ModelReader, Readers
 from .rendered import Rendered
 from .routes import (
@@ -100,10 +101,9 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
     app.state.service, app.state.keys, app.state.rates = service, keys, rates
     app.state.answering, app.state.rendered = Answering(store, options.most_unfinished), Rendered()
     app.state.looks = Looks()
-    for part in (models, jobs, events, changes, lookups, launching, snapshots, records, voiding, fleet, operating):
-        app.include_router(part.router)
-    for router in pages.ROUTERS:
-        app.include_router(router)
+    parts = (models, jobs, events, changes, lookups, launching, snapshots, records, voiding, fleet, operating)
+    for router in (*(part.router for part in parts), *pages.ROUTERS):
+        app.include_router(router, dependencies=[Depends(only_known_query)])
     problems.install(app)
     events.install(app)
     app.openapi = lambda: openapi.complete(app)  # type: ignore[method-assign]

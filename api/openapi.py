@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, TypeAdapter
 
 from .problems import MEDIA_TYPE, Kind
+from .query import STRICT
 from .schemas import ProblemDocument
 
 DESCRIPTION = """\
@@ -89,9 +90,12 @@ def complete(app: FastAPI) -> dict[str, Any]:
             schemas.pop(name, None)
         schemas["Problem"] = TypeAdapter(ProblemDocument).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schemas["Problem"].pop("$defs", {})
-        for path in data["paths"].values():
-            for operation in path.values():
+        for path, operations in data["paths"].items():
+            for operation in operations.values():
                 _complete(operation)
+                if path.startswith(STRICT):
+                    _add(operation["responses"], Kind.INVALID, str(Kind.INVALID.status))
+                operation["responses"] = dict(sorted(operation["responses"].items()))
         app.openapi_schema = data
     return app.openapi_schema
 
@@ -128,4 +132,3 @@ def _complete(operation: dict[str, Any]) -> None:
             _add(responses, kind, str(kind.status))
     else:
         operation["security"] = []
-    operation["responses"] = dict(sorted(responses.items()))

@@ -75,7 +75,7 @@ def test_it_is_valid(described):
 
 
 PLAIN_BODIES = {"application/json", "application/octet-stream", "application/x-www-form-urlencoded"}
-"""What generators of clients can send: where none of them is offered, openapi-python-client leaves the operation out."""
+"""What generators of clients can send: openapi-python-client leaves an operation out that offers none of them."""
 
 
 def test_generators_make_all_operations_of_it(described):
