@@ -1,4 +1,4 @@
-"""Query: parameters that a route does not know are refused, as fields of bodies are. A misspelt one would do nothing."""
+"""Query: parameters that a route does not know are refused, as fields of bodies are: misspelt ones would do nothing."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .dtype import DType
+from .given import word
 from .meaning import OPS, Number, computed, fits, fold
 from .nodes import TABLE, Node, fact, make, nowhere
 
@@ -452,19 +453,22 @@ def from_json(data: Any) -> Expr:
     """The inverse of `to_json`. Raises ValueError on anything that `to_json` can't have written."""
     match data:
         case ["const", str(dtype), bool() | int() | float() | str() as value]:
-            return _literal(value, DType(dtype))
+            return _literal(value, word("dtype", dtype, DType))
         case ["var", str(name)]:
             return Var(name)
         case ["load", str(dtype), str(tensor), *index]:
-            return Load(tensor, tuple(map(from_json, index)), DType(dtype))
+            return Load(tensor, tuple(map(from_json, index)), word("dtype", dtype, DType))
         case ["op", str(dtype), str(name), *args] if name in OPS and len(args) == arity(name):
-            return Op(name, tuple(map(from_json, args)), DType(dtype))
+            return Op(name, tuple(map(from_json, args)), word("dtype", dtype, DType))
     raise ValueError(f"not an expression: {str(data)[:80]}")
 
 
 def _literal(value: Number | str, dtype: DType) -> Const:
     if dtype.is_float and not isinstance(value, bool):
-        return const(float(value), dtype)
+        try:
+            return const(float(value), dtype)
+        except (ValueError, OverflowError):
+            raise ValueError(f"{str(value)[:80]!r} is no {dtype}") from None
     if isinstance(value, bool) is (dtype is DType.BOOL) and isinstance(value, int):
         return const(value, dtype)
     raise ValueError(f"{str(value)[:80]!r} is no {dtype}")

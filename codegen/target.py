@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
 from .cuda.gpu import THREAD_REGISTERS, Gpu
+from .given import check_names
 
 KIND = re.compile("[a-z][a-z0-9]{0,15}")
 
@@ -90,12 +91,14 @@ class Target:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Target:
-        """The inverse of `to_json`. Raises TypeError on missing or unknown fields, ValueError on impossible ones."""
+        """The inverse of `to_json`. Raises ValueError, in words for people, on any other data."""
+        names = [one.name for one in fields(Target)]
+        check_names(data, [name for name in names if name != "gpu"], names)
         given = data.get("gpu")
         if given is None:
             return Target(**data)
         if not isinstance(given, dict):
-            raise TypeError(f"target: gpu must be an object, not {_text(given)}")
+            raise ValueError(f"target: gpu must be an object, not {_text(given)}")
         return Target(**{**data, "gpu": Gpu.from_json(given)})
 
     @staticmethod

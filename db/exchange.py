@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import IO, Any, NamedTuple, TypeVar
 
+from tunewright.codegen.given import word
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -161,7 +162,7 @@ def parse(line: str) -> Entry:
     except KeyError as error:
         raise ValueError(f"{error} is missing") from error
     except (TypeError, OverflowError) as error:
-        raise ValueError(str(error)) from error
+        raise ValueError("it has not the form of a record: docs/records.md tells of it") from error
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -208,10 +209,15 @@ def _entry(data: Any) -> Entry:
 
 
 def _moment(name: str, value: Any) -> datetime:
-    moment = datetime.fromisoformat(_typed(name, value, str))
-    if moment.tzinfo is None:
-        raise ValueError(f"{name} names no time zone")
-    return moment.astimezone(UTC)
+    """A moment with its time zone, in UTC. Raises ValueError."""
+    text = _typed(name, value, str)
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{name} is {text[:40]!r}, not a moment as 2026-11-20T09:30:00+00:00") from None
+    raise ValueError(f"{name} names no time zone")
 
 
 def _void(data: dict[str, Any]) -> Void | None:
@@ -269,7 +275,7 @@ def _measurement(data: dict[str, Any]) -> Measurement:
     err = data["max_rel_err"]
     provenance = _object("provenance", data["provenance"])
     measurement = Measurement(
-        status=Status(data["status"]),
+        status=word("status", data["status"], Status),
         samples_s=tuple(_number("samples_s", value) for value in _typed("samples_s", data["samples_s"], list)),
         median_s=_number_or_none("median_s", data["median_s"]),
         low_s=_number_or_none("low_s", data["low_s"]),
@@ -308,7 +314,10 @@ def _small(name: str, value: Any) -> None:
 def _number(name: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ValueError(f"{name} is {str(value)[:40]!r}, not a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is {str(value)[:40]!r}, too large for a number") from None
 
 
 def _number_or_none(name: str, value: Any) -> float | None:

@@ -30,6 +30,7 @@ from tunewright.codegen.expr import (
     to_json,
     walk,
 )
+from tunewright.codegen.given import item, shown, typed, word
 
 COMBINERS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
 """How a stage folds its reduction axes: the op of `codegen.expr` that joins two partial results."""
@@ -201,13 +202,13 @@ class Task:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Task:
-        """Raises KeyError, TypeError or ValueError on data that `to_json` can't have written."""
+        """Raises ValueError, in words for people, on data that `to_json` can't have written."""
         task = Task(
-            op=str(data["op"]),
-            inputs=tuple(_tensor(t) for t in data["inputs"]),
-            outputs=tuple(_tensor(t) for t in data["outputs"]),
-            temporaries=tuple(_tensor(t) for t in data["temporaries"]),
-            stages=tuple(_stage(s) for s in data["stages"]),
+            op=item(data, "op", str),
+            inputs=tuple(map(_tensor, item(data, "inputs", list))),
+            outputs=tuple(map(_tensor, item(data, "outputs", list))),
+            temporaries=tuple(map(_tensor, item(data, "temporaries", list))),
+            stages=tuple(map(_stage, item(data, "stages", list))),
             is_decisive=bool(data.get("decisive", False)),
         )
         _check(task)
@@ -260,8 +261,10 @@ def _tensor_json(tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def _tensor(data: dict[str, Any]) -> Tensor:
-    return Tensor(str(data["name"]), tuple(map(int, data["shape"])), DType(data["dtype"]), bool(data["constant"]))
+def _tensor(data: Any) -> Tensor:
+    shape = tuple(typed("an extent", extent, int) for extent in item(data, "shape", list))
+    dtype = word("dtype", item(data, "dtype", str), DType)
+    return Tensor(item(data, "name", str), shape, dtype, item(data, "constant", bool))
 
 
 def _stage_json(stage: Stage) -> dict[str, Any]:
@@ -275,15 +278,22 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
     }
 
 
-def _stage(data: dict[str, Any]) -> Stage:
+def _stage(data: Any) -> Stage:
     return Stage(
-        output=str(data["output"]),
-        axes=tuple(Axis(str(name), int(extent)) for name, extent in data["axes"]),
-        body=from_json(data["body"]),
-        reduce=tuple(Axis(str(name), int(extent)) for name, extent in data["reduce"]),
-        combiner=str(data["combiner"]),
-        index=tuple(map(from_json, data["index"])),
+        output=item(data, "output", str),
+        axes=tuple(map(_axis, item(data, "axes", list))),
+        body=from_json(item(data, "body", list)),
+        reduce=tuple(map(_axis, item(data, "reduce", list))),
+        combiner=item(data, "combiner", str),
+        index=tuple(map(from_json, item(data, "index", list))),
     )
+
+
+def _axis(data: Any) -> Axis:
+    match data:
+        case [str(name), int(extent)] if not isinstance(extent, bool):
+            return Axis(name, extent)
+    raise ValueError(f"an axis is a name and an extent, not {shown(data)}")
 
 
 def _digest(data: dict[str, Any]) -> str:

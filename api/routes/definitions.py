@@ -18,7 +18,7 @@ def target_of(asked: LookupAsked) -> tuple[str, Target | None]:
         return asked.target, None
     try:
         target = Target.from_json(asked.target)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise invalid("body", ["target"], str(error)) from error
     return target.key, target
 
@@ -30,7 +30,8 @@ def task_of(key: str, data: Any) -> Task:
         check_size(task)
         if task.key != key:
             raise ValueError(f"its key is {task.key}")
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
-        said = f"it is not this task: {type(error).__name__}: {error}"
-        raise invalid("body", ["definitions", key], said) from error
+    except RecursionError as error:
+        raise invalid("body", ["definitions", key], "it is not this task: it is nested too deeply") from error
+    except ValueError as error:
+        raise invalid("body", ["definitions", key], f"it is not this task: {error}") from error
     return task

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from ..given import check_names
 
 ARCH = re.compile("sm_([1-9][0-9]{1,2})([af]?)")
 
@@ -124,7 +126,9 @@ class Gpu:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Gpu:
-        """The inverse of `to_json`. Raises TypeError on missing or unknown fields, ValueError on impossible ones."""
+        """The inverse of `to_json`. Raises ValueError, in words for people, on any other data."""
+        names = [one.name for one in fields(Gpu)]
+        check_names(data, names, names)
         return Gpu(**data)
 
     def __str__(self) -> str:

@@ -38,6 +38,9 @@ REQUESTS = 200
 MOST_MESSAGE = 400
 """Letters of a message."""
 
+MOST_LOGGED = 40_000
+"""Letters of what the log has of a model that could not be read: of a bug, all of its traceback."""
+
 Result = TypeVar("Result")
 
 _log = logging.getLogger("tunewright.reading")
@@ -135,7 +138,7 @@ class Reader:
         except Refusal as error:
             raise ModelError(one_line(str(error), MOST_MESSAGE)) from None
         except Unanswered as error:
-            _log.warning("a model could not be read: %s", one_line(error.__cause__, 2000))
+            _log.warning("a model could not be read: %s", one_line(error.__cause__, MOST_LOGGED))
             raise ModelError(f"the model can't be read: {error}") from error.__cause__
 
 
