@@ -19,7 +19,7 @@ from tunewright.db.access import Key
 from tunewright.db.errors import StoreError
 from tunewright.db.sql_access import TOKEN
 
-from .access import OPEN, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
+from .access import OPEN, SAFE, Hosts, KnownKeys, Rates, check_own_page, check_site, presented
 from .addresses import LOGIN, is_page
 from .html import POLICY
 from .loopback import is_this_machine
@@ -164,6 +164,7 @@ class Gate:
             return
         try:
             await self._check(scope)
+            _check_encoding(scope)
         except Problem as problem:
             await response(problem, scope)(scope, receive, send)
         except StoreError as error:
@@ -208,6 +209,14 @@ class Gate:
             self._rates.count_failure(scope["state"]["address"])
             raise _no_key("the session has ended" if is_session else "the key is unknown, expired or revoked")
         return key
+
+
+def _check_encoding(scope: Scope) -> None:
+    """Raises Problem for a body that is packed: no route unpacks any, so it would be taken for something else."""
+    coding = Headers(scope=scope).get("content-encoding", "").strip()
+    if scope["method"] not in SAFE and coding.lower() not in ("", "identity"):
+        said = f"its Content-Encoding is {coding[:40]!r}; bodies are taken as they are alone"
+        raise Problem(Kind.PACKED, said, headers={"Accept-Encoding": "identity"})
 
 
 def _no_key(detail: str) -> Problem:

@@ -40,7 +40,7 @@ MODEL_BYTES = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
 }
 
-WITH_BODY = (Kind.UNREADABLE, Kind.TOO_LARGE, Kind.TOO_SLOW, Kind.UNWRITABLE)
+WITH_BODY = (Kind.UNREADABLE, Kind.TOO_LARGE, Kind.TOO_SLOW, Kind.PACKED, Kind.UNWRITABLE)
 """Problems that any route may come to that takes a body."""
 
 SCHEMA = "#/components/schemas/Problem"

@@ -99,6 +99,12 @@ class Kind(Enum):
         "The body is too large",
         "Send the structure without weights, or have the limit raised where the service is started.",
     )
+    PACKED = (
+        "unsupported-encoding",
+        415,
+        "The body is packed",
+        "Send it as it is, without the header Content-Encoding.",
+    )
     WRONG_HOST = (
         "wrong-host",
         421,

@@ -120,6 +120,11 @@ class JobAsked(Asked):
         description="Stop when another minute is expected to make the whole model faster by less than this share: 0.02 "
         "is 2%. By default no limit.",
     )
+    label: str | None = Field(
+        None,
+        max_length=200,
+        description="A name of the job for people, e.g. the file's. By default the one the model was first sent under.",
+    )
     dims: dict[DimName, Annotated[int, Field(ge=1, le=2**31)]] = Field(
         default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name."
     )

@@ -46,6 +46,9 @@ READING_S = 150.0
 
 PIECE_BYTES = 1 << 20
 
+LONGEST_LABEL = 200
+"""Characters of a name that a server takes."""
+
 SILENT_S = 45.0
 """A stream of events that says nothing for this long is dead: the server speaks every 15 s."""
 
@@ -231,7 +234,8 @@ class Client:
             "strategy": strategy,
             "priority": priority,
         }
-        asked |= {name: value for name, value in (("trials", trials), ("until", until)) if value is not None}
+        given = (("trials", trials), ("until", until), ("label", name[:LONGEST_LABEL] or None))
+        asked |= {field: value for field, value in given if value is not None}
         answer = self._connection.request(
             "POST",
             "/v1/jobs",
@@ -378,7 +382,7 @@ class Client:
             "PUT",
             path,
             content=payload.pieces,
-            params={"label": label[:200]},
+            params={"label": label[:LONGEST_LABEL]},
             headers={"Content-Type": "application/octet-stream", "Content-Length": str(payload.size_bytes)},
             timeout_s=READING_S,
         )

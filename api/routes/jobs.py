@@ -89,8 +89,9 @@ async def submit_job(
 ) -> JobSubmitted:
     """Have a model tuned. The answer comes at once; the job's events tell how it goes.
 
-    An unfinished job of the same model, target and settings is answered as it is, with its own budget and priority.
-    Where no target was named and no tuner process has a device, the job waits, and is for the first that comes.
+    An unfinished job of the same model, target and settings is answered as it is, with its own label, budget and
+    priority. Where no target was named and no tuner process has a device, the job waits, and is for the first that
+    comes.
     """
     once = None if idempotency_key is None else Idempotency(key.owner, idempotency_key, _fingerprint(asked))
     submitted = None if once is None else await in_thread(partial(_submitted, here, once))
@@ -192,7 +193,7 @@ def _submit(
     with _one_request_a_key():
         submitted = store.jobs.submit(
             spec,
-            upload.label,
+            upload.label if asked.label is None else asked.label,
             Budget.of(asked.trials, asked.minutes, asked.until),
             priority=asked.priority,
             owner=owner,

@@ -50,6 +50,7 @@ function size(name) {
 /** Send a file, and show how much of it is there: fetch does not tell that. What the server says of the model. */
 function upload(file) {
   const label = [...file.name].slice(0, 200).join("");
+  form.querySelector("[name=label]").value = label; // of the job: another may have sent the same model
   const request = new XMLHttpRequest();
   return new Promise((resolve, reject) => {
     request.open("POST", `${form.dataset.upload}?label=${encodeURIComponent(label)}`);

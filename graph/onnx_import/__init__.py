@@ -20,6 +20,7 @@ from tunewright.graph.ir import Graph
 from .check import check_structure
 from .errors import ModelError, shown
 from .functions import expand_functions
+from .mistaken import mistaken
 from .raw import RawData
 from .sparse import make_dense
 from .walk import Walk
@@ -87,6 +88,8 @@ def _path(source: str | Path) -> Path:
 def _parsed(data: bytes) -> ModelProto:
     if not data:
         raise ModelError("the model is empty (0 bytes)")
+    if other := mistaken(data):
+        raise ModelError(other)
     if len(data) > MAX_MODEL_BYTES:
         raise ModelError(f"{len(data):,} bytes are more than the {MAX_MODEL_BYTES:,} that a protobuf can have")
     try:

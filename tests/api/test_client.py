@@ -272,6 +272,7 @@ def test_a_submission_is_repeated_under_one_name(tmp_path: Path) -> None:
         assert len({request[2]["idempotency-key"] for request in posts}) == 1
         assert {request[3] for request in posts} == {posts[0][3]}
         asked = json.loads(posts[0][3])
+        assert asked["label"] == "x" * 200
         assert (asked["trials"], asked["dims"], asked["target"]) == (5, {"n": 2}, None)
 
 

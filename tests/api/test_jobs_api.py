@@ -337,3 +337,21 @@ def test_json_by_another_name(client, kit, kind, said):
     assert kit.problem(named, "invalid-request", 422)["errors"][0]["pointer"] == "#/model"
     listed = client.post("/v1/jobs", json=["model"])
     assert kit.problem(listed, "invalid-request", 422)["errors"][0]["in"] == "body"
+
+
+def test_each_job_has_the_label_of_who_submitted_it(client, kit):
+    model = kit.send(client, 8, label="first.onnx")
+    assert kit.send(client, 8, label="second.onnx") == model
+
+    def submitted(**asked):
+        answer = client.post("/v1/jobs", json={"model": model, **asked})
+        assert answer.status_code == 202, answer.text
+        return answer.json()
+
+    first, second = submitted(), submitted(label="second.onnx", seed=1)
+    assert (first["label"], second["label"]) == ("first.onnx", "second.onnx")
+    again = submitted(label="third.onnx", seed=1)  # what another asked for under a name goes on under that
+    assert (again["id"], again["is_new"], again["label"]) == (second["id"], False, "second.onnx")
+    assert submitted(label="", seed=2)["label"] == ""
+    assert client.post("/v1/jobs", json={"model": model, "label": "a" * 201}).status_code == 422
+    assert "second.onnx" in client.get("/").text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from tunewright.bench import mutation, uploads
@@ -33,3 +35,25 @@ def test_messages_are_taken_apart_and_put_together() -> None:
     for data in (b"\xff", b"\x0a\x05ab", b"\x0b", b"\x00\x01", b"\x08" + b"\xff" * 20):
         with pytest.raises(mutation.Malformed):
             mutation.parse(data)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/models"),
+        ("PUT", f"/v1/models/{'0' * 64}"),
+        ("POST", "/v1/records"),
+        ("POST", "/v1/jobs"),
+        ("POST", "/v1/lookups"),
+        ("PATCH", "/v1/jobs/1"),
+        ("POST", "/v1/nothing"),
+    ],
+)
+def test_packed_bodies_are_refused(client, kit, method, path):
+    for coding in ("gzip", "br", "GZIP, identity", "nonsense"):
+        answer = client.request(method, path, content=gzip.compress(b"[8]"), headers={"Content-Encoding": coding})
+        told = kit.problem(answer, "unsupported-encoding", 415)
+        assert repr(coding) in told["detail"]
+        assert answer.headers["accept-encoding"] == "identity"
+    plain = client.request(method, path, content=b"[8]", headers={"Content-Encoding": "identity"})
+    assert plain.status_code != 415
