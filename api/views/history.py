@@ -66,7 +66,7 @@ class Times:
         return Times(
             told.number(entry, "default_ms"),
             told.number(entry, "best_ms"),
-            is_confirmed=True,
+            is_confirmed=entry.get("confirmed") is not False,
             default_interval_ms=told.interval(entry, "default_interval_ms"),
             best_interval_ms=told.interval(entry, "best_interval_ms"),
             noise=told.word(entry, "noise"),

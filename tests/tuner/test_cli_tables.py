@@ -33,6 +33,8 @@ TASK: dict[str, Any] = {
     "outputs": [{"shape": [1, 64, 112, 112]}],
     "match": "exact",
     "basis": "measured",
+    "confirmed": True,
+    "provenance": {},
     "expected_ms": 0.0987,
     "schedule": {"sketch": "contraction", "version": 1, "values": {f"knob{n}": n for n in range(12)}},
 }

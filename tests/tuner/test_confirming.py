@@ -160,7 +160,8 @@ def confirmed(pool: ToldPool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Sch
     assigned = Assignment(cast("Any", store), cast("Any", pool), TARGET, tenure, nobody, [state], Assembly((1,)))
     finalists = [(schedule, ok((1 + n) * 1e-3)) for n, schedule in enumerate(ALL)]
     monkeypatch.setattr(TaskState, "finalists", lambda *args, of_each_sketch: finalists)
-    return [schedule for schedule, _ in Confirming(assigned, None)._compared(state)], store.confirmed
+    compared, _ = Confirming(assigned, None)._compared(state)
+    return [schedule for schedule, _ in compared], store.confirmed
 
 
 def test_of_many_finalists_the_best_of_a_first_comparison_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -592,3 +592,16 @@ def test_a_job_that_is_paused_by_its_time_tells_what_it_came_to(network: Model, 
     )
     again = leased(network, store)
     assert again.job_id == lease.job_id and store.jobs.get(lease.job_id).result is None
+
+
+def test_what_had_nothing_to_be_compared_with_is_not_called_confirmed(network: Model, store: SqlStore) -> None:
+    def current(candidate: Candidate) -> Measurement:
+        return replace(by_key(candidate), provenance=machine())
+
+    alone = job(network, store, Told(current), trials=2)
+    assert [(task.is_confirmed, task.best_s) for task in alone.tasks] == [
+        (False, task.default_s) for task in alone.tasks
+    ]
+    assert [Report.from_json(alone.to_json()).tasks[n].is_confirmed for n in range(2)] == [False, False]
+    assert all(not one.confirmed for one in lookup(store, tasks(network), TARGET).values())
+    assert all(task.is_confirmed for task in job(network, store, Told(current)).tasks)

@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 from tunewright.graph.task import Task, Tensor
+from tunewright.search_space.measurement import NOISE
 from tunewright.search_space.schedule import Schedule
 
 from ..errors import Refused
 from ..lookup import Basis, Found
 from ..lookup.lockfile import write_lock
 from ..lookup.place import Place, download
-from ..text import counted, duration, large, printable, shape, slow_nodes, uses
+from ..text import TRIED, counted, duration, large, printable, rough, shape, slow_nodes, uses
 from ..units import in_ms
 from .tables import WIDE, key_letters, new_table, print_table
 
@@ -163,9 +164,11 @@ def render_lock(console: Console, data: Mapping[str, Any]) -> None:
 
 
 def _expected(task: Mapping[str, Any]) -> str:
-    """The time, marked where it was not measured for this task on this target."""
-    about = "" if task["basis"] == Basis.MEASURED or task["expected_ms"] is None else "~"
-    return about + duration(task["expected_ms"])
+    """The time, marked where it was not measured for this task on this target, or is of a trial."""
+    text = duration(task["expected_ms"])
+    if task["basis"] != Basis.MEASURED:
+        return rough(text, task["basis"])
+    return rough(text, task["provenance"].get(NOISE, "")) + ("" if task["confirmed"] else TRIED)
 
 
 def render_lookup(console: Console, data: Mapping[str, Any]) -> None:

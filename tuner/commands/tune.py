@@ -13,6 +13,7 @@ from ..insight.gain import Gain
 from ..jobs.report import ENDINGS, Ended
 from ..jobs.view import watching
 from ..text import (
+    TRIED,
     between,
     counted,
     duration,
@@ -108,12 +109,12 @@ def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> None:
     table = new_table(console, ("task", "op"), ("times", "trials", "default", "best", "speedup", *rates))
     for task in tasks:
         gflops = task["gflops"]
-        noise = task.get("noise", "")
+        noise, tried = task.get("noise", ""), "" if task.get("confirmed", True) else TRIED
         numbers = [
             uses(task.get("chosen", task["occurrences"]), task["occurrences"]),
             str(task["trials"]),
-            rough(duration(task["default_ms"]), noise),
-            rough(duration(task["best_ms"]), noise),
+            rough(duration(task["default_ms"]), noise) + tried,
+            rough(duration(task["best_ms"]), noise) + tried,
             gain(ratio(task["default_ms"], task["best_ms"])),
             f"{gflops:.1f}" if gflops else "-",  # what only moves data has no operations to count
             share(task["fraction_of_peak"] or None),
@@ -121,5 +122,7 @@ def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> None:
         shown = numbers[: len(table.columns) - 2]
         table.add_row(task["key"][: key_letters(console)], Text(printable(task["op"])), *shown)
     print_table(console, table)
+    if any(not task.get("confirmed", True) for task in tasks):
+        console.print(f"{TRIED} by its trial: there was nothing to compare it with")
     if rates and any((task["fraction_of_peak"] or 0.0) > ABOVE_PEAK for task in tasks):
         console.print("above 100% of peak: Winograd's method multiplies less often than is counted")

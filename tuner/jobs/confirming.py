@@ -63,7 +63,7 @@ class Confirming:
                 self._assigned.tenure.check()
                 if claims.take(state) is None:
                     continue
-                reports[state.task.key] = self._report(state, self._compared(state))
+                reports[state.task.key] = self._report(state, *self._compared(state))
                 claims.release()
             if len(left) == len(self._assigned.states) - len(reports):  # others have all of them
                 claims.wait()
@@ -72,7 +72,7 @@ class Confirming:
         chosen = self._assigned.assembly.uses(times_s)
         return [replace(report, chosen=count) for report, count in zip(found, chosen, strict=True)]
 
-    def _report(self, state: TaskState, compared: Compared) -> TaskReport:
+    def _report(self, state: TaskState, compared: Compared, is_confirmed: bool = True) -> TaskReport:
         works = {schedule.key: m for schedule, m in self._judged(state, compared) if m.status is Status.OK}
         choice = self._choice(state, compared)
         schedule = choice[0] if choice is not None and choice[0].key in works else state.default
@@ -91,6 +91,7 @@ class Confirming:
             default_interval_s=_edges_s(default),
             best_interval_s=_edges_s(best),
             noise=best.provenance.get(NOISE, "") if best else "",
+            is_confirmed=is_confirmed,
         )
         return self._beside_peak(report)
 
@@ -98,24 +99,27 @@ class Confirming:
         peak = self._peak_flops_s
         return replace(report, fraction_of_peak=report.flops / report.best_s / peak if report.best_s and peak else None)
 
-    def _compared(self, state: TaskState) -> Compared:
-        """The finalists with their times beside each other; of many, the few best. What is chosen of them is kept."""
+    def _compared(self, state: TaskState) -> tuple[Compared, bool]:
+        """The finalists with their times beside each other; of many, the few best. What is chosen of them is kept.
+
+        And whether they were compared: else the times are of trials.
+        """
         assigned = self._assigned
         before = assigned.store.confirmed_many([state.task.key], assigned.target.key).get(state.task.key)
         finalists = self._finalists(state, before.schedule if before else None)
         if not before and len(finalists) < 2 and all(is_current(m.provenance, assigned.target) for _, m in finalists):
-            return finalists
+            return finalists, False
         always = {state.default} | ({before.schedule} if before else set())
         try:
             schedules = self._narrowed(state, [schedule for schedule, _ in finalists], always)
             compared = self._side_by_side(state, schedules, "comparison of task")
         except ReferenceFailed as failure:
             _log.warning("not compared: %s", failure)
-            return [entry for entry in finalists if not state.fails(entry[0])]
+            return [entry for entry in finalists if not state.fails(entry[0])], False
         if (choice := self._choice(state, compared)) is not None:
             record = Record(state.task.key, assigned.target.key, *choice)
             assigned.store.confirm(record, assigned.tenure.lease, [_told(self._report(state, compared))])
-        return compared
+        return compared, True
 
     def _narrowed(
         self, state: TaskState, schedules: Sequence[Schedule], always: Collection[Schedule]

@@ -59,6 +59,7 @@ class TaskReport:
     default_interval_s: Interval | None = None  # of `default_s`, and the next of `best_s`; None: not known
     best_interval_s: Interval | None = None
     noise: str = ""  # why the machine was too busy to rely on the times, for people; empty where it was not
+    is_confirmed: bool = True  # whether it was compared; else there was nothing to compare, and times are of its trial
 
     @property
     def gflops(self) -> float | None:
@@ -82,6 +83,7 @@ class TaskReport:
             "default_interval_ms": _in_ms(self.default_interval_s),
             "best_interval_ms": _in_ms(self.best_interval_s),
             "noise": self.noise,
+            "confirmed": self.is_confirmed,
         }
 
     @staticmethod
@@ -98,9 +100,10 @@ class TaskReport:
             best_s=in_s(data["best_ms"]),
             fraction_of_peak=data["fraction_of_peak"],
             schedule=data["schedule"],
-            default_interval_s=_in_s(data.get("default_interval_ms")),  # these three: none of a job of before
+            default_interval_s=_in_s(data.get("default_interval_ms")),  # this and the rest: none of a job of before
             best_interval_s=_in_s(data.get("best_interval_ms")),
             noise=data.get("noise", ""),
+            is_confirmed=data.get("confirmed", True),
         )
 
 
