@@ -134,6 +134,15 @@ def test_which_model_lookups_pick_by_and_why(look, keep, held_out, below, why, w
     assert view["newest_weights"] == [{"feature": NAMES[3], "words": MEANINGS[NAMES[3]].words, "share": 1.0}]
 
 
+def test_times_that_are_far_off_are_not_praised(look, keep):
+    """Lookups go by the order, which is good; but the times that it predicts are no help."""
+    keep(3, GOOD | {"time_error": 4.87}, WORSE | {"time_error": 0.31})
+    view, text = look()
+    assert view["picks"] == "snapshot"
+    standing_part = text.partition('id="standing"')[2].partition("<details>")[0]
+    assert 'class="good"' not in standing_part and "off by 487.0% in the median, those of the base model by 31.0%" in text
+
+
 def test_the_snapshots_and_what_became_of_each(look, keep):
     kept = [keep(number) for number in range(CONTENTS + 1)]
     later = keep(9, features_version="other"), keep(10, parent_sha256="ab" * 32)
