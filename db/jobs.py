@@ -401,6 +401,10 @@ class Jobs(Protocol):
         """
         ...
 
+    def wish(self, job_id: int) -> Wish | None:
+        """What is wished of a job and not yet done; cheaply. Raises NotFound."""
+        ...
+
     def newest_event(self, job_id: int) -> int:
         """The number of the job's newest event: how many it has. Raises NotFound."""
         ...

@@ -295,6 +295,14 @@ class SqlJobs(Jobs):
             return [Event(job_id, number, EventKind(kind), data, when) for number, kind, data, when in rows]
 
     @patient
+    def wish(self, job_id: int) -> Wish | None:
+        with self.database.read() as session:
+            found = session.execute(select(JobRow.wish).where(JobRow.id == job_id)).one_or_none()
+        if found is None:
+            raise NotFound(f"{self.database}: there is no job {job_id}")
+        return None if found.wish is None else Wish(found.wish)
+
+    @patient
     def newest_event(self, job_id: int) -> int:
         with self.database.read() as session:
             return self._newest_event(session, job_id)

@@ -519,7 +519,8 @@ class TestUnderALease:
                 jobs.finish(lease, state)
 
     def test_wishes_are_heard(self, jobs, lease):
-        assert jobs.pause(lease.job_id).wish is Wish.PAUSE
+        assert jobs.wish(lease.job_id) is None
+        assert jobs.pause(lease.job_id).wish is jobs.wish(lease.job_id) is Wish.PAUSE
         assert jobs.pause(lease.job_id).state is JobState.RUNNING
         assert jobs.renew(lease) is Wish.PAUSE
         assert jobs.resume(lease.job_id).wish is None

@@ -15,7 +15,7 @@ from tunewright.db.errors import StoreError
 from tunewright.db.jobs import EventKind, Jobs, Lease, LeaseLost, NewEvent, Wish
 
 SHARE = 3
-"""A lease is renewed this many times at least before it would be over."""
+"""A lease is renewed this many times before it would be over."""
 
 TICK_S = 1.0
 """How often progress is told, and what is wished of the job is heard."""
@@ -138,8 +138,12 @@ class Tenure:
         beaten_at = 0.0
         wished_at: float | None = None
         while not self._ended.wait(min(TICK_S, self._lease_s / SHARE)):
+            is_due = time.monotonic() - self._renewed_at >= self._lease_s / SHARE
             try:
-                self.tell()
+                if is_due or self._progress is not None:
+                    self.tell()
+                else:
+                    self._wish = self._jobs.wish(self.lease.job_id)
                 if time.monotonic() - beaten_at >= self._lease_s / SHARE:
                     self._beat()
                     beaten_at = time.monotonic()
