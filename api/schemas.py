@@ -363,9 +363,8 @@ class LookupAsked(Asked):
         max_length=MOST_TASKS,
         description="Tasks by key, for those that were `unknown` when asked for before.",
     )
-    model: Digest | None = Field(
-        None,
-        description="Digest of the model that has these tasks and no others: its last job may have kept the defaults.",
+    is_model: bool = Field(
+        False, description="Whether these are all tasks of one model: its last job may have kept the defaults."
     )
 
 
@@ -418,7 +417,7 @@ class LookupAnswer(Answer):
     items: list[LookupItem]
     kept: list[KeptShown] | None = Field(
         None,
-        description="Of the `model`, where its last job found nothing that makes it faster as a whole: all its tasks. "
+        description="Of the model, where its last job found nothing that makes it faster as a whole: all its tasks. "
         "It runs them on their defaults, whatever is best for them elsewhere.",
     )
     job: int | None = Field(None, description="With `tune=background`: the job that was queued for the misses.")

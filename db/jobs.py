@@ -401,6 +401,13 @@ class Jobs(Protocol):
         """
         ...
 
+    def last_of(self, task_keys: Collection[str], target_key: str) -> Job | None:
+        """The newest job of these very tasks on a target that has a result; None where there is none.
+
+        So models that differ in their weights alone, or in whether they have them, have their jobs in common.
+        """
+        ...
+
     def wish(self, job_id: int) -> Wish | None:
         """What is wished of a job and not yet done; cheaply. Raises NotFound."""
         ...

@@ -137,7 +137,7 @@ class JobTaskRow(Row):
 
     job_id: Mapped[int] = mapped_column(Id, ForeignKey("jobs.id"), primary_key=True)
     position: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
-    task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"))
+    task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"), index=True)
     occurrences: Mapped[int] = mapped_column(Integer)
 
 

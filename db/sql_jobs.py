@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import bindparam, delete, func, null, select
 from sqlalchemy import exc as sql
 from sqlalchemy.orm import Session
 
@@ -38,6 +38,9 @@ from .leases import NO_TARGET, Change, changing, claimed, may_be_taken, next_to_
 from .models import IS_UNFINISHED, ClaimRow, EventRow, JobRow, JobTaskRow, SubmissionRow, TargetRow, TrialRow
 from .schema import LOCK
 from .translate import clean, target_values, to_job, to_record
+
+LOOKED_AT = 64
+"""Jobs that have a task that is looked for, of which it is seen whether they have the others too: the newest ones."""
 
 RELEASED = delete(ClaimRow).where(ClaimRow.job_id == bindparam("job"), ClaimRow.epoch == bindparam("epoch"))
 """The claims of a lease are over."""
@@ -293,6 +296,28 @@ class SqlJobs(Jobs):
             self._newest_event(session, job_id)
             rows = session.execute(query.order_by(EventRow.number).limit(limit))
             return [Event(job_id, number, EventKind(kind), data, when) for number, kind, data, when in rows]
+
+    @patient
+    def last_of(self, task_keys: Collection[str], target_key: str) -> Job | None:
+        if not task_keys:
+            return None
+        wanted = set(task_keys)
+        ended = (JobState.SUCCEEDED.value, JobState.PAUSED.value)
+        some = (
+            select(JobRow.id)
+            .join(JobTaskRow, JobTaskRow.job_id == JobRow.id)
+            .where(JobTaskRow.task_key == min(wanted), JobRow.target_key == target_key, JobRow.state.in_(ended))
+            .where(JobRow.result.is_not(null()))
+            .order_by(JobRow.id.desc())
+            .limit(LOOKED_AT)
+        )
+        with self.database.read() as session:
+            found: dict[int, set[str]] = {job_id: set() for job_id in session.scalars(some)}
+            parts = select(JobTaskRow.job_id, JobTaskRow.task_key).where(JobTaskRow.job_id.in_(found))
+            for job_id, task_key in session.execute(parts):
+                found[job_id].add(task_key)
+            match = next((job_id for job_id, keys in found.items() if keys == wanted), None)
+            return None if match is None else _jobs(session, [self._row(session, match)])[0]
 
     @patient
     def wish(self, job_id: int) -> Wish | None:

@@ -56,7 +56,7 @@ def times(factor: float | None) -> str:
 
 def rough(text: str, noise: str) -> str:
     """A figure, marked where `noise` says why it can't be relied on, e.g. "~1.49 ms"."""
-    return f"~{text}" if noise and text != "-" else text
+    return f"~{text}" if noise and text[:1].isdigit() else text
 
 
 def between(interval: tuple[float, float] | None, unit: Callable[[float], str] = times) -> str:

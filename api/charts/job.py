@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from tunewright.tuner.text import gain
+from tunewright.tuner.text import gain, rough
 from tunewright.tuner.units import in_s
 
 from ..addresses import task_url
@@ -72,7 +72,8 @@ def _timed(view: views.JobPage) -> list[steps.Curve]:
     is_by_trials = view.asked.x is views.Abscissa.TRIALS
     at = float(view.trials) if is_by_trials else view.searched_s
     name = "timed: defaults kept" if view.latency.is_kept else "timed"
-    return [steps.Curve(name, [(at, view.latency.speedup)], gain(view.latency.speedup))]
+    note = rough(gain(view.latency.speedup), view.latency.noise)
+    return [steps.Curve(name, [(at, view.latency.speedup)], note)]
 
 
 def _curve(view: views.JobPage, curve: views.Curve, name: str) -> steps.Curve:

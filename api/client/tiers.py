@@ -145,10 +145,10 @@ class Lookups:
         """Task key -> what to use for it, for each of the tasks. Raises ValueError where `target` describes none."""
         return dict(self.answers(tasks, target).found)
 
-    def answers(self, tasks: Iterable[Task], target: Target | Mapping[str, Any], model_sha256: str = "") -> Answers:
+    def answers(self, tasks: Iterable[Task], target: Target | Mapping[str, Any], *, is_model: bool = False) -> Answers:
         """As `lookup`, and which tasks nobody answered for: those have their default.
 
-        Where these are all tasks of a model, also whether that keeps its defaults: see `tuner.lookup.kept`.
+        Where `is_model` these are all tasks of one: also whether that keeps its defaults, see `tuner.lookup.kept`.
         """
         wanted = {task.key: task for task in tasks}
         device = _target(target)
@@ -159,16 +159,17 @@ class Lookups:
             if (kept := self._kept(task, device)) is not None:
                 one, kept_s = kept
                 (found if 0 <= time.time() - kept_s < _fresh_s(one) else stale)[key] = one
-        verdict = self._verdict(model_sha256, device)
-        is_open = bool(model_sha256) and not (verdict and 0 <= time.time() - verdict.told_s < CONFIRMED_FRESH_S)
+        model = _model_key(wanted) if is_model else ""
+        verdict = self._verdict(model, device)
+        is_open = is_model and not (verdict and 0 <= time.time() - verdict.told_s < CONFIRMED_FRESH_S)
         asked = [task for key, task in wanted.items() if is_open or key not in found]
         if asked:
-            fresh, reasons, told = self._ask(asked, device, model_sha256 if is_open else "")
+            fresh, reasons, told = self._ask(asked, device, is_model=is_open)
             for one in fresh.values():
                 self._keep(one, device)
             if told is not None:
                 verdict = told
-                self._keep_verdict(model_sha256, device, told)
+                self._keep_verdict(model, device, told)
             found = stale | found | fresh
             unanswered = {key: reason for key, reason in reasons.items() if key not in found}
         complete = {key: found.get(key) or unmeasured(task, device) for key, task in wanted.items()}
@@ -210,16 +211,16 @@ class Lookups:
     # The server
 
     def _ask(
-        self, tasks: Sequence[Task], target: Target, model_sha256: str
+        self, tasks: Sequence[Task], target: Target, *, is_model: bool
     ) -> tuple[dict[str, Found], dict[str, str], Verdict | None]:
         """What the server says, without what it leaves to us; why it said nothing, or nothing of use, of others; and
-        what it says of the model, where one has these tasks.
+        what it says of the model that they are of, if they are.
         """
         if self._breaker.rest_s:
             self._note(f"{self.server} failed before, so it is not asked for a while", is_news=False)
             return {}, dict.fromkeys((task.key for task in tasks), "it failed before"), None
         exchange = Exchange(self.server, self._found_key(), self._breaker.limit_s(self._timeout_s))
-        answers, failure = exchange.lookups(tasks, target, model_sha256)
+        answers, failure = exchange.lookups(tasks, target, is_model)
         if failure is None:
             self._breaker.answered()
         else:
@@ -235,7 +236,7 @@ class Lookups:
                 except ValueError as error:
                     reasons[task.key] = f"an answer can't be used: {error}"
                     self._note(f"{self.server}: {reasons[task.key]}")
-        told = Verdict.read(exchange.kept, time.time()) if model_sha256 and failure is None else None
+        told = Verdict.read(exchange.kept, time.time()) if is_model and failure is None else None
         return found, reasons, told
 
     def _found_key(self) -> str | None:
@@ -285,25 +286,25 @@ class Lookups:
             while len(self._memory) > REMEMBERED:
                 self._memory.popitem(last=False)
 
-    def _verdict(self, model_sha256: str, target: Target) -> Verdict | None:
+    def _verdict(self, model: str, target: Target) -> Verdict | None:
         """What was told of a model; None where nothing was kept of it that can be used."""
-        if not model_sha256:
+        if not model:
             return None
-        place = target.key, model_sha256
+        place = target.key, model
         with self._lock:
             if place in self._verdicts:
                 return self._verdicts[place]
         try:
-            data = json.loads(_small_file(self._path(f"model-{model_sha256}", target)))
+            data = json.loads(_small_file(self._path(f"model-{model}", target)))
             return Verdict.read(data["answer"]["kept"], float(data["kept_s"]))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
-    def _keep_verdict(self, model_sha256: str, target: Target, verdict: Verdict) -> None:
+    def _keep_verdict(self, model: str, target: Target, verdict: Verdict) -> None:
         with self._lock:
-            self._verdicts[target.key, model_sha256] = verdict
+            self._verdicts[target.key, model] = verdict
         kept = None if verdict.kept is None else list(verdict.kept.values())
-        self._write(f"model-{model_sha256}", target, {"kept": kept}, verdict.told_s)
+        self._write(f"model-{model}", target, {"kept": kept}, verdict.told_s)
 
     def _path(self, task_key: str, target: Target) -> Path:
         return self._folder / target.key / f"{task_key}.json"
@@ -337,6 +338,11 @@ class Lookups:
                 path.unlink(missing_ok=True)
 
 
+def _model_key(task_keys: Iterable[str]) -> str:
+    """What a model is called by its tasks."""
+    return hashlib.sha256(" ".join(sorted(task_keys)).encode()).hexdigest()
+
+
 def _fresh_s(found: Found) -> float:
     """How long an answer is used without asking again. What nobody measured is asked for every time."""
     if found.confirmed:
@@ -362,7 +368,7 @@ def _target(target: Target | Mapping[str, Any]) -> Target:
         return target
     try:
         return Target.from_json(dict(target))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"that is no target: {error}") from error
 
 

@@ -64,18 +64,18 @@ class Exchange:
         self.kept: Any = None  # as JSON data, what a server told of the tasks of a model that keeps its defaults
 
     def lookups(
-        self, tasks: Sequence[Task], target: Target, model_sha256: str = ""
+        self, tasks: Sequence[Task], target: Target, is_model: bool = False
     ) -> tuple[dict[str, Any], str | None]:
         """Task key -> answer as JSON data, of those that came in time; and what went wrong, if something did.
 
-        Where these are all tasks of a model, `kept` says then what was told of it.
+        Where `is_model` these are all tasks of one, and `kept` says then what was told of it.
         """
         answers: dict[str, Any] = {}
 
         def talk(client: httpx.Client) -> None:
             unknown: list[Task] = []
             for batch in _parts(tasks, KEYS_AT_ONCE):
-                for task, item in zip(batch, self._items(client, batch, target, model_sha256), strict=True):
+                for task, item in zip(batch, self._items(client, batch, target, is_model=is_model), strict=True):
                     if item.get("match") == "unknown":
                         unknown.append(task)
                     else:
@@ -115,15 +115,15 @@ class Exchange:
         client: httpx.Client,
         tasks: Sequence[Task],
         target: Target,
-        model_sha256: str = "",
+        is_model: bool = False,
         definitions: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
         """The answers to one request, in the order of the tasks. Raises Failed."""
         body: dict[str, Any] = {"target": target.to_json(), "tasks": [task.key for task in tasks]}
         if definitions:
             body["definitions"] = definitions
-        if model_sha256:
-            body["model"] = model_sha256
+        if is_model:
+            body["is_model"] = True
         limit_bytes = ANSWER_BYTES + ANSWER_BYTES_A_TASK * len(tasks)
         with client.stream("POST", "/v1/lookups", json=body, extensions=self._extensions()) as answer:
             self._check_status(answer.status_code)
@@ -141,7 +141,7 @@ class Exchange:
         fits = isinstance(items, list) and len(items) == len(tasks) and all(isinstance(item, dict) for item in items)
         if not fits or data.get("target") != target.key:
             raise Failed("its answer is not what was asked for: is that a tunewright server?")
-        if model_sha256:
+        if is_model:
             self.kept = data.get("kept")
         return list(items)
 

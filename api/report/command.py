@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from tunewright.db.reading import open_reader
+from tunewright.tuner.jobs.report import Outcome
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import large, printable
 
@@ -60,6 +62,7 @@ def report(job_id: int, output: Path, db: str | None) -> dict[str, Any]:
         "job": job.id,
         "label": job.label,
         "state": job.state.value,
+        "outcome": None if job.outcome is None else job.outcome.value,
         "html": str(place.html),
         "size_bytes": len(files[place.html]),
         "plots": [str(path) for path in files if path != place.html],
@@ -82,6 +85,10 @@ def _write(path: Path, data: bytes) -> None:
 def render_report(console: Console, data: dict[str, Any]) -> None:
     """The files, one a line."""
     size = large(data["size_bytes"], "B")
-    console.print(f"{printable(data['html'])}: job {data['job']}, {data['state']}, {size}", soft_wrap=True)
+    console.print(f"{printable(data['html'])}: job {data['job']}, {_ended(data)}, {size}", soft_wrap=True)
     for path in data["plots"]:
         console.print(printable(path), soft_wrap=True)
+
+
+def _ended(data: Mapping[str, Any]) -> str:
+    return "defaults kept" if data["outcome"] == Outcome.DEFAULTS_KEPT else str(data["state"])

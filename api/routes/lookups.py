@@ -67,8 +67,8 @@ async def look_up(
         queued = await in_thread(partial(lookups.tune, target_key, target, Read(items, sent), key.owner))
         job = b', "job": %s' % json.dumps(queued).encode()
     kept = b""
-    if asked.model is not None:
-        told = await in_thread(partial(kept_defaults, here.store, asked.model, asked.tasks, target_key))
+    if asked.is_model:
+        told = await in_thread(partial(kept_defaults, here.store, asked.tasks, target_key))
         kept = b', "kept": %s' % json.dumps(None if told is None else list(told.values())).encode()
     text = b", ".join(items[one].text for one in asked.tasks)
     content = b'{"target": "%s", "items": [%s]%s%s}' % (target_key.encode(), text, kept, job)

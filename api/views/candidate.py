@@ -207,7 +207,8 @@ class Facts:
     @property
     def question(self) -> Question:
         """What there is to explain: this schedule, whether or not it is the best."""
-        measured_s = self.detail.line.median_s if self.detail else None
+        is_best = self.best is not None and self.best.schedule == self.schedule
+        measured_s = self.best.median_s if is_best and self.best else self.detail.line.median_s if self.detail else None
         return Question(self.task, self.target, self.default, self.schedule, measured_s, self.peak_gflops)
 
 

@@ -327,7 +327,7 @@ def test_log_lines(lines, serve, kit):
         client.get("/metrics")
     told = [line for line in lines() if line["event"] == "request"]
     first, second = told[0], told[1]
-    assert (first["path"], first["status"], first["request_id"]) == ("/v1/jobs/7", 404, "the-request")
+    assert (first["path"], first["status"], first["request_id"]) == ("/v1/jobs/7", 422, "the-request")
     assert first["key_id"] == one.token.split("_")[1]
     assert second["path"].startswith("/v1/x\x1b[31m\n\x00\u202etw_")
     assert len(told) == 2  # what Prometheus asks every few seconds is not worth a line

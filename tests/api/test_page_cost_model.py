@@ -140,7 +140,9 @@ def test_times_that_are_far_off_are_not_praised(look, keep):
     view, text = look()
     assert view["picks"] == "snapshot"
     standing_part = text.partition('id="standing"')[2].partition("<details>")[0]
-    assert 'class="good"' not in standing_part and "off by 487.0% in the median, those of the base model by 31.0%" in text
+    assert (
+        'class="good"' not in standing_part and "off by 487.0% in the median, those of the base model by 31.0%" in text
+    )
 
 
 def test_the_snapshots_and_what_became_of_each(look, keep):

@@ -175,6 +175,7 @@ def test_a_frozen_database_says_when_the_best_was_created(path, tmp_path):
 
 BEFORE_TRUST = ";".join(
     [
+        "DROP INDEX ix_job_tasks_task_key",
         "DROP TABLE voids",
         *(
             f"ALTER TABLE {table} DROP COLUMN {column}"

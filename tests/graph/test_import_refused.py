@@ -47,7 +47,7 @@ GOOD = "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
 
 def test_bytes_that_are_no_model():
     refused(b"", "empty")
-    refused(b"PK\x03\x04 a zip, not a model", "not an ONNX model")
+    refused(b"PK\x03\x04 a zip, not a model", "a zip archive, as PyTorch saves its models, not ONNX")
     refused(b"\x00" * 100, "not an ONNX model")
     refused(ModelProto(ir_version=8), "not an ONNX model")
     model = parsed(GOOD)

@@ -545,7 +545,7 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
     assert report.rejected_interval[0] <= 1.0
     assert Report.from_json(json.loads(json.dumps(report.to_json()))).outcome is ReportOutcome.DEFAULTS_KEPT
     found = lookup(store, tasks(network), TARGET)
-    told = kept_defaults(store, network.sha256, found, TARGET.key)
+    told = kept_defaults(store, found, TARGET.key)
     assert told is not None
     kept = on_defaults(found, TARGET, told)
     for task in report.tasks:
@@ -553,8 +553,8 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
         assert found[task.key].schedule != default and found[task.key].expected_s == task.best_s
         assert (kept[task.key].schedule, kept[task.key].match) == (default, Match.EXACT)
         assert kept[task.key].expected_s == task.default_s
-    assert kept_defaults(store, "0" * 64, found, TARGET.key) is None
-    assert kept_defaults(store, network.sha256, [*found][:1], TARGET.key) is None  # as with other dimensions
+    assert kept_defaults(store, [], TARGET.key) is kept_defaults(store, found, "0" * 64) is None
+    assert kept_defaults(store, [*found][:1], TARGET.key) is None  # as with other dimensions
     for nonsense in (
         {},
         {key: {"chosen": 1} for key in told},
@@ -563,7 +563,7 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
         with pytest.raises(ValueError):
             on_defaults(found, TARGET, nonsense)
     job(network, store, Told(by_key), seed=1, timing=takes(default=3e-3, tuned=2e-3))
-    assert kept_defaults(store, network.sha256, found, TARGET.key) is None
+    assert kept_defaults(store, found, TARGET.key) is None
 
 
 def test_a_model_whose_defaults_fail_is_run_on_what_was_found(network: Model, store: SqlStore) -> None:

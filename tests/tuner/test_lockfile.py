@@ -104,7 +104,7 @@ def test_and_refused_where_one_does_not(lock: Path) -> None:
         ("[]", "is no lock file; tunewright lock makes one"),
         ('{"schema": 2}', "is of schema 2; this version reads 1"),
         ('{"schema": 1}', "no lock file that can be read: KeyError"),
-        ('{"schema": 1, "target": {"kind": "cpu"}}', "no lock file that can be read: TypeError"),
+        ('{"schema": 1, "target": {"kind": "cpu"}}', "no lock file that can be read: 'triple', 'cpu'"),
         ("[" * 100_000, "no lock file that can be read"),
         ("\N{SNOWMAN}", "no lock file that can be read"),
     ],

@@ -115,7 +115,7 @@ def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> None:
             str(task["trials"]),
             rough(duration(task["default_ms"]), noise) + tried,
             rough(duration(task["best_ms"]), noise) + tried,
-            gain(ratio(task["default_ms"], task["best_ms"])),
+            rough(gain(ratio(task["default_ms"], task["best_ms"])), noise),
             f"{gflops:.1f}" if gflops else "-",  # what only moves data has no operations to count
             share(task["fraction_of_peak"] or None),
         ]

@@ -165,7 +165,9 @@ class UploadTiming:
             return ModelTimes(reason=f"the machine that the job ran from is no {self._target}")
         try:
             return self._timed(wanted)
-        except (NotFound, OSError, Failed) as fault:
+        except NotFound:  # as of a job that a command began, and a tuner process took up
+            return ModelTimes(reason="its model was not sent to the service")
+        except (OSError, Failed) as fault:
             return ModelTimes(reason=_line(message(fault)))
         except (KeyError, TypeError, ValueError):
             return ModelTimes(reason="the process that timed it answered nonsense")

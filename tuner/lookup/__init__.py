@@ -34,12 +34,10 @@ __all__ = [
 ]
 
 
-def look_up_in(
-    db: str | None, tasks: Sequence[Task], target: Target, model_sha256: str = ""
-) -> tuple[dict[str, Found], Kept | None]:
+def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> tuple[dict[str, Found], Kept | None]:
     """What to use for tasks by the database of that URL, all rungs of the ladder; its cost model is read if need be.
 
-    Of the tasks of a model also what was told of them where it keeps its defaults: see `kept`.
+    They are all tasks of a model: also what was told of them where that keeps its defaults, see `kept`.
 
     Where the default one is not there yet, what the base model knows is known. Raises NoDatabase where one was named
     and is not there, StoreError where it can't be read.
@@ -51,7 +49,7 @@ def look_up_in(
     try:
         with open_reader(db or settings().db) as store:
             found = look_up(store, tasks, target)
-            return found, kept_defaults(store, model_sha256, found, target.key) if model_sha256 else None
+            return found, kept_defaults(store, found, target.key)
     except NoDatabase:
         if db is not None:
             raise

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 DEFAULTS_KEPT = "defaults_kept"
 """What a job's result says of such a model as its `outcome`: see `jobs.report`."""
 
-LOOKED_AT = 16
-"""Jobs of a model that are gone through for one of the same tasks: with other dimensions it has others."""
-
 TOLD = ("key", "chosen", "default_ms", "default_interval_ms")
 """What is told of a task of such a model, out of the result of its job."""
 
@@ -30,20 +27,15 @@ Kept = Mapping[str, Mapping[str, Any]]
 """What is told of each task of such a model, by key."""
 
 
-def kept_defaults(store: SqlStore, model_sha256: str, task_keys: Collection[str], target_key: str) -> Kept | None:
-    """Of a model with these tasks whose last job kept the defaults, what that told of them; None elsewhere.
+def kept_defaults(store: SqlStore, task_keys: Collection[str], target_key: str) -> Kept | None:
+    """Of the model with these tasks, if its last job kept the defaults, what that told of them; else None.
 
     Raises StoreError.
     """
-    from tunewright.db.jobs import JobState  # not for clients of a server
-
-    states = (JobState.SUCCEEDED, JobState.PAUSED)
-    for job in store.jobs.list(states, model_sha256=model_sha256, target_key=target_key, limit=LOOKED_AT):
-        if job.result is not None and {task.task_key for task in job.spec.tasks} == set(task_keys):
-            if job.result.get("outcome") != DEFAULTS_KEPT:
-                return None
-            return {one["key"]: {name: one[name] for name in TOLD} for one in job.result["tasks"]}
-    return None
+    job = store.jobs.last_of(task_keys, target_key)
+    if job is None or job.result is None or job.result.get("outcome") != DEFAULTS_KEPT:
+        return None
+    return {one["key"]: {name: one[name] for name in TOLD} for one in job.result["tasks"]}
 
 
 def on_defaults(found: Mapping[str, Found], target: Target, kept: Kept) -> dict[str, Found]:

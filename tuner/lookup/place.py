@@ -17,7 +17,10 @@ from . import Found, look_up_in, measured_s
 from .kept import Kept, on_defaults
 from .lockfile import read_lock
 
-KEPT = "the last tuning job found nothing that makes this model faster as a whole, so it keeps its defaults"
+KEPT = (
+    "the last tuning job did not see this model become faster as a whole, so it keeps its defaults; "
+    "tuned again on a quiet machine it may not"
+)
 """What a session says of such a model."""
 
 TIERS = "tunewright.api.client.tiers"
@@ -99,10 +102,10 @@ class Place:
             return Prepared(model, target, dims, found, tuple(notes))
         tasks = [task for task, _ in model.tasks.values()]
         if self.server is None:
-            found, kept = look_up_in(self.db, tasks, target, model.sha256)
+            found, kept = look_up_in(self.db, tasks, target)
             return _prepared(Prepared(model, target, dims, found), kept)
         client = import_module(TIERS).lookups(self.server)
-        answers = client.answers(tasks, target, model.sha256)
+        answers = client.answers(tasks, target, is_model=True)
         prepared = Prepared(model, target, dims, answers.found, tuple(client.notes), answers.unanswered)
         return _prepared(prepared, answers.kept)
 

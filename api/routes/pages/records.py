@@ -47,7 +47,7 @@ async def records(
 async def looked_up(lookups: Answering, task_key: str, target_key: str) -> LookupItem:
     """The answer that `POST /v1/lookups` gives for one task now. Raises Problem for an unknown target, StoreError."""
     await lookups.prepared()  # what is remembered of it and changed since is forgotten
-    asked = LookupAsked(target=target_key, tasks=[task_key], model=None)
+    asked = LookupAsked(target=target_key, tasks=[task_key], is_model=False)
     read = await in_thread(partial(lookups.read, target_key, None, asked, [task_key]))
     return LookupItem.model_validate_json(read.items[task_key].text)
 
