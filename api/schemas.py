@@ -408,6 +408,7 @@ class KeptShown(Answer):
     chosen: int = Field(description="How often the model runs it.")
     default_ms: float | None = Field(description="What its default takes, timed in turn with the best.")
     default_interval_ms: tuple[float, float] | None = Field(description="95% interval of that.")
+    default_schedule: str = Field(description="Key of that default: another version may have another one.")
 
 
 class LookupAnswer(Answer):

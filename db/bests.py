@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, select
@@ -51,12 +51,13 @@ TURNS, LANES = 0x62657374, 256  # "best"
 def note(database: Database, session: Session, pairs: Iterable[tuple[str, str]]) -> None:
     """Something was stored of these pairs of target and task: choose anew. The last thing that a transaction does.
 
-    Transactions that change the same pair take turns here, so each chooses from what the one before it has stored.
+    Transactions that change the same pair take turns, so each chooses from what the one before it has stored.
     """
+    pairs = set(pairs)
+    take_turn(database, session.connection(), pairs)
     by_target: dict[str, list[str]] = {}
-    for target_key, task_key in sorted(set(pairs)):
+    for target_key, task_key in sorted(pairs):
         by_target.setdefault(target_key, []).append(task_key)
-    _take_turn(database, session.connection(), by_target)
     for target_key, task_keys in by_target.items():
         for keys in batches(task_keys, KEYS_AT_ONCE):
             _choose(database, session, target_key, keys)
@@ -65,13 +66,12 @@ def note(database: Database, session: Session, pairs: Iterable[tuple[str, str]])
 def note_trial(database: Database, connection: Connection, values: dict[str, Any], standing: Row[Any]) -> None:
     """`note` for one trial, as it was stored just now: only comparing it with what was best is much cheaper.
 
-    `standing` is what `STANDING` said before, in the same transaction.
+    `standing` is what `STANDING` said before, in the same transaction, which has taken its turn since.
     """
     target_key, task_key, is_ok = values["target_key"], values["task_key"], values["status"] == Status.OK.value
     if not is_ok and not standing.is_imported:  # failures move nothing but what was imported
         return
     if not database.is_sqlite:  # others may have stored something since; SQLite has one writer
-        _take_turn(database, connection, {target_key: [task_key]})
         standing = connection.execute(STANDING, {"target": target_key, "task": task_key}).one()
     best_s, confirmed_at = standing.best_s, standing.confirmed_at
     is_superseded = confirmed_at is not None and confirmed_at >= values["created_at"]  # while it was being stored
@@ -91,11 +91,15 @@ def _choose(database: Database, session: Session, target_key: str, task_keys: Se
         session.execute(delete(BestRow).where(BestRow.target_key == target_key, BestRow.task_key.in_(gone)))
 
 
-def _take_turn(database: Database, connection: Connection, by_target: Mapping[str, Sequence[str]]) -> None:
-    """Wait for others who change these; SQLite has one writer anyway. Lanes ascend, so nobody waits in a circle."""
+def take_turn(database: Database, connection: Connection, pairs: Iterable[tuple[str, str]]) -> None:
+    """Wait for others who change these pairs of target and task; SQLite has one writer anyway.
+
+    Before anything of them is read that others may change, such as what was taken back. Lanes ascend, so nobody waits
+    in a circle. To take the same turn again costs little.
+    """
     if database.is_sqlite:
         return
-    lanes = {_lane(target_key, task_key) for target_key, task_keys in by_target.items() for task_key in task_keys}
+    lanes = {_lane(target_key, task_key) for target_key, task_key in pairs}
     for lane in sorted(lanes):
         connection.execute(select(func.pg_advisory_xact_lock(TURNS, lane)))
 

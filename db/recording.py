@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 
 from tunewright.search_space.measurement import Record
 
-from .bests import STANDING, note_trial
+from .bests import STANDING, note_trial, take_turn
 from .choice import trial_moment
 from .database import Database
 from .jobs import Lease, NewEvent
@@ -97,7 +97,8 @@ class Recording:
         values, adding = measured_values(record, trial_moment(now, standing.confirmed_at)), self._adding
         if job_id is not None:
             values, adding = values | {"job_id": job_id, "job": job_id}, self._adding_next
-        if standing.voids:
+        take_turn(self._database, connection, [(record.target_key, record.task_key)])
+        if standing.voids or not self._database.is_sqlite:  # others may have taken it back since that was read
             values |= voided(connection, values)
         is_new = connection.execute(adding, values).one_or_none() is not None
         if not is_new and self._give_way(connection, values):

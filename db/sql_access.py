@@ -104,7 +104,7 @@ class SqlKeys(Keys):
         with self.database.write() as session:
             row = self._row(session, token, lock=True)  # who revokes it waits, and then finds the session too
             now = self.database.now(session)
-            if row is None or not _in_force(row, now):
+            if row is None or row.is_passing or not _in_force(row, now):  # a session begins none
                 return None
             until = now + timedelta(seconds=expires_in_s)
             begun = KeyRow(

@@ -19,7 +19,7 @@ from tunewright.search_space.measurement import Record
 from tunewright.search_space.schedule import Schedule
 
 from .admission import first_fault
-from .bests import note
+from .bests import note, take_turn
 from .database import KEYS_AT_ONCE, Database, batches, column_of, patient
 from .exchange import BadLine, Entry, Kind, Void, parse, to_json
 from .models import ConfirmationRow, Measured, RepeatRow, TargetRow, TaskRow, TrialRow
@@ -136,7 +136,9 @@ class Exchange:
             )
             for kind in (Kind.TRIAL, Kind.CONFIRMATION)
         )
+        pairs = {(entry.record.target_key, entry.record.task_key) for entry in entries}
         with self.database.write() as session:
+            take_turn(self.database, session.connection(), pairs)
             for target_key in targets:
                 # What is taken back here stays so, whoever sends it again.
                 voids = voids_in_force(session, target_key, tasks)
@@ -149,7 +151,7 @@ class Exchange:
             if added < len(trials):
                 added += self.database.add(session, RepeatRow, MOMENT_KEY, _others(session, trials))
             added += self.database.add(session, ConfirmationRow, MOMENT_KEY, confirmations)
-            note(self.database, session, {(entry.record.target_key, entry.record.task_key) for entry in entries})
+            note(self.database, session, pairs)
             return added
 
 

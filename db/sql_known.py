@@ -159,20 +159,16 @@ class SqlKnown(Known):
         failed: dict[str, set[str]] = {}
         with self.database.read() as session:
             for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-                ours = select(TrialRow.id).where(
-                    TrialRow.task_key == TaskRow.key,
+                query = select(TrialRow.task_key, TrialRow.schedule_key).where(
+                    TrialRow.task_key.in_(keys),
                     TrialRow.target_key == target_key,
-                    TrialRow.is_imported.is_(False),
+                    TrialRow.status != Status.OK.value,
+                    TrialRow.is_imported.is_(False),  # anybody can say that a schedule fails
                 )
-                timed_here = set(session.scalars(select(TaskRow.key).where(TaskRow.key.in_(keys), ours.exists())))
-                query = select(TrialRow.task_key, TrialRow.schedule_key, TrialRow.is_imported).where(
-                    TrialRow.task_key.in_(keys), TrialRow.target_key == target_key, TrialRow.status != Status.OK.value
-                )
-                for task_key, schedule_key, is_imported in session.execute(query):
-                    if not is_imported or task_key not in timed_here:
-                        failed.setdefault(task_key, set()).add(schedule_key)
+                for task_key, schedule_key in session.execute(query):
+                    failed.setdefault(task_key, set()).add(schedule_key)
                 for row in newest_confirmations(session, keys, target_key):
-                    if row.status != Status.OK.value and not (row.is_imported and row.task_key in timed_here):
+                    if row.status != Status.OK.value and not row.is_imported:
                         failed.setdefault(row.task_key, set()).add(row.schedule_key)
                 for task_key, schedule_key in voids_in_force(session, target_key, keys):
                     failed.setdefault(task_key, set()).add(schedule_key)

@@ -22,7 +22,7 @@ from tunewright.search_space.schedule import Schedule
 from . import exchange
 from .access import Keys
 from .admission import current
-from .bests import note
+from .bests import note, take_turn
 from .choice import best_rows, confirmation_moment, newest_confirmations
 from .cost_models import CostModels
 from .database import Database, column_of, patient, row_counts
@@ -209,6 +209,7 @@ class SqlStore(Store):
                 if job is None:
                     return
                 change.tell_all(job, events)
+            take_turn(self.database, change.session.connection(), [(record.target_key, record.task_key)])
             moment = confirmation_moment(change.session, change.now, record.task_key, record.target_key)
             values = measured_values(record, moment)
             change.session.add(ConfirmationRow(**values | voided(change.session, values)))

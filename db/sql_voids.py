@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
 
-from .bests import note
+from .bests import note, take_turn
 from .database import KEYS_AT_ONCE, Database, batches, patient
 from .errors import NotFound
 from .exchange import Void
@@ -79,6 +79,7 @@ class SqlVoids(Voids):
     @patient
     def void(self, task_key: str, target_key: str, schedule_key: str, reason: str) -> int:
         with self.database.write() as session:
+            take_turn(self.database, session.connection(), [(target_key, task_key)])
             count = _count(session, task_key, target_key, schedule_key)
             if not count:
                 raise NotFound(f"{self.database}: nothing is stored of that schedule")
@@ -95,6 +96,7 @@ class SqlVoids(Voids):
     @patient
     def lift(self, task_key: str, target_key: str, schedule_key: str) -> int:
         with self.database.write() as session:
+            take_turn(self.database, session.connection(), [(target_key, task_key)])
             void = voids_in_force(session, target_key, [task_key]).get((task_key, schedule_key))
             if void is None:
                 raise NotFound(f"{self.database}: that schedule is not taken back here")

@@ -161,7 +161,7 @@ class Lookups:
                 (found if 0 <= time.time() - kept_s < _fresh_s(one) else stale)[key] = one
         model = _model_key(wanted) if is_model else ""
         verdict = self._verdict(model, device)
-        is_open = is_model and not (verdict and 0 <= time.time() - verdict.told_s < CONFIRMED_FRESH_S)
+        is_open = is_model and not (verdict and 0 <= time.time() - verdict.told_s < FRESH_S)
         asked = [task for key, task in wanted.items() if is_open or key not in found]
         if asked:
             fresh, reasons, told = self._ask(asked, device, is_model=is_open)

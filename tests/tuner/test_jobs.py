@@ -548,6 +548,8 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
     told = kept_defaults(store, found, TARGET.key)
     assert told is not None
     kept = on_defaults(found, TARGET, told)
+    assert kept is not None
+    assert on_defaults(found, TARGET, {key: {**one, "default_schedule": "0" * 64} for key, one in told.items()}) is None
     for task in report.tasks:
         default = default_schedule(network.tasks[task.key][0], TARGET)
         assert found[task.key].schedule != default and found[task.key].expected_s == task.best_s

@@ -92,6 +92,7 @@ class Confirming:
             best_interval_s=_edges_s(best),
             noise=best.provenance.get(NOISE, "") if best else "",
             is_confirmed=is_confirmed,
+            default_key=state.default.key,
         )
         return self._beside_peak(report)
 

@@ -229,7 +229,7 @@ def judged(report: Report, times: ModelTimes, target: Target, assembly: Assembly
     It has to be faster by more than what could be chance, else it stays on its defaults and takes what it took.
     """
     default, tuned, speedup = times.taken(DEFAULT), times.taken(TUNED), times.ratio(DEFAULT, TUNED)
-    report = replace(report, noise=times.noise(target.threads).reason, outcome=Outcome.UNTIMED)
+    report = replace(report, noise=times.noise(target).reason, outcome=Outcome.UNTIMED)
     if default is not None:
         report = replace(report, default_s=default.median_s, default_interval_s=(default.low_s, default.high_s))
     if tuned is not None:

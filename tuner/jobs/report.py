@@ -59,6 +59,7 @@ class TaskReport:
     default_interval_s: Interval | None = None  # of `default_s`, and the next of `best_s`; None: not known
     best_interval_s: Interval | None = None
     noise: str = ""  # why the machine was too busy to rely on the times, for people; empty where it was not
+    default_key: str = ""  # of the default schedule: another version may have another one
     is_confirmed: bool = True  # whether it was compared; else there was nothing to compare, and times are of its trial
 
     @property
@@ -84,6 +85,7 @@ class TaskReport:
             "best_interval_ms": _in_ms(self.best_interval_s),
             "noise": self.noise,
             "confirmed": self.is_confirmed,
+            "default_schedule": self.default_key,
         }
 
     @staticmethod
@@ -104,6 +106,7 @@ class TaskReport:
             best_interval_s=_in_s(data.get("best_interval_ms")),
             noise=data.get("noise", ""),
             is_confirmed=data.get("confirmed", True),
+            default_key=data.get("default_schedule", ""),
         )
 
 

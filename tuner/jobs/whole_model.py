@@ -103,10 +103,11 @@ class ModelTimes:
         told = taken.median_s / other_taken.median_s  # what people see need not be the median of the ratios
         return min(found.low_s, told), max(found.high_s, told)
 
-    def noise(self, threads: int) -> Noise:
-        """How far they can be relied on."""
+    def noise(self, target: Target) -> Noise:
+        """How far they can be relied on. Others on a machine's processors leave its GPU alone."""
         spread = max((interval(one.samples_s).width for one in self.latencies.values()), default=0.0)
-        return Noise.of(self.disturbance, threads, spread)
+        disturbance = UNDISTURBED if target.gpu is not None else self.disturbance
+        return Noise.of(disturbance, target.threads, spread)
 
 
 Timing = Callable[[Wanted], ModelTimes]

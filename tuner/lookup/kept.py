@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEFAULTS_KEPT = "defaults_kept"
 """What a job's result says of such a model as its `outcome`: see `jobs.report`."""
 
-TOLD = ("key", "chosen", "default_ms", "default_interval_ms")
+TOLD = ("key", "chosen", "default_ms", "default_interval_ms", "default_schedule")
 """What is told of a task of such a model, out of the result of its job."""
 
 Kept = Mapping[str, Mapping[str, Any]]
@@ -38,12 +38,15 @@ def kept_defaults(store: SqlStore, task_keys: Collection[str], target_key: str) 
     return {one["key"]: {name: one[name] for name in TOLD} for one in job.result["tasks"]}
 
 
-def on_defaults(found: Mapping[str, Found], target: Target, kept: Kept) -> dict[str, Found]:
+def on_defaults(found: Mapping[str, Found], target: Target, kept: Kept) -> dict[str, Found] | None:
     """What the tasks of such a model run on. `found` is what is best for each of them.
 
-    Raises ValueError for what can't have been told of these tasks.
+    None where this version has other defaults than those that were timed. Raises ValueError for what can't have been
+    told of these tasks.
     """
     try:
+        if any(default_schedule(one.task, target).key != kept[key]["default_schedule"] for key, one in found.items()):
+            return None
         return {key: _default(one, target, kept[key]) for key, one in found.items()}
     except (KeyError, TypeError) as error:
         raise ValueError("it tells nothing of the tasks") from error

@@ -112,9 +112,9 @@ class Place:
 
 def _prepared(prepared: Prepared, kept: Kept | None) -> Prepared:
     """As the model uses what was found for its tasks: on its defaults where these were kept."""
-    if kept is None:
+    found = None if kept is None else on_defaults(prepared.found, prepared.target, kept)
+    if found is None:
         return prepared
-    found = on_defaults(prepared.found, prepared.target, kept)
     return replace(prepared, found=found, notes=(*prepared.notes, KEPT), other=prepared.found)
 
 
