@@ -34,6 +34,7 @@ TASK: dict[str, Any] = {
     "match": "exact",
     "basis": "measured",
     "confirmed": True,
+    "noise": "",
     "provenance": {},
     "expected_ms": 0.0987,
     "schedule": {"sketch": "contraction", "version": 1, "values": {f"knob{n}": n for n in range(12)}},

@@ -43,6 +43,8 @@ def tasks(
             "occurrences": count,
             "chosen": _uses(chosen, key),
             "best_ms": _best_ms(prepared.best[key]),
+            "confirmed": prepared.best[key].confirmed,
+            "noise": _noise(prepared.best[key]),
         }
         for key, (task, count) in prepared.model.tasks.items()
     ]
@@ -69,6 +71,16 @@ def _best_ms(found: Found) -> float | None:
     return in_ms(found.expected_s) if found.basis in (Basis.MEASURED, Basis.IMPORTED) else None
 
 
+def _noise(found: Found) -> str:
+    """Why the machine was too busy to rely on that; empty where it was not."""
+    return found.measurement.provenance.get(NOISE, "") if found.measurement else ""
+
+
+def _tried(time_ms: float | None, is_confirmed: bool) -> str:
+    """The mark behind a time that is of a trial."""
+    return "" if is_confirmed or time_ms is None else TRIED
+
+
 def _tensor(tensor: Tensor) -> dict[str, Any]:
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype), "constant": tensor.constant}
 
@@ -83,7 +95,7 @@ def render_tasks(console: Console, data: Mapping[str, Any]) -> None:
             f"{_shapes(task['inputs'])} -> {_shapes(task['outputs'])}",
             large(task["flops"]),
             uses(task["chosen"], task["occurrences"]),
-            duration(task["best_ms"]),
+            rough(duration(task["best_ms"]), task["noise"]) + _tried(task["best_ms"], task["confirmed"]),
         )
     if data["tasks"]:
         print_table(console, table)
@@ -168,7 +180,7 @@ def _expected(task: Mapping[str, Any]) -> str:
     text = duration(task["expected_ms"])
     if task["basis"] != Basis.MEASURED:
         return rough(text, task["basis"])
-    return rough(text, task["provenance"].get(NOISE, "")) + ("" if task["confirmed"] else TRIED)
+    return rough(text, task["provenance"].get(NOISE, "")) + _tried(task["expected_ms"], task["confirmed"])
 
 
 def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
