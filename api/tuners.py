@@ -118,9 +118,9 @@ class Place:
             "a tuner process ended", extra={"pid": self._process.pid, "code": code, "again_in_s": self._pause_s}
         )
         self._process = None
-        self._ended()
         self._start_at_s = now_s + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._ended()
 
     def _begin(self, now_s: float) -> None:
         # A session of its own: Ctrl-C reaches the service alone, which then asks its tuners to end.

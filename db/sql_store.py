@@ -371,6 +371,8 @@ class SqlStore(Store):
 def _tried_here(task_key: str, target_key: str) -> tuple[ColumnElement[bool], ...]:
     """What holds of the trials of a task that a job need not try: those timed here, and what was taken back here."""
     of_task = TrialRow.task_key == task_key, TrialRow.target_key == target_key
-    taken_back = select(VoidRow.schedule_key).where(VoidRow.task_key == task_key, VoidRow.target_key == target_key)
+    of_schedules = select(func.max(VoidRow.id)).where(VoidRow.task_key == task_key, VoidRow.target_key == target_key)
+    newest = of_schedules.group_by(VoidRow.schedule_key)
+    taken_back = select(VoidRow.schedule_key).where(VoidRow.id.in_(newest), VoidRow.is_lifted.is_(False))
     is_voided = and_(TrialRow.status == Status.VOIDED.value, TrialRow.schedule_key.in_(taken_back))
     return *of_task, or_(TrialRow.is_imported.is_(False), is_voided)
