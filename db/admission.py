@@ -59,11 +59,6 @@ LEAST_S, GPU_LEAST_S = 5e-10, 1e-7
 """Of a run that does next to nothing: four cycles of a call that is predicted, and a launch on a GPU."""
 
 
-def current() -> frozenset[tuple[str, int]]:
-    """Name and version of the sketches of this version."""
-    return frozenset((one.name, one.version) for one in sketches.SKETCHES)
-
-
 def check_size(task: Task) -> None:
     """Raises ValueError for a task from elsewhere that is larger than any of a model."""
     tensors = [*task.inputs, *task.outputs, *task.temporaries]
@@ -164,7 +159,7 @@ def _folded_bytes(stage: Stage) -> int:
 def _illegal(entries: Sequence[Entry]) -> Iterator[Fault]:
     """Of each task, target and sketch the first whose schedule is no point of the space."""
     groups: dict[tuple[Task, Target, str], list[int]] = {}
-    known = current()
+    known = sketches.current()
     for place, entry in enumerate(entries):
         schedule = entry.record.schedule
         if (schedule.sketch, schedule.version) in known:

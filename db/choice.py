@@ -17,8 +17,8 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, case, fun
 from sqlalchemy.orm import Session, aliased
 
 from tunewright.search_space.measurement import Status
+from tunewright.search_space.sketches import current
 
-from .admission import current
 from .database import KEYS_AT_ONCE, batches
 from .models import ConfirmationRow, Measured, RepeatRow, TaskRow, TrialRow
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import (
     BindParameter,
+    ColumnElement,
     Select,
     String,
     Text,
@@ -227,37 +228,29 @@ class SqlKnown(Known):
 GROWING: tuple[type[Measured | VoidRow], ...] = (TrialRow, RepeatRow, ConfirmationRow, VoidRow)
 """The tables that `Marks` tells of, in its order."""
 
-_BEST: Select[*tuple[Any, ...]] = select(
-    BestRow.task_key,
-    BestRow.target_key,
-    TaskRow.op,
-    BestRow.sketch,
-    BestRow.sketch_version,
-    cast(BestRow.schedule, Text),
-    BestRow.median_s,
-    BestRow.low_s,
-    BestRow.high_s,
-    cast(BestRow.provenance, Text),
-    BestRow.is_confirmed,
-    BestRow.is_imported,
-).join(TaskRow, TaskRow.key == BestRow.task_key)
-"""The columns of `Best`, in its order."""
+Flag = ColumnElement[bool] | InstrumentedAttribute[bool]
 
-_TRIAL: Select[*tuple[Any, ...]] = select(
-    TrialRow.task_key,
-    TrialRow.target_key,
-    TaskRow.op,
-    TrialRow.sketch,
-    TrialRow.sketch_version,
-    cast(TrialRow.schedule, Text),
-    TrialRow.median_s,
-    TrialRow.low_s,
-    TrialRow.high_s,
-    cast(TrialRow.provenance, Text),
-    false(),
-    TrialRow.is_imported,
-).join(TaskRow, TaskRow.key == TrialRow.task_key)
-"""The same of trials."""
+
+def _bests(row: type[BestRow | TrialRow], is_confirmed: Flag) -> Select[*tuple[Any, ...]]:
+    """The columns of `Best`, in its order, of rows of a kind."""
+    columns = (
+        row.task_key,
+        row.target_key,
+        TaskRow.op,
+        row.sketch,
+        row.sketch_version,
+        cast(row.schedule, Text),
+        row.median_s,
+        row.low_s,
+        row.high_s,
+        cast(row.provenance, Text),
+        is_confirmed,
+        row.is_imported,
+    )
+    return select(*columns).join(TaskRow, TaskRow.key == row.task_key)
+
+
+_BEST, _TRIAL = _bests(BestRow, BestRow.is_confirmed), _bests(TrialRow, false())
 
 IS_IMPORTED = case((BestRow.is_imported, 1), else_=0)
 

@@ -18,10 +18,10 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import current
 
 from . import exchange
 from .access import Keys
-from .admission import current
 from .bests import note, take_turn
 from .choice import best_rows, confirmation_moment, newest_confirmations
 from .cost_models import CostModels

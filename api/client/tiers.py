@@ -23,8 +23,9 @@ from typing import Any
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
+from tunewright.search_space.sketches import current
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.lookup.found import CURRENT, Found, Match, read, unmeasured
+from tunewright.tuner.lookup.found import Found, Match, read, unmeasured
 from tunewright.tuner.lookup.kept import Kept, on_defaults
 
 from .address import normal
@@ -360,7 +361,7 @@ def _is_of_this_version(answer: Mapping[str, Any]) -> bool:
     schedule = answer.get("schedule")
     if not isinstance(schedule, Mapping):
         return False
-    return any(schedule.get("sketch") == name and schedule.get("version") == version for name, version in CURRENT)
+    return any(schedule.get("sketch") == name and schedule.get("version") == version for name, version in current())
 
 
 def _target(target: Target | Mapping[str, Any]) -> Target:

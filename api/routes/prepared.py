@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from tunewright.db.known import Best, Known, Marks
 from tunewright.graph.task import Task
+from tunewright.search_space.sketches import current
 from tunewright.tuner.lookup import Basis, Found, Match
-from tunewright.tuner.lookup.found import CURRENT
 
 LOOK_S = 0.5
 """How often the database is asked what changed, while there are lookups."""
@@ -97,9 +97,9 @@ class Prepared:
         A schedule that was measured for a task on a target is legal there as long as its sketch has the same version,
         and so is one that was imported: an import looks at that.
         """
-        found = {}
+        found, of_this_version = {}, current()
         for (task_key, _), best in self._known.best(task_keys, [target_key]).items():
-            if (best.sketch, best.sketch_version) in CURRENT:
+            if (best.sketch, best.sketch_version) in of_this_version:
                 found[task_key] = exact(best)
         with self._lock:
             for task_key, item in found.items():

@@ -14,7 +14,7 @@ from tunewright.db.access import Scope
 from tunewright.db.errors import NotFound
 from tunewright.db.known import Marks
 from tunewright.db.sql_store import SqlStore
-from tunewright.tuner.lookup.found import CURRENT
+from tunewright.search_space.sketches import current
 
 from ..access import needs
 from ..etags import UNCHANGED, IfNoneMatch, headers_of, unchanged
@@ -81,11 +81,11 @@ def _marks(here: Service, target_key: str) -> Marks:
 
 
 def _lines(store: SqlStore, target_key: str) -> Iterator[bytes]:
-    after = ""
+    after, known = "", current()
     while page := store.known.best_on(target_key, after, PAGE):
-        outdated = [best.task_key for best in page if (best.sketch, best.sketch_version) not in CURRENT]
-        current = store.known.fastest(outdated, target_key, CURRENT, limit=1) if outdated else {}
-        usable = [best for best in page if best.task_key not in outdated] + [best for [best] in current.values()]
+        outdated = [best.task_key for best in page if (best.sketch, best.sketch_version) not in known]
+        newer = store.known.fastest(outdated, target_key, known, limit=1) if outdated else {}
+        usable = [best for best in page if best.task_key not in outdated] + [best for [best] in newer.values()]
         yield b"".join(exact(best).text + b"\n" for best in usable)
         after = page[-1].task_key
 

@@ -59,6 +59,11 @@ SKETCHES: tuple[Sketch, ...] = tuple(one for group in GROUPS for one in group)
 """Every sketch."""
 
 
+def current() -> frozenset[tuple[str, int]]:
+    """Name and version of every sketch: schedules of others are none of this version."""
+    return frozenset((one.name, one.version) for one in SKETCHES)
+
+
 def sketch(name: str) -> Sketch:
     """The sketch of that name. Raises Illegal if there is none."""
     for one in SKETCHES:

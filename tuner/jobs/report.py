@@ -9,6 +9,7 @@ from typing import Any
 
 from ..lookup.kept import DEFAULTS_KEPT
 from ..running.coverage import fallback_share
+from ..text import ratio
 from ..units import in_ms, in_s
 
 
@@ -147,7 +148,7 @@ class Report:
     @property
     def speedup(self) -> float | None:
         """How many times as fast as by default the model is as it is run from now on; None where it was not timed."""
-        return self.default_s / self.tuned_s if self.default_s and self.tuned_s else None
+        return ratio(self.default_s, self.tuned_s)
 
     @property
     def kernels_s(self) -> float | None:

@@ -17,12 +17,9 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import SKETCHES, default_schedule, holds, spaces
+from tunewright.search_space.sketches import default_schedule, holds, spaces
 
 from ..units import in_ms
-
-CURRENT = frozenset((sketch.name, sketch.version) for sketch in SKETCHES)
-"""What schedules of this version are of."""
 
 DRAWN = 64
 """Points of a space among which a replacement for a default that fails is looked for."""

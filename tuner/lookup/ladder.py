@@ -22,9 +22,9 @@ from tunewright.codegen.target import Target
 from tunewright.db.known import Best, Known
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import holds
+from tunewright.search_space.sketches import current, holds
 
-from .found import CURRENT, Found, Match, Source, unmeasured
+from .found import Found, Match, Source, unmeasured
 from .likeness import Numbers, distances, numbers, siblings, work_ratio
 
 RELATIVES = 2000
@@ -126,7 +126,7 @@ class Ladder:
         outdated = [key for key, one in best.items() if not holds(search.wanted[key], search.target, one.schedule)]
         usable = {key: one for key, one in best.items() if key not in outdated}
         if outdated:  # found by another version of its sketch
-            for key, measured in self._store.known.fastest(outdated, search.target.key, CURRENT).items():
+            for key, measured in self._store.known.fastest(outdated, search.target.key, current()).items():
                 legal = (one for one in measured if holds(search.wanted[key], search.target, one.schedule))
                 if (one := next(legal, None)) is not None:
                     usable[key] = one
